@@ -1,0 +1,56 @@
+# Two commands do everything: `make serve` runs Foremind, `make test` runs what CI checks.
+# Every target works from a fresh checkout with Python 3.11+ and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export FOREMIND_DATA_DIR ?= .foremind
+
+.PHONY: setup serve test lint bench load lock clean
+.DEFAULT_GOAL := serve
+
+# The environment is rebuilt only when its lock changes; the stamp is touched last.
+$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Foremind needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Installing the locked dependencies into $(VENV) (once, about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/runtime.stamp
+	@echo "Installing the locked test tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+setup: $(VENV)/runtime.stamp  ## the environment and the embedding model
+	@$(BIN)/foremind models pull
+
+serve: setup  ## the server on http://127.0.0.1:8770
+	@exec $(BIN)/foremind serve
+
+lint: $(VENV)/test.stamp  ## style, types and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: $(VENV)/test.stamp setup lint  ## everything CI checks
+	$(BIN)/python -m tests.browser
+	$(BIN)/python -m pytest
+
+bench: setup  ## the benchmarks, each beside its baseline
+	$(BIN)/foremind bench all --out loadtests/results/bench.json
+
+load: $(VENV)/test.stamp setup  ## two minutes of typists; the report goes to loadtests/results/
+	$(BIN)/python -m loadtests.run
+
+lock: $(VENV)/test.stamp  ## resolve the dependencies anew
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
+	  pyproject.toml requirements/build.in -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
+	  --extra test -c requirements/runtime.txt pyproject.toml requirements/build.in -o requirements/test.txt
+
+clean:  ## the environment and caches, not your data
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,184 @@
+/**
+ * Foremind client: talks the socket protocol, version 1, from a page or a game.
+ *
+ *   import { Foremind } from "./foremind.js";
+ *   const mind = new Foremind({ companion: "wren", user: { id: "u1", name: "Ana" } });
+ *   mind.addEventListener("context.ready", ({ detail }) => console.log(detail.memories));
+ *   mind.addEventListener("response.output_text.delta", ({ detail }) => show(detail.delta));
+ *   mind.connect();
+ *   input.oninput = () => mind.type(input.value);   // every keystroke; merged for 50 ms
+ *   mind.send(input.value);                         // Enter; survives a lost connection
+ *
+ * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
+ * `detail`. Besides these there is "state", with detail { state, code, reason }: "connecting",
+ * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, or the
+ * server said not to come back).
+ */
+
+const MERGE_MS = 50; // what the protocol allows a client to hold keystrokes back
+const FIRST_RETRY_MS = 250;
+const LAST_RETRY_MS = 15_000;
+const RESUBMIT_MS = 1_000; // after a retryable error
+const MAX_UNACCEPTED = 16; // messages kept for sending again
+const FINAL_CODES = new Set([4400, 4401, 4403]);
+
+/**
+ * @typedef {Object} Options
+ * @property {string} companion slug of the companion to talk with
+ * @property {{id: string, name: string}} [user] who is talking, where the server runs open
+ * @property {string} [token] a signed token, where it does not
+ * @property {string} [url] the socket; by default that of the page's own server
+ */
+
+export class Foremind extends EventTarget {
+  #options;
+  #socket = null;
+  #closed = false;
+  #attempt = 0;
+  #retry = null;
+  #open = false;
+  #draft = null; // the newest draft that is not sent yet
+  #merge = null;
+  #unaccepted = new Map(); // message id -> text, until message.accepted
+
+  /** @param {Options} options */
+  constructor(options) {
+    super();
+    this.#options = options;
+  }
+
+  /** True while messages go straight to the server. */
+  get open() {
+    return this.#open;
+  }
+
+  /** Connect, and stay connected until `close()`. */
+  connect() {
+    this.#closed = false;
+    this.#dial();
+  }
+
+  /** Tell the whole draft as it now stands; call it on every keystroke. */
+  type(text) {
+    this.#draft = text;
+    this.#merge ??= setTimeout(() => this.#flushDraft(), MERGE_MS);
+  }
+
+  /** Tell that the draft was given up. */
+  clear() {
+    this.#forgetDraft();
+    this.#write({ type: "draft.clear" });
+  }
+
+  /**
+   * Press Enter. The message is kept and sent again after a lost connection until the server has
+   * stored it; its id makes sure that it is stored and answered once.
+   * @returns {string} the message's id
+   * @throws {RangeError} while too many messages wait for the server
+   */
+  send(text) {
+    if (this.#unaccepted.size >= MAX_UNACCEPTED) {
+      throw new RangeError("too many messages wait for the server");
+    }
+    const id = newId();
+    this.#forgetDraft();
+    this.#unaccepted.set(id, text);
+    this.#submit(id);
+    return id;
+  }
+
+  /** Stop a reply. */
+  cancel(responseId) {
+    this.#write({ type: "response.cancel", response_id: responseId });
+  }
+
+  /** Leave for good. */
+  close() {
+    this.#closed = true;
+    clearTimeout(this.#retry);
+    this.#forgetDraft();
+    if (this.#socket) this.#socket.close(1000);
+    else this.#tell("closed", 1000, "");
+  }
+
+  #dial() {
+    this.#tell("connecting");
+    const socket = new WebSocket(this.#options.url ?? ownServer());
+    this.#socket = socket;
+    socket.onopen = () => {
+      const { companion, user, token } = this.#options;
+      socket.send(JSON.stringify({ type: "session.open", companion, ...(token ? { token } : { user }) }));
+    };
+    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
+    socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+  }
+
+  #receive(event) {
+    if (event.type === "session.opened") {
+      this.#open = true;
+      this.#attempt = 0;
+      this.#tell("open");
+    }
+    if (event.type === "message.accepted") this.#unaccepted.delete(event.id);
+    if (event.type === "error") this.#refused(event.error);
+    this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
+    if (event.type === "session.opened") {
+      for (const id of this.#unaccepted.keys()) this.#submit(id);
+    }
+  }
+
+  /** The event id of a message is its own, so that an error can be told to be about it. */
+  #submit(id) {
+    const text = this.#unaccepted.get(id);
+    if (text !== undefined) this.#write({ type: "message.send", id, text, event_id: id });
+  }
+
+  /** Try a message again later, or give it up where the server will never take it. */
+  #refused({ event_id: id, retryable }) {
+    if (!this.#unaccepted.has(id)) return;
+    if (retryable) setTimeout(() => this.#submit(id), RESUBMIT_MS);
+    else this.#unaccepted.delete(id);
+  }
+
+  #lost(code, reason) {
+    this.#open = false;
+    this.#socket = null;
+    if (this.#closed || FINAL_CODES.has(code)) {
+      this.#tell("closed", code, reason);
+      return;
+    }
+    // Full jitter: clients that lost the same server do not come back at the same moment.
+    const longest = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.#attempt++);
+    this.#tell("waiting", code, reason);
+    this.#retry = setTimeout(() => this.#dial(), Math.random() * longest);
+  }
+
+  #flushDraft() {
+    const text = this.#draft;
+    this.#forgetDraft();
+    if (text !== null) this.#write({ type: "draft.update", text });
+  }
+
+  #forgetDraft() {
+    clearTimeout(this.#merge);
+    this.#merge = null;
+    this.#draft = null;
+  }
+
+  #write(message) {
+    if (this.#open) this.#socket.send(JSON.stringify(message));
+  }
+
+  #tell(state, code, reason) {
+    this.dispatchEvent(new CustomEvent("state", { detail: { state, code, reason } }));
+  }
+}
+
+function ownServer() {
+  return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/ws`;
+}
+
+/** A random id; unlike crypto.randomUUID also on pages that were not loaded over TLS. */
+function newId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,227 @@
+/** The demo page: a conversation, a lamp, a timeline and what was recalled. */
+
+import { Foremind } from "./foremind.js";
+import { Timeline } from "./timeline.js";
+
+const $ = (id) => document.getElementById(id);
+const timeline = new Timeline($("timeline"), $("summary"));
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+const LAMP = {
+  away: "connecting",
+  idle: "here",
+  listening: "listening",
+  recalling: "recalling",
+  ready: "ready",
+};
+
+let mind = null;
+let pauseMs = 500;
+let recalling = null; // timer: when the server should begin to recall
+let reply = null; // { id, element } while the companion speaks
+const sent = new Map(); // message id -> its element
+
+function lamp(state, text = LAMP[state]) {
+  $("lamp").dataset.state = state;
+  $("lamp-text").textContent = text;
+}
+
+function addTurn(speaker, text) {
+  const item = document.createElement("li");
+  item.className = speaker;
+  item.append(Object.assign(document.createElement("span"), { className: "text", textContent: text }));
+  $("turns").append(item);
+  toEnd();
+  return item;
+}
+
+function toEnd() {
+  $("turns").lastElementChild?.scrollIntoView({ block: "end" });
+}
+
+function note(item, text) {
+  item.querySelector(".note")?.remove();
+  item.append(Object.assign(document.createElement("span"), { className: "note", textContent: text }));
+  toEnd();
+}
+
+function notice(text) {
+  $("notice").textContent = text;
+  $("notice").hidden = !text;
+}
+
+function showMemories(draft, memories) {
+  $("recalled-for").textContent = memories.length ? `for “${draft}”` : `Nothing for “${draft}”.`;
+  $("memories").replaceChildren(
+    ...memories.map((memory) => {
+      const item = document.createElement("li");
+      const who = memory.speaker === "user" ? "you said" : "the companion said";
+      const about = `${memory.age}, ${who} · score ${memory.score.toFixed(2)} · significance ${memory.significance.toFixed(2)}`;
+      item.append(memory.content, Object.assign(document.createElement("small"), { textContent: about }));
+      return item;
+    }),
+  );
+}
+
+function opened({ companion, turns, pause_ms, model, user }) {
+  $("companion").textContent = companion.name;
+  document.title = `${companion.name} · Foremind`;
+  pauseMs = pause_ms;
+  // Shown anew on every connection: the server knows what was said, also on another device.
+  const pending = [...sent.values()].filter((item) => item.classList.contains("waiting"));
+  $("turns").replaceChildren();
+  reply = null;
+  if (companion.greeting) addTurn("companion", companion.greeting);
+  for (const turn of turns) addTurn(turn.speaker, turn.text);
+  $("turns").append(...pending);
+  notice(
+    model === null
+      ? `No language model is configured: ${companion.name} answers with an offline voice that quotes what it recalls.`
+      : "",
+  );
+  lamp("idle", `here, with ${user.name}`);
+  $("draft").focus();
+}
+
+function listen(client) {
+  const on = (type, handle) => client.addEventListener(type, ({ detail }) => handle(detail));
+  on("session.opened", opened);
+  on("state", ({ state, code, reason }) => {
+    if (state === "connecting" || state === "waiting") lamp("away");
+    if (state === "closed" && code !== 1000) {
+      lamp("away", "not connected");
+      notice(`The server closed the connection: ${reason || code}.`);
+    }
+  });
+  on("context.ready", ({ draft, memories, timings, trigger }) => {
+    clearTimeout(recalling);
+    timeline.ready(timings, trigger);
+    showMemories(draft, memories);
+    if (trigger !== "send") lamp("ready");
+  });
+  on("message.accepted", ({ id, context, ready_ms }) => {
+    sent.get(id)?.classList.remove("waiting");
+    timeline.accepted(context, ready_ms);
+  });
+  on("response.created", ({ response_id }) => {
+    reply = { id: response_id, element: null };
+    lamp("idle", "speaking");
+  });
+  on("response.output_text.delta", ({ response_id, delta }) => {
+    if (reply?.id !== response_id) return;
+    timeline.token();
+    reply.element ??= addTurn("companion", "");
+    reply.element.querySelector(".text").textContent += delta;
+    toEnd();
+  });
+  on("response.done", ({ response_id, status, error }) => {
+    if (status === "failed") {
+      const item = (reply?.id === response_id && reply.element) || addTurn("companion", "…");
+      item.classList.add("failed");
+      note(item, error?.message ?? "The reply failed.");
+    } else if (status === "cancelled" && reply?.element) {
+      note(reply.element, "stopped");
+    }
+    if (reply?.id === response_id) reply = null;
+    if ($("lamp").dataset.state === "idle") lamp("idle");
+  });
+  on("memory.stored", ({ message_id, stored, significance }) => {
+    timeline.stored(stored);
+    const item = sent.get(message_id);
+    if (item) note(item, `${stored ? "remembered" : "not kept"} · significance ${significance.toFixed(2)}`);
+    sent.delete(message_id);
+  });
+  on("error", ({ error }) => {
+    const item = sent.get(error.event_id);
+    if (!item) return notice(error.message);
+    note(item, error.retryable ? `${error.message} Trying again …` : error.message);
+    item.classList.toggle("failed", !error.retryable);
+  });
+}
+
+function typed() {
+  const draft = $("draft");
+  draft.style.height = "auto";
+  draft.style.height = `${draft.scrollHeight}px`;
+  clearTimeout(recalling);
+  if (!draft.value.trim()) {
+    mind?.clear();
+    lamp("idle");
+    return;
+  }
+  timeline.key();
+  lamp("listening");
+  recalling = setTimeout(() => lamp("recalling"), pauseMs);
+  mind?.type(draft.value);
+}
+
+function send() {
+  const text = $("draft").value;
+  if (!text.trim() || !mind) return;
+  clearTimeout(recalling);
+  timeline.enter();
+  const id = mind.send(text);
+  const item = addTurn("user", text);
+  item.classList.add("waiting");
+  sent.set(id, item);
+  $("draft").value = "";
+  $("draft").style.height = "auto";
+}
+
+function begin(companion, user) {
+  mind?.close();
+  mind = new Foremind(token ? { companion, token } : { companion, user });
+  listen(mind);
+  mind.connect();
+}
+
+/** Who is speaking: remembered by this browser, asked for once. */
+async function introduce() {
+  if (token) return null;
+  const known = localStorage.getItem("foremind.user");
+  if (known) return JSON.parse(known);
+  $("introduce").showModal();
+  await new Promise((done) => $("introduce").addEventListener("close", done, { once: true }));
+  const random = crypto.getRandomValues(new Uint32Array(2));
+  const user = { id: `page-${random[0].toString(36)}${random[1].toString(36)}`, name: $("name").value.trim() || "Friend" };
+  localStorage.setItem("foremind.user", JSON.stringify(user));
+  return user;
+}
+
+async function start() {
+  const answer = await fetch("/v1/companions", token ? { headers: { authorization: `Bearer ${token}` } } : {});
+  if (!answer.ok) {
+    lamp("away", "not connected");
+    notice("This server asks for a token: open the page with #token=… at the end of its address.");
+    return;
+  }
+  const companions = await answer.json();
+  if (!companions.length) {
+    notice("This server has no companion yet: add one with foremind companions put FILE.");
+    return;
+  }
+  const wanted = new URLSearchParams(location.search).get("companion");
+  const first = companions.find(({ slug }) => slug === wanted) ?? companions[0];
+  $("choose").hidden = companions.length < 2;
+  $("companions").append(...companions.map(({ slug, name }) => new Option(name, slug, false, slug === first.slug)));
+  $("companion").textContent = first.name;
+  const user = await introduce();
+  $("companions").onchange = ({ target }) => begin(target.value, user);
+  begin(first.slug, user);
+}
+
+$("draft").addEventListener("input", typed);
+$("draft").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    send();
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && reply) mind.cancel(reply.id);
+});
+$("compose").addEventListener("submit", (event) => {
+  event.preventDefault();
+  send();
+  $("draft").focus();
+});
+start();

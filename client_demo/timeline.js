@@ -1,0 +1,109 @@
+/** The last message as a timeline: what happened when, in milliseconds, before and after Enter. */
+
+const NOW = () => performance.now();
+
+export class Timeline {
+  #list;
+  #summary;
+  #at = {};
+  #keys = 0;
+
+  constructor(list, summary) {
+    this.#list = list;
+    this.#summary = summary;
+  }
+
+  /** A key changed the draft. The first after Enter begins a new message. */
+  key() {
+    if (!this.#keys || this.#at.enter) {
+      this.#at = { firstKey: NOW() };
+      this.#keys = 0;
+    }
+    this.#keys += 1;
+    this.#at.lastKey = NOW();
+    delete this.#at.ready;
+    this.#draw();
+  }
+
+  /** A context is ready; `timings` are the server's. */
+  ready(timings, trigger) {
+    Object.assign(this.#at, { ready: NOW(), timings, trigger });
+    this.#draw();
+  }
+
+  enter() {
+    this.#at.enter = NOW();
+    this.#draw();
+  }
+
+  accepted(context, readyMs) {
+    Object.assign(this.#at, { accepted: NOW(), context, readyMs });
+    this.#draw();
+  }
+
+  token() {
+    this.#at.token ??= NOW();
+    this.#draw();
+  }
+
+  stored(kept) {
+    Object.assign(this.#at, { stored: NOW(), kept });
+    this.#draw();
+  }
+
+  #rows() {
+    const { firstKey, lastKey, ready, enter, accepted, token, stored, timings, trigger, kept } = this.#at;
+    const rows = [[`${this.#keys} keys`, firstKey, lastKey, "", lastKey - firstKey]];
+    if (ready) {
+      const searched = ready;
+      const embedded = searched - timings.search_ms;
+      const began = embedded - timings.embed_ms;
+      if (trigger !== "send") rows.push(["pause", lastKey, began, "", began - lastKey]);
+      rows.push(["embed", began, embedded, "good", timings.embed_ms]);
+      rows.push(["search", embedded, searched, "good", timings.search_ms]);
+      rows.push(["ready", ready, ready, "good", null]);
+    }
+    if (enter) rows.push(["Enter", enter, enter, "enter", null]);
+    if (accepted) rows.push(["safe", enter, accepted, "", accepted - enter]);
+    if (token) rows.push(["first word", enter, token, "", token - enter]);
+    if (stored) rows.push([kept ? "remembered" : "let go", enter, stored, "", stored - enter]);
+    return rows;
+  }
+
+  #draw() {
+    const rows = this.#rows();
+    // Typing may take long: the axis begins at the last key.
+    const from = this.#at.lastKey;
+    const until = Math.max(from + 1, ...rows.map((row) => row[2]));
+    const percent = (time) => (100 * Math.max(0, time - from)) / (until - from);
+    this.#list.replaceChildren(
+      ...rows.flatMap(([name, begin, end, kind, ms]) => {
+        const label = Object.assign(document.createElement("dt"), { textContent: name });
+        const track = document.createElement("dd");
+        const bar = Object.assign(document.createElement("span"), { className: `bar ${kind}` });
+        bar.style.left = `${Math.min(99, percent(begin))}%`;
+        bar.style.width = `${Math.max(0, percent(end) - percent(begin))}%`;
+        if (end > from) track.append(bar);
+        const value = Object.assign(document.createElement("dd"), { className: "ms" });
+        value.textContent = ms === null ? `at ${format(begin - from)}` : format(ms);
+        return [label, track, value];
+      }),
+    );
+    this.#summary.textContent = this.#sentence();
+  }
+
+  #sentence() {
+    const { ready, enter, accepted, context, readyMs, trigger } = this.#at;
+    if (accepted) {
+      const before = ready && trigger !== "send" ? enter - ready : 0;
+      const lead = before > 0 ? `Ready ${format(before)} before Enter` : "Prepared on Enter";
+      return `${lead} (${context}); the model could start after ${readyMs.toFixed(1)} ms.`;
+    }
+    return ready ? "Ready: only the words remain to be made." : "Listening …";
+  }
+}
+
+function format(ms) {
+  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+}

@@ -1,0 +1,148 @@
+"""Typists for locust: each opens a session, types, presses Enter, reads the reply, and again.
+
+    locust -f loadtests/locustfile.py --headless -u 40 -r 10 -t 2m --host ws://127.0.0.1:8770
+
+`make load` does this against a server of its own and writes a report. Locust runs on gevent, so
+the client is websocket-client; the asyncio one would not run here.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import time
+import uuid
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import gevent
+import websocket
+from gevent.queue import Empty, Queue
+from locust import User, events, task
+
+from typing_model import ENTER_AFTER_S, TYPISTS
+
+_numbers = itertools.count()
+_outcomes: Counter[str] = Counter()
+_times: defaultdict[str, list[float]] = defaultdict(list)  # bounded by the length of the run
+
+_WHO = ("my sister", "my neighbour", "the smith", "my old teacher", "our captain", "the baker")
+_SAID = (
+    "I promise to bring {} some bread tomorrow",
+    "{} told me a secret about the harbour",
+    "remember that {} is afraid of thunder",
+    "we decided to visit {} in the spring",
+    "I am so happy that {} came back",
+    "hmm",
+    "what do you know about {}?",
+    "what did I promise to {}?",
+)
+
+
+class TypistUser(User):
+    """One player at a keyboard."""
+
+    def on_start(self) -> None:
+        """Connect and open a session."""
+        number = next(_numbers)
+        self.random = random.Random(number)
+        self.typist = TYPISTS[number % len(TYPISTS)]
+        started = time.perf_counter()
+        self.socket = websocket.create_connection(f"{self.host}/v1/ws", timeout=60)
+        self.events: Queue[dict[str, Any]] = Queue()
+        self.reader = gevent.spawn(self.read)
+        user = {"id": f"typist-{number}", "name": f"Typist {number}"}
+        self.write({"type": "session.open", "companion": "wren", "user": user})
+        self.expect("session.opened")
+        self.report("session open", started)
+
+    def on_stop(self) -> None:
+        """Leave."""
+        self.reader.kill()
+        self.socket.close()
+
+    @task
+    def say_something(self) -> None:
+        """Type a message as people type, press Enter, read the reply."""
+        text = self.random.choice(_SAID).format(self.random.choice(_WHO))
+        for wait, draft in self.typist.type(text, self.random):
+            gevent.sleep(wait)
+            self.write({"type": "draft.update", "text": draft})
+        gevent.sleep(self.random.uniform(*ENTER_AFTER_S))
+        started = time.perf_counter()
+        self.write({"type": "message.send", "id": uuid.uuid4().hex, "text": text})
+        try:
+            accepted = self.expect("message.accepted")
+            self.report("Enter to accepted", started)
+            _outcomes[accepted["context"]] += 1
+            self.fire("Enter to context", accepted["ready_ms"], None)
+            self.fire(f"Enter to context, {accepted['context']}", accepted["ready_ms"], None)
+            first = self.expect("response.output_text.delta", "response.done")
+            self.report("Enter to first token", started)
+            if first["type"] != "response.done":
+                self.expect("response.done")
+        except (OSError, websocket.WebSocketException, RuntimeError, Empty) as error:
+            self.report("message", started, error)
+            self.on_stop()
+            self.on_start()
+        gevent.sleep(self.random.uniform(0.5, 2.0))  # reading the reply
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self.socket.send(json.dumps(message))
+
+    def read(self) -> None:
+        """Take in events, and answer pings, also while typing."""
+        with contextlib.suppress(OSError, websocket.WebSocketException):
+            while frame := self.socket.recv():
+                self.events.put(json.loads(frame))
+        self.events.put({"type": "error", "error": {"code": "connection lost"}})
+
+    def expect(self, *types: str) -> dict[str, Any]:
+        """Skip events until one of `types`; an error event is an error."""
+        while True:
+            event = self.events.get(timeout=30)
+            if event["type"] in types:
+                return event
+            if event["type"] == "error":
+                raise RuntimeError(event["error"]["code"])
+
+    def report(self, name: str, started: float, error: Exception | None = None) -> None:
+        """Record how long something took."""
+        self.fire(name, (time.perf_counter() - started) * 1000, error)
+
+    def fire(self, name: str, milliseconds: float, error: Exception | None) -> None:
+        """Record a duration."""
+        _times[name].append(milliseconds)
+        self.environment.events.request.fire(
+            request_type="ws",
+            name=name,
+            response_time=milliseconds,
+            response_length=0,
+            exception=error,
+        )
+
+
+@events.quitting.add_listener
+def write_report(environment: Any, **_: Any) -> None:
+    """Write the figures where `loadtests.run` asked for them."""
+    path = os.environ.get("FOREMIND_LOAD_REPORT")
+    if path is None:
+        return
+    figures = {
+        name: {
+            "count": len(times),
+            "errors": environment.stats.entries[name, "ws"].num_failures,
+            **{f"p{share}_ms": _percentile(times, share) for share in (50, 95, 99)},
+        }
+        for name, times in _times.items()
+    }
+    report = {"figures": figures, "contexts": dict(_outcomes)}
+    Path(path).write_text(json.dumps(report))
+
+
+def _percentile(times: list[float], share: int) -> float:
+    """Return a percentile of milliseconds; locust's own are rounded to whole ones."""
+    return round(sorted(times)[min(len(times) - 1, len(times) * share // 100)], 2)

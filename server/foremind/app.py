@@ -1,0 +1,216 @@
+"""The only place that builds and wires things: what starts inside, stops on the way out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+
+from foremind.clock import Clock, SystemClock
+from foremind.companions import CompanionSettings, policy_for, read_companion
+from foremind.embedding.prepare import prepare_model
+from foremind.embedding.queue import Priority
+from foremind.embedding.registry import find_model
+from foremind.embedding.service import EmbeddingService
+from foremind.gateway.connection import Gateway
+from foremind.gateway.identity import identify_token
+from foremind.gateway.messages import MAX_FRAME_BYTES
+from foremind.gateway.protocol import ForemindProtocol
+from foremind.gateway.registry import SessionRegistry
+from foremind.gateway.session import Services
+from foremind.generation.voices import Voices
+from foremind.http.readiness import Readiness
+from foremind.http.routes import HttpServices, routes
+from foremind.http.server import listening
+from foremind.memory.remember import Rememberer
+from foremind.memory.search import Query, StoreSearch
+from foremind.metrics import Metrics
+from foremind.settings import Settings, check_binding
+from foremind.storage.companions import CompanionStore
+from foremind.storage.database import Database
+from foremind.storage.embedded import embedded_postgres
+from foremind.storage.jobs import JobWorker
+from foremind.storage.memories import MemoryStore
+from foremind.storage.migrations import migrate
+from foremind.storage.notifications import MemoryListener
+from foremind.storage.turns import TurnStore
+from foremind.typeahead.prepare import Preparer
+from foremind.typeahead.prepared import PreparedCache
+
+_EXAMPLE = Path(__file__).parent / "examples" / "wren.toml"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The store and the model, without any door: what evaluation and benchmarks need."""
+
+    settings: Settings
+    clock: Clock
+    metrics: Metrics
+    database: Database
+    database_url: str
+    embedder: EmbeddingService
+    companions: CompanionStore
+    turns: TurnStore
+    memories: MemoryStore
+    search: StoreSearch
+    rememberer: Rememberer
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A whole server, not yet listening."""
+
+    core: Core
+    registry: SessionRegistry
+    asgi: Starlette
+
+
+@asynccontextmanager
+async def database_url(settings: Settings, say: Say) -> AsyncIterator[str]:
+    """Yield the URL of the configured database, running the embedded one where none is."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    say("Starting the embedded PostgreSQL ...")
+    async with embedded_postgres(settings.data_dir) as url:
+        yield url
+
+
+@asynccontextmanager
+async def core(
+    settings: Settings, *, clock: Clock | None = None, say: Say = lambda _: None
+) -> AsyncIterator[Core]:
+    """Build everything below the door.
+
+    Raises:
+        SetupError: saying what the operator must change.
+    """
+    clock = clock or SystemClock()
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        manifest = find_model(settings.embedding_model, settings.models_dir)
+        model = await asyncio.to_thread(prepare_model, manifest, settings.models_dir, say)
+        encoder = asyncio.create_task(asyncio.to_thread(model.encoder))
+        url = await stack.enter_async_context(database_url(settings, say))
+        for each in await migrate(url):
+            say(f"Migrated the database: {each.number:04} {each.name}")
+        database = await stack.enter_async_context(
+            Database.connect(
+                url, size=settings.database_pool_size, timeout_s=settings.database_timeout_s
+            )
+        )
+        embedder = await stack.enter_async_context(
+            EmbeddingService(await encoder, manifest, settings.embedding_queue_size, clock, metrics)
+        )
+        memories = MemoryStore(database, manifest.fingerprint)
+        await memories.bind_model(manifest.name, manifest.dimension)
+        search = StoreSearch(memories)
+        await _warm_up(embedder, search, settings)
+        yield Core(
+            settings=settings,
+            clock=clock,
+            metrics=metrics,
+            database=database,
+            database_url=url,
+            embedder=embedder,
+            companions=CompanionStore(database),
+            turns=TurnStore(database),
+            memories=memories,
+            search=search,
+            rememberer=Rememberer(memories, embedder, settings, clock, metrics),
+        )
+
+
+@asynccontextmanager
+async def application(
+    settings: Settings, *, clock: Clock | None = None, say: Say = lambda _: None
+) -> AsyncIterator[Application]:
+    """Build a whole server, with its background work running.
+
+    Raises:
+        SetupError: saying what the operator must change.
+    """
+    check_binding(settings)
+    async with core(settings, clock=clock, say=say) as built, AsyncExitStack() as stack:
+        await _seed(built, say)
+        voices = Voices(settings)
+        stack.push_async_callback(voices.close)
+        registry = SessionRegistry(
+            settings.max_sessions, built.memories, built.clock, built.metrics
+        )
+        services = Services(
+            settings=settings,
+            clock=built.clock,
+            metrics=built.metrics,
+            companions=built.companions,
+            turns=built.turns,
+            preparer=Preparer(built.embedder, built.search, built.clock, built.metrics),
+            prepared=PreparedCache(
+                settings.prepared_capacity, settings.prepared_ttl_s, built.clock
+            ),
+            rememberer=built.rememberer,
+            voices=voices,
+            embedding=built.embedder.manifest.fingerprint,
+        )
+        await stack.enter_async_context(
+            MemoryListener(built.database_url, registry.announce, registry.catch_up, built.clock)
+        )
+        await stack.enter_async_context(
+            JobWorker(built.database, built.rememberer.remember, built.clock)
+        )
+        gateway = Gateway(services, registry)
+        http = HttpServices(
+            companions=built.companions,
+            database=built.database,
+            readiness=Readiness(built.database, built.embedder),
+            metrics=built.metrics,
+            open_mode=settings.open_mode,
+            may_open=lambda token: identify_token(token, settings).may_open,
+        )
+        yield Application(
+            core=built,
+            registry=registry,
+            asgi=Starlette(routes=[WebSocketRoute("/v1/ws", gateway.serve), *routes(http)]),
+        )
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, *, clock: Clock | None = None, say: Say = lambda _: None
+) -> AsyncIterator[tuple[Application, int]]:
+    """Run a whole server and yield it with its port; on leaving, drain and stop it.
+
+    Raises:
+        SetupError: saying what the operator must change.
+    """
+    async with (
+        application(settings, clock=clock, say=say) as app,
+        listening(app.asgi, settings, ForemindProtocol, MAX_FRAME_BYTES) as port,
+    ):
+        try:
+            yield app, port
+        finally:
+            await app.registry.drain(settings.drain_s)
+
+
+async def _warm_up(embedder: EmbeddingService, search: StoreSearch, settings: Settings) -> None:
+    """Do once what is slow the first time, so that no player pays for it."""
+    text = "What do you remember of the harbour?"
+    vector = await embedder.embed_query(text, Priority.ENTER)
+    policy = policy_for(CompanionSettings(), settings).recall
+    await search.search(Query(0, text, vector, policy, datetime.now(UTC)))
+
+
+async def _seed(built: Core, say: Say) -> None:
+    """Give a new server a companion worth talking to."""
+    if not await built.companions.list():
+        example = read_companion(_EXAMPLE, built.settings)
+        await built.companions.put(example)
+        say(f"Created the example companion {example.name}.")

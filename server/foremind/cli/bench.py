@@ -1,0 +1,47 @@
+"""`foremind bench`: how fast, each figure beside its baseline from the same run."""
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from foremind.cli.running import run, say
+from foremind.evaluation.benchmarks import BENCHMARKS, Figure, run_benchmarks
+from foremind.settings import load_settings
+
+
+def bench(
+    name: str = typer.Argument(help=f"{', '.join(BENCHMARKS)}, or all."),
+    json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
+    out: Path | None = typer.Option(None, help="Also write the JSON to this file."),
+) -> None:
+    """Measure on this machine. Absolute times drift; the ratios tell."""
+    if name != "all" and name not in BENCHMARKS:
+        raise typer.BadParameter(f"expected one of {', '.join(BENCHMARKS)}, all")
+    settings = load_settings()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    names = list(BENCHMARKS) if name == "all" else [name]
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=settings.data_dir) as scratch:
+        figures = run(run_benchmarks(names, settings, Path(scratch), say))
+    encoded = msgspec.json.format(msgspec.json.encode(figures), indent=2).decode()
+    if out is not None:
+        out.write_text(encoded + "\n")
+    print(encoded) if json else Console().print(_table(figures))
+
+
+def _table(figures: list[Figure]) -> Table:
+    table = Table("what", "p50 ms", "p90", "p99", "compared to", "its p50", "ratio")
+    for each in figures:
+        table.add_row(
+            each.name,
+            f"{each.p50:.2f}",
+            f"{each.p90:.2f}",
+            f"{each.p99:.2f}",
+            each.baseline,
+            f"{each.baseline_p50:.2f}",
+            f"{each.ratio:.1f}",
+        )
+    return table

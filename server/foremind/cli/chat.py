@@ -1,0 +1,253 @@
+"""`foremind chat`: talk with a companion in a terminal, with real keystrokes."""
+
+import asyncio
+import contextlib
+import getpass
+import os
+import random
+import shutil
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from foremind.cli.running import run, say
+from foremind.cli.terminal import Editor, Entered, Leave, Stop, Typed, above, harmless, prompt_line
+from foremind.client import Client, Closed, connect
+from foremind.errors import SetupError
+
+_FINAL_CODES = (4400, 4401, 4403)
+_LONGEST_RETRY_S = 10.0
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+def chat(
+    url: str = typer.Option("ws://127.0.0.1:8770/v1/ws", help="The server's socket."),
+    companion: str = typer.Option("wren", help="Slug of the companion."),
+    user: str = typer.Option(getpass.getuser(), help="Your name; it is also who you are."),
+    token: str | None = typer.Option(
+        None, envvar="FOREMIND_TOKEN", help="A signed token, where the server wants one."
+    ),
+) -> None:
+    """Talk with a companion: it recalls while you type.
+
+    Enter sends, Esc stops the reply, Ctrl-C leaves. Lines from a pipe are sent one by one.
+    """
+    main = _Piped if not sys.stdin.isatty() else _Terminal
+    run(main(url, companion, user, token).run())
+
+
+class _Chat:
+    """What both ways of talking share: opening a session, and reading replies."""
+
+    def __init__(self, url: str, companion: str, user: str, token: str | None) -> None:
+        self._url = url
+        self._companion = companion
+        self._user = user
+        self._token = token
+
+    async def _open(self, client: Client) -> dict[str, Any]:
+        opened = await client.open_session(
+            self._companion, user_id=f"terminal-{self._user}", name=self._user, token=self._token
+        )
+        if opened["type"] == "error":
+            raise SetupError(opened["error"]["message"])
+        return opened
+
+
+class _Piped(_Chat):
+    """Sends each line of standard input and prints the reply to it."""
+
+    async def run(self) -> None:
+        try:
+            async with connect(self._url) as client:
+                opened = await self._open(client)
+                for line in filter(str.strip, await asyncio.to_thread(sys.stdin.readlines)):
+                    await client.draft(line.rstrip("\n"))
+                    await client.send(line.rstrip("\n"))
+                    done = await client.expect("response.done")
+                    print(f"{opened['companion']['name']}: {done['text']}", flush=True)
+                    if done["status"] == "failed":
+                        say(done["error"]["message"])
+        except (OSError, Closed) as error:
+            raise SetupError(f"{self._url}: {error}") from None
+
+
+class _Terminal(_Chat):
+    """A conversation on a screen: what was said above, the draft and its lamp on the last line."""
+
+    def __init__(self, url: str, companion: str, user: str, token: str | None) -> None:
+        super().__init__(url, companion, user, token)
+        self._editor = Editor()
+        self._state = "away"
+        self._detail = "connecting"
+        self._companion_name = companion
+        self._reply: str | None = None  # the reply under way
+        self._speaking = False  # its words are on the last line
+        self._outgoing: asyncio.Queue[Any] = asyncio.Queue(256)
+        self._left = asyncio.Event()
+        self._pause_s = 0.5
+        self._recalling: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        with _raw_keyboard():
+            loop.add_reader(sys.stdin.fileno(), self._pressed)
+            talking = asyncio.create_task(self._talk())
+            leaving = asyncio.create_task(self._left.wait())
+            try:
+                await asyncio.wait({talking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                loop.remove_reader(sys.stdin.fileno())
+                for task in (talking, leaving):
+                    task.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
+                self._write(above(""))
+        with contextlib.suppress(asyncio.CancelledError):
+            await talking
+
+    async def _talk(self) -> None:
+        """Stay connected until the server says not to come back."""
+        attempt = 0
+        while True:
+            try:
+                async with connect(self._url) as client:
+                    self._opened(await self._open(client))
+                    attempt = 0
+                    await self._exchange(client)
+            except Closed as error:
+                if error.code in _FINAL_CODES:
+                    raise SetupError(str(error)) from None
+                self._note(f"{error}; reconnecting")
+            except OSError as error:
+                if not attempt:
+                    self._note(f"{self._url}: {error.strerror or error}; trying again")
+            self._lamp("away", "not connected")
+            attempt += 1
+            await asyncio.sleep(random.uniform(0, min(_LONGEST_RETRY_S, 2**attempt / 4)))  # noqa: S311
+
+    async def _exchange(self, client: Client) -> None:
+        sender = asyncio.create_task(self._send_all(client))
+        try:
+            while True:
+                self._received(await client.next_event())
+        finally:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _send_all(self, client: Client) -> None:
+        while True:
+            await client.send_raw(await self._outgoing.get())
+
+    def _pressed(self) -> None:
+        for key in self._editor.feed(os.read(sys.stdin.fileno(), 1024)):
+            match key:
+                case Typed():
+                    self._queue({"type": "draft.update", "text": self._editor.draft})
+                    self._listen()
+                case Entered(text):
+                    self._queue({"type": "message.send", "id": os.urandom(16).hex(), "text": text})
+                    self._listen(stop=True)
+                    self._print(f"{self._user}: {text}")
+                case Stop() if self._reply is not None:
+                    self._queue({"type": "response.cancel", "response_id": self._reply})
+                case Leave():
+                    self._left.set()
+        self._draw()
+
+    def _queue(self, message: dict[str, str]) -> None:
+        if self._outgoing.full():
+            self._outgoing.get_nowait()  # while away, the newest keystrokes count
+        self._outgoing.put_nowait(message)
+
+    def _listen(self, *, stop: bool = False) -> None:
+        """Show that the server listens, and from when on it recalls."""
+        if self._recalling is not None:
+            self._recalling.cancel()
+        if self._state == "away":
+            return
+        self._state, self._detail = "listening", ""
+        if self._editor.draft.strip() and not stop:
+            self._recalling = asyncio.get_running_loop().call_later(
+                self._pause_s, lambda: self._lamp("recalling", "")
+            )
+
+    def _opened(self, opened: dict[str, Any]) -> None:
+        name = opened["companion"]["name"]
+        self._companion_name = name
+        self._pause_s = opened["pause_ms"] / 1000
+        if opened["model"] is None:
+            self._note("No language model is configured: an offline voice quotes what it recalls.")
+        for turn in opened["turns"][-6:]:
+            self._print(f"{self._user if turn['speaker'] == 'user' else name}: {turn['text']}")
+        if not opened["turns"]:
+            self._print(f"{name}: {opened['companion']['greeting']}")
+        self._lamp("listening", "")
+
+    def _received(self, event: dict[str, Any]) -> None:
+        match event["type"]:
+            case "context.ready" if event["trigger"] != "send":
+                if self._recalling is not None:
+                    self._recalling.cancel()
+                count, took = len(event["memories"]), event["timings"]["total_ms"]
+                noun = "memory" if count == 1 else "memories"
+                self._lamp("ready", f"ready, {count} {noun} in {took:.0f} ms")
+            case "response.created":
+                self._reply = event["response_id"]
+            case "response.output_text.delta":
+                self._speak(event["delta"])
+            case "response.done":
+                self._finish(event)
+            case "error":
+                self._note(event["error"]["message"])
+
+    def _speak(self, words: str) -> None:
+        if not self._speaking:
+            self._write(f"\r\x1b[K{self._companion_name}: ")
+            self._speaking = True
+        self._write(harmless(words).replace("\n", "\r\n"))
+
+    def _finish(self, done: dict[str, Any]) -> None:
+        self._reply = None
+        if self._speaking:
+            self._speaking = False
+            self._write("\r\n")
+        if done["status"] == "failed":
+            self._note(done["error"]["message"])
+        self._draw()
+
+    def _lamp(self, state: str, detail: str) -> None:
+        self._state, self._detail = state, detail
+        self._draw()
+
+    def _note(self, line: str) -> None:
+        self._print(line, style=_DIM)
+
+    def _print(self, line: str, style: str = "") -> None:
+        self._write(above(style + harmless(line).replace("\n", "\r\n") + _PLAIN))
+        self._draw()
+
+    def _draw(self) -> None:
+        # While the companion speaks its words own the last line; the draft comes back after.
+        if not self._speaking:
+            width = shutil.get_terminal_size().columns
+            self._write(prompt_line(self._state, self._detail, self._editor.draft, width))
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _raw_keyboard() -> Iterator[None]:
+    """Read single keys, and put the terminal back as it was."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setraw(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,50 @@
+"""Puts the commands together, and turns setup errors into one clear line and exit code 1."""
+
+import sys
+
+import typer
+
+from foremind import __version__
+from foremind.cli import bench, chat, companions, database, evaluate, models, serve
+from foremind.errors import ForemindError
+from foremind.logs import configure_logging
+from foremind.settings import load_settings
+
+app = typer.Typer(
+    name="foremind",
+    help="The server that has a companion's memories ready before the player presses Enter.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("chat")(chat.chat)
+app.command("bench")(bench.bench)
+app.add_typer(companions.app, name="companions")
+app.add_typer(models.app, name="models")
+app.add_typer(database.app, name="db")
+app.add_typer(evaluate.app, name="eval")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(  # every command logs warnings; `serve` sets its own level
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    configure_logging(load_settings(log_level="warning"))
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except ForemindError as error:
+        print(f"foremind: {error.message}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,148 @@
+"""One connection to a Foremind server."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed
+
+Event = dict[str, Any]
+_CLOSE_S = 1.0  # a server that does not answer the close is left
+
+
+class Closed(Exception):
+    """The connection ended; `code` is the WebSocket close code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"closed with {code} {reason}".rstrip())
+        self.code = code
+        self.reason = reason
+
+
+class Client:
+    """Sends the messages of the protocol and yields the server's events as dictionaries."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def open_session(
+        self,
+        companion: str,
+        *,
+        user_id: str | None = None,
+        name: str | None = None,
+        token: str | None = None,
+    ) -> Event:
+        """Open a session, by token or as a named user, and return `session.opened` (or `error`).
+
+        Raises:
+            Closed: the server closed the connection.
+        """
+        message: Event = {"type": "session.open", "companion": companion}
+        if token is not None:
+            message["token"] = token
+        else:
+            message["user"] = {"id": user_id, "name": name or user_id}
+        await self.send_raw(message)
+        return await self.next_event()
+
+    async def draft(self, text: str) -> None:
+        """Tell the whole draft as it now stands."""
+        await self.send_raw({"type": "draft.update", "text": text})
+
+    async def clear_draft(self) -> None:
+        """Tell that the draft was given up."""
+        await self.send_raw({"type": "draft.clear"})
+
+    async def send(self, text: str, message_id: str | None = None) -> str:
+        """Press Enter; return the message's id, which may be sent again to be sure."""
+        message_id = message_id or uuid.uuid4().hex
+        await self.send_raw({"type": "message.send", "id": message_id, "text": text})
+        return message_id
+
+    async def cancel(self, response_id: str) -> None:
+        """Stop a reply."""
+        await self.send_raw({"type": "response.cancel", "response_id": response_id})
+
+    async def send_raw(self, message: Event | str | bytes) -> None:
+        """Send any frame.
+
+        Raises:
+            Closed: the connection has ended.
+        """
+        frame = json.dumps(message) if isinstance(message, dict) else message
+        try:
+            await self._socket.send(frame)
+        except ConnectionClosed as error:
+            raise _closed(error) from None
+
+    async def next_event(self) -> Event:
+        """Return the next event.
+
+        Raises:
+            Closed: the connection has ended.
+        """
+        try:
+            event: Event = json.loads(await self._socket.recv())
+        except ConnectionClosed as error:
+            raise _closed(error) from None
+        return event
+
+    async def expect(self, *types: str) -> Event:
+        """Skip events until one of `types` comes, and return it."""
+        while True:
+            event = await self.next_event()
+            if event["type"] in types:
+                return event
+
+    async def expect_all(self, *types: str) -> dict[str, Event]:
+        """Skip other events until one of each of `types` has come, in any order."""
+        seen: dict[str, Event] = {}
+        while missing := [each for each in types if each not in seen]:
+            event = await self.expect(*missing)
+            seen[event["type"]] = event
+        return seen
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield events until the connection ends."""
+        while True:
+            try:
+                event = await self.next_event()
+            except Closed:
+                return
+            yield event
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._socket.close()
+
+
+@asynccontextmanager
+async def connect(url: str, *, origin: str | None = None) -> AsyncIterator[Client]:
+    """Connect to `ws://HOST:PORT/v1/ws`.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    async with open_socket(
+        url,
+        compression=None,
+        max_size=None,
+        proxy=None,
+        close_timeout=_CLOSE_S,
+        additional_headers=_headers(origin),
+    ) as socket:
+        yield Client(socket)
+
+
+def _headers(origin: str | None) -> dict[str, str]:
+    return {} if origin is None else {"Origin": origin}
+
+
+def _closed(error: ConnectionClosed) -> Closed:
+    received = error.rcvd
+    return Closed(1006, "") if received is None else Closed(received.code, received.reason)

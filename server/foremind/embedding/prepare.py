@@ -1,0 +1,169 @@
+"""Make a model ready to run: fetch, convert, quantise, check; once per machine."""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from foremind.embedding.encoder import OnnxEncoder
+from foremind.embedding.fetch import fetch_files
+from foremind.embedding.manifest import Manifest
+from foremind.embedding.registry import PULLED_MANIFEST
+from foremind.errors import ModelUnusable
+
+MIN_COSINE = 0.98  # int8 against fp32
+_RECORD = "prepared.json"
+_INT8 = "model.int8.onnx"
+_FP32 = "model.fp32.onnx"
+_TOKENIZER = "tokenizer.json"
+# Short and long, plain and odd: what quantisation could bend.
+_SENTENCES = (
+    "hi",
+    "The lighthouse keeper mends nets on Thursdays.",
+    "my sister Ana is getting married in Porto next May and I still have no suit",
+    "WHERE did you put the keys???",
+    "I can't eat peanuts, they make my throat swell.",
+    "ok so first we went to the market, then it rained, then we hid under the bridge for an hour "
+    "and talked about whether ships have souls",
+    "42 gold, 3 potions, 1 rusty sword",
+    "Do you remember what I told you about my father?",
+)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model on this machine, ready to be loaded."""
+
+    manifest: Manifest
+    folder: Path
+
+    def encoder(self) -> OnnxEncoder:
+        """Load the int8 model that serves."""
+        return self._load(_INT8)
+
+    def reference_encoder(self) -> OnnxEncoder:
+        """Load the fp32 model that the int8 one is measured against."""
+        return self._load(_FP32)
+
+    def _load(self, graph: str) -> OnnxEncoder:
+        return OnnxEncoder(self.folder / graph, self.folder / _TOKENIZER, self.manifest.max_tokens)
+
+
+def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> PreparedModel:
+    """Return `manifest`'s model, fetching and converting it where that has not been done.
+
+    Raises:
+        ModelUnusable: it could not be fetched, or the conversion failed its checks.
+    """
+    folder = models_dir / manifest.folder_name
+    if is_prepared(manifest, models_dir):
+        return PreparedModel(manifest, folder)
+    models_dir.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{manifest.folder_name}.", dir=models_dir))
+    try:
+        say(f"Fetching {manifest.name} ...")
+        source = scratch / "source"
+        source.mkdir()
+        fetch_files(manifest, source)
+        made = scratch / "made"
+        made.mkdir()
+        say("Converting to ONNX and quantising to int8 ...")
+        _convert(manifest, source, made)
+        say("Checking the converted model ...")
+        record = {"fingerprint": manifest.fingerprint, **check_model(PreparedModel(manifest, made))}
+        (made / _RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        (made / PULLED_MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        _put_in_place(made, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return PreparedModel(manifest, folder)
+
+
+def is_prepared(manifest: Manifest, models_dir: Path) -> bool:
+    """Tell whether the model is ready on this machine."""
+    return _recorded_fingerprint(models_dir / manifest.folder_name) == manifest.fingerprint
+
+
+def check_model(model: PreparedModel) -> dict[str, float]:
+    """Compare int8 with fp32, and a near pair with a far one; return the cosines.
+
+    Raises:
+        ModelUnusable: the vectors cannot be trusted.
+    """
+    encoder, reference = model.encoder(), model.reference_encoder()
+    texts = list(_SENTENCES)
+    vectors = encoder.encode(texts)
+    expected = (len(texts), model.manifest.dimension)
+    if vectors.shape != expected:
+        raise ModelUnusable(
+            f"{model.manifest.name} gives vectors of {vectors.shape[1]} numbers, "
+            f"its manifest says {expected[1]}",
+            param="dimension",
+        )
+    fidelity = float(np.min(np.sum(vectors * reference.encode(texts), axis=1)))
+    checks = model.manifest.checks
+    near, far = (float(np.dot(*encoder.encode(pair))) for pair in (checks.near, checks.far))
+    if fidelity < MIN_COSINE:
+        raise ModelUnusable(f"int8 differs from fp32: cosine {fidelity:.3f} < {MIN_COSINE}")
+    if near <= far:
+        raise ModelUnusable(
+            f"{checks.near} came out at {near:.3f}, not nearer than {checks.far} at {far:.3f}"
+        )
+    return {"least_cosine_to_fp32": fidelity, "near": near, "far": far}
+
+
+def _convert(manifest: Manifest, source: Path, made: Path) -> None:
+    """Write fp32 and int8 graphs and the tokenizer into `made`."""
+    # onnx and its quantiser take a second to import and serve only here.
+    import onnx  # noqa: PLC0415
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
+
+    from foremind.embedding.bert_graph import build_bert  # noqa: PLC0415
+    from foremind.embedding.pooling import append_pooling  # noqa: PLC0415
+
+    if manifest.format == "safetensors":
+        config = json.loads((source / "config.json").read_text("utf-8"))
+        encoder = build_bert(source / "model.safetensors", config)
+    else:
+        encoder = onnx.load(source / "onnx/model.onnx")
+    model = append_pooling(encoder, manifest.pooling, manifest.dimension)
+    onnx.checker.check_model(model)
+    onnx.save(model, made / _FP32)
+    # The quantiser logs advice through the root logger that does not apply to this graph.
+    logging.disable(logging.WARNING)
+    try:
+        quantize_dynamic(made / _FP32, made / _INT8, per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        logging.disable(logging.NOTSET)
+    shutil.copyfile(source / _TOKENIZER, made / _TOKENIZER)
+
+
+def _recorded_fingerprint(folder: Path) -> str | None:
+    try:
+        record = json.loads((folder / _RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record.get("fingerprint") if isinstance(record, dict) else None
+
+
+def _put_in_place(made: Path, folder: Path) -> None:
+    """Move the finished folder to its name; two processes may do this at once."""
+    stale = made.with_name("stale")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(stale)
+    try:
+        made.rename(folder)
+    except OSError:
+        # Another process was faster; its folder was made from the same manifest.
+        if not os.path.isdir(folder):  # noqa: PTH112 - a race, not a path question
+            raise

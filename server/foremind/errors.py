@@ -1,0 +1,116 @@
+"""The error tree.
+
+ForemindError
+├── RequestError            what a client sent cannot be done; names the field
+│   ├── InvalidMessage      the message itself is wrong
+│   ├── NotAuthenticated    the token is missing, wrong or expired
+│   ├── NotAllowed          the caller may not do this
+│   └── NotFound            what was named does not exist
+├── TemporaryError          the same request may succeed later (retryable)
+│   ├── Overloaded          a bounded queue is full
+│   ├── StorageUnavailable  the database did not answer
+│   └── ModelServerError    the language model server failed
+├── SetupError              the operator must change something before Foremind can run
+│   ├── UnsafeBinding       reachable from outside without authentication
+│   ├── DatabaseUnsuitable  PostgreSQL or pgvector is missing, old or differs from the migrations
+│   ├── ModelMismatch       the store's vectors were made by another embedding model
+│   ├── ModelUnusable       an embedding model could not be fetched, converted or trusted
+│   └── InvalidFile         a file that the operator wrote has a wrong field
+"""
+
+
+class ForemindError(Exception):
+    """Root of every error that Foremind raises on purpose."""
+
+    code = "internal_error"
+    retryable = False
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class RequestError(ForemindError):
+    """What a client sent cannot be done."""
+
+    code = "invalid_request"
+
+
+class InvalidMessage(RequestError):
+    """A message is malformed; `param` names the field, the text what was expected."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.code = code or "invalid_message"
+
+
+class NotAuthenticated(RequestError):
+    """The token is missing, wrong or expired."""
+
+    code = "not_authenticated"
+
+
+class NotAllowed(RequestError):
+    """The caller is known but may not do this."""
+
+    code = "not_allowed"
+
+
+class NotFound(RequestError):
+    """What the request names does not exist."""
+
+    code = "not_found"
+
+
+class TemporaryError(ForemindError):
+    """The same request may succeed later."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class Overloaded(TemporaryError):
+    """A bounded queue is full."""
+
+    code = "overloaded"
+
+
+class StorageUnavailable(TemporaryError):
+    """The database did not answer in time or is away."""
+
+    code = "storage_unavailable"
+
+
+class ModelServerError(TemporaryError):
+    """The language model server is down, slow, or answered nonsense."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SetupError(ForemindError):
+    """The operator must change something; the text says what."""
+
+    code = "setup_error"
+
+
+class UnsafeBinding(SetupError):
+    """The server would be reachable from outside without authentication."""
+
+
+class DatabaseUnsuitable(SetupError):
+    """PostgreSQL, pgvector or the schema is not what this version needs."""
+
+
+class ModelMismatch(SetupError):
+    """The store holds vectors of another embedding model."""
+
+
+class ModelUnusable(SetupError):
+    """An embedding model could not be fetched, converted or trusted."""
+
+
+class InvalidFile(SetupError):
+    """A file that the operator wrote has a wrong field."""

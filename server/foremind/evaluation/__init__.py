@@ -1,0 +1,1 @@
+"""How well it remembers, and how fast: evidence recall and benchmarks."""

@@ -1,0 +1,80 @@
+"""Fills a store with made-up memories, fast: for plans and benchmarks at realistic sizes."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+from pgvector import HalfVector
+
+from foremind.app import Core
+from foremind.companions import CompanionFile
+from foremind.storage.turns import OpenedSession
+
+_WORDS = 5000  # distinct
+# Zipf-Mandelbrot: without the stop words, the commonest word stands in a tenth of the memories.
+_SHARES = 1 / (np.arange(1, _WORDS + 1) + 30.0) ** 1.1
+_SHARES /= _SHARES.sum()
+_WORDS_PER_MEMORY = 12
+_OTHER_USERS = 40
+_BATCH = 5000
+_COLUMNS = (
+    "relationship_id", "id", "created_at", "significance", "term_count", "memory_type", "speaker",
+    "embedding", "content",
+)  # fmt: skip
+
+
+def words_said(rng: np.random.Generator, count: int) -> list[str]:
+    """Draw words as often as talk uses them."""
+    return [f"word{index}" for index in rng.choice(_WORDS, count, p=_SHARES)]
+
+
+async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSession:
+    """Give one user `own` memories, mixed among `others` of other users; return its session.
+
+    Vectors are random unit vectors, ages up to 80 days, significance 0.3 to 1.
+    """
+    companion = await core.companions.put(CompanionFile("seeded", "Seeded", "Made up."))
+    session = await core.turns.open_session("seeded", "Seeded", companion.id, now)
+    neighbours = [
+        await core.turns.open_session(f"neighbour {number}", "N", companion.id, now)
+        for number in range(_OTHER_USERS)
+    ]
+    rng = np.random.default_rng(0)
+    owners = np.array(
+        [session.relationship_id] * own
+        + [neighbours[number % _OTHER_USERS].relationship_id for number in range(others)]
+    )
+    rng.shuffle(owners)
+    async with core.database.pool.acquire() as raw:
+        for first in range(0, len(owners), _BATCH):
+            batch = owners[first : first + _BATCH]
+            memories, terms = _rows(rng, batch, first + 1, now, core.embedder.manifest.dimension)
+            await raw.copy_records_to_table("memories", records=memories, columns=_COLUMNS)
+            await raw.copy_records_to_table("memory_terms", records=terms)
+        await raw.execute(
+            "UPDATE relationships AS bond SET memory_count = own.memories, term_count = own.terms "
+            "FROM (SELECT relationship_id, count(*) AS memories, sum(term_count) AS terms "
+            "FROM memories GROUP BY 1) AS own WHERE own.relationship_id = bond.id"
+        )
+        # What autovacuum does by itself within minutes.
+        await raw.execute("VACUUM ANALYZE memories")
+        await raw.execute("VACUUM ANALYZE memory_terms")
+    return session
+
+
+def _rows(
+    rng: np.random.Generator, owners: "np.ndarray", first_id: int, now: datetime, dimension: int
+) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    vectors = rng.standard_normal((len(owners), dimension)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    memories: list[tuple[object, ...]] = []
+    terms: list[tuple[object, ...]] = []
+    for index, owner in enumerate(map(int, owners)):
+        said = words_said(rng, _WORDS_PER_MEMORY)
+        memory_id = first_id + index
+        memories.append(
+            (owner, memory_id, now - timedelta(days=float(rng.uniform(0, 80))),
+             float(rng.uniform(0.3, 1)), len(said), "conversation", "user",
+             HalfVector(vectors[index]), " ".join(said))
+        )  # fmt: skip
+        terms += [(owner, word, memory_id, said.count(word)) for word in set(said)]
+    return memories, terms

@@ -1,0 +1,1 @@
+"""The door: socket, message vocabulary, sessions, identity, limits."""

@@ -1,0 +1,223 @@
+"""The vocabulary of the socket, version 1: every message a client may send and every event."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from foremind.typeahead.watcher import Outcome, Trigger
+
+MAX_FRAME_BYTES = 65_536
+MAX_ID_CHARS = 128
+
+Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class UserClaim(Struct, frozen=True):
+    """Who a client says it is, where the server runs open."""
+
+    id: Identifier
+    name: Name
+
+
+class Resume(Struct, frozen=True):
+    """Where a client left off."""
+
+    session_id: str
+    seq: int
+
+
+class SessionOpen(Struct, frozen=True, tag="session.open"):
+    """The first message: who talks with whom."""
+
+    companion: Identifier
+    token: str | None = None
+    user: UserClaim | None = None
+    resume: Resume | None = None
+    event_id: Identifier | None = None
+
+
+class DraftUpdate(Struct, frozen=True, tag="draft.update"):
+    """The whole draft as it now stands."""
+
+    text: str
+    event_id: Identifier | None = None
+
+
+class DraftClear(Struct, frozen=True, tag="draft.clear"):
+    """The draft was given up."""
+
+    event_id: Identifier | None = None
+
+
+class MessageSend(Struct, frozen=True, tag="message.send"):
+    """Enter. The same `id` again is never stored or answered twice."""
+
+    id: Identifier
+    text: str
+    event_id: Identifier | None = None
+
+
+class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
+    """Stop the reply."""
+
+    response_id: Identifier
+    event_id: Identifier | None = None
+
+
+ClientMessage = SessionOpen | DraftUpdate | DraftClear | MessageSend | ResponseCancel
+
+
+class CompanionCard(Struct, frozen=True):
+    """A companion as players see it."""
+
+    slug: str
+    name: str
+    greeting: str
+
+
+class Limits(Struct, frozen=True):
+    """What a client may send."""
+
+    max_frame_bytes: int
+    max_text_chars: int
+    max_id_chars: int
+    max_waiting_messages: int
+
+
+class TurnView(Struct, frozen=True):
+    """One turn of the conversation so far."""
+
+    turn_id: str
+    speaker: Literal["user", "companion"]
+    message_id: str | None
+    status: str
+    text: str
+    created_at: datetime
+
+
+class MemoryView(Struct, frozen=True):
+    """A recalled memory."""
+
+    id: str
+    content: str
+    score: float
+    significance: float
+    created_at: datetime
+    speaker: Literal["user", "companion"]
+    memory_type: str
+    age: str
+
+
+class ContextTimings(Struct, frozen=True):
+    """Milliseconds that preparing a context took."""
+
+    embed_ms: float
+    search_ms: float
+    total_ms: float
+
+
+class ResponseTimings(Struct, frozen=True):
+    """Milliseconds from the arrival of `message.send`; None where there was no first token."""
+
+    first_token_ms: float | None
+    total_ms: float
+
+
+class ErrorBody(Struct, frozen=True):
+    """What went wrong; `param` names the field, `event_id` repeats the client's."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None
+    event_id: str | None
+    retryable: bool
+
+
+class Event(Struct, tag_field="type"):
+    """Base of what the server sends; `seq` rises by one in a session."""
+
+    seq: int = 0
+
+
+class SessionOpened(Event, tag="session.opened", kw_only=True):
+    """The session is open. `model` is None where the offline voice answers."""
+
+    session_id: str
+    user: UserClaim
+    companion: CompanionCard
+    pause_ms: int
+    limits: Limits
+    resumed: bool
+    model: str | None
+    turns: list[TurnView]
+
+
+class ContextReady(Event, tag="context.ready", kw_only=True):
+    """A context is prepared for `draft`."""
+
+    draft: str
+    trigger: Trigger
+    memories: list[MemoryView]
+    timings: ContextTimings
+
+
+class MessageAccepted(Event, tag="message.accepted", kw_only=True):
+    """The message is durably stored; `ready_ms` from its arrival to the model request."""
+
+    id: str
+    turn_id: str
+    duplicate: bool
+    context: Outcome
+    ready_ms: float
+
+
+class ResponseCreated(Event, tag="response.created", kw_only=True):
+    """A reply begins."""
+
+    response_id: str
+    message_id: str
+
+
+class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
+    """A piece of the reply."""
+
+    response_id: str
+    delta: str
+
+
+class ResponseDone(Event, tag="response.done", kw_only=True):
+    """The reply is over; `error` says why where it `failed`."""
+
+    response_id: str
+    status: Literal["completed", "cancelled", "failed"]
+    text: str
+    timings: ResponseTimings
+    error: ErrorBody | None = None
+
+
+class MemoryStored(Event, tag="memory.stored", kw_only=True):
+    """The user's message was judged; `memory_id` and `memory_type` where it was kept."""
+
+    message_id: str
+    stored: bool
+    memory_id: str | None
+    memory_type: str | None
+    significance: float
+
+
+class ErrorEvent(Event, tag="error", kw_only=True):
+    """Something a client sent could not be done; the connection stays open."""
+
+    error: ErrorBody
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: Event) -> bytes:
+    """Return the JSON of an event."""
+    return _encoder.encode(event)

@@ -1,0 +1,86 @@
+"""One reply: begun before anything is confirmed, heard only after the gate opens."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from foremind.clock import Clock
+from foremind.errors import ForemindError
+from foremind.generation.prompt import Prompt
+from foremind.generation.voice import Voice
+
+ReplyStatus = Literal["completed", "cancelled", "failed"]
+
+_log = structlog.get_logger("foremind.reply")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyResult:
+    """How a reply ended; `text` is what the player was shown of it."""
+
+    status: ReplyStatus
+    text: str
+    first_token_at: float | None
+    error: ForemindError | None
+
+
+class Reply:
+    """A voice speaking in a task of its own.
+
+    The request to the language model starts at once; its words wait at a gate until
+    `open_gate`, so that nothing unconfirmed is heard.
+    """
+
+    def __init__(
+        self, voice: Voice, prompt: Prompt, on_piece: Callable[[str], None], clock: Clock
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self._voice = voice
+        self._prompt = prompt
+        self._on_piece = on_piece
+        self._clock = clock
+        self._gate = asyncio.Event()
+        self._said: list[str] = []
+        self._first_token_at: float | None = None
+        self._task = asyncio.create_task(self._speak(), name="reply")
+
+    def open_gate(self) -> None:
+        """Let the words be heard."""
+        self._gate.set()
+
+    def cancel(self) -> None:
+        """Stop speaking; what was heard stays said."""
+        self._task.cancel()
+
+    async def result(self) -> ReplyResult:
+        """Wait for the end. Cancelling this call does not stop the reply."""
+        await asyncio.wait({self._task})
+        status: ReplyStatus = "completed"
+        error: ForemindError | None = None
+        if self._task.cancelled():
+            status = "cancelled"
+        elif (failure := self._task.exception()) is not None:
+            status = "failed"
+            error = _as_foremind_error(failure)
+        return ReplyResult(status, "".join(self._said), self._first_token_at, error)
+
+    async def _speak(self) -> None:
+        async with aclosing(self._voice.speak(self._prompt)) as pieces:
+            async for piece in pieces:
+                if self._first_token_at is None:
+                    self._first_token_at = self._clock.monotonic()
+                await self._gate.wait()
+                self._said.append(piece)
+                self._on_piece(piece)
+
+
+def _as_foremind_error(failure: BaseException) -> ForemindError:
+    if isinstance(failure, ForemindError):
+        return failure
+    _log.error("reply.failed", reason=type(failure).__name__)
+    return ForemindError("The reply failed for an unexpected reason.")

@@ -1,0 +1,287 @@
+"""One open session: the draft on one side of Enter, the conversation on the other."""
+
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from foremind.clock import Clock
+from foremind.companions import Companion, policy_for
+from foremind.errors import ForemindError, InvalidMessage
+from foremind.gateway.conversation import MAX_WAITING, Conversation, Parties
+from foremind.gateway.decode import error_body
+from foremind.gateway.identity import Identity
+from foremind.gateway.messages import (
+    MAX_FRAME_BYTES,
+    MAX_ID_CHARS,
+    ClientMessage,
+    CompanionCard,
+    ContextReady,
+    ContextTimings,
+    DraftClear,
+    DraftUpdate,
+    ErrorEvent,
+    Event,
+    Limits,
+    MemoryStored,
+    MemoryView,
+    MessageSend,
+    ResponseCancel,
+    SessionOpen,
+    SessionOpened,
+    TurnView,
+    UserClaim,
+    encode,
+)
+from foremind.gateway.outbox import Outbox
+from foremind.generation.prompt import PastTurn
+from foremind.generation.voices import Voices
+from foremind.memory.age import age_in_words
+from foremind.memory.remember import Rememberer
+from foremind.metrics import Metrics
+from foremind.settings import Settings
+from foremind.storage.companions import CompanionStore
+from foremind.storage.memories import MemoryAnnouncement
+from foremind.storage.turns import OpenedSession, Turn, TurnStore
+from foremind.typeahead.prepare import Preparer, Subject
+from foremind.typeahead.prepared import PreparedCache, PreparedContext, Validity
+from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
+
+_SHOWN_TURNS = 30  # of the past, when a session opens
+_OWN_MESSAGES = 512  # message ids for which memory.stored is reported to this session
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every session of a server shares."""
+
+    settings: Settings
+    clock: Clock
+    metrics: Metrics
+    companions: CompanionStore
+    turns: TurnStore
+    preparer: Preparer
+    prepared: PreparedCache
+    rememberer: Rememberer
+    voices: Voices
+    embedding: str
+
+
+class Session:
+    """Reacts to the messages of one client; never waits itself."""
+
+    def __init__(
+        self,
+        services: Services,
+        identity: Identity,
+        companion: Companion,
+        opened: OpenedSession,
+        past: list[Turn],
+        outbox: Outbox,
+    ) -> None:
+        self._services = services
+        self._identity = identity
+        self._companion = companion
+        self._opened = opened
+        self._outbox = outbox
+        self._seq = 0
+        self._memory_version = opened.memory_version
+        self._policy = policy_for(companion.settings, services.settings)
+        self._model = services.voices.model_of(companion)
+        self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
+        self._watcher = DraftWatcher(
+            services.preparer,
+            services.prepared,
+            self._subject,
+            lambda draft, context: self._emit_context(draft, context, "pause"),
+            self._policy.pause_s,
+            services.clock,
+            services.metrics,
+        )
+        self._conversation = Conversation(
+            Parties(opened, identity.name, companion, self._policy),
+            [PastTurn(turn.speaker, turn.content) for turn in past],
+            watcher=self._watcher,
+            voices=services.voices,
+            turns=services.turns,
+            rememberer=services.rememberer,
+            clock=services.clock,
+            metrics=services.metrics,
+            emit=self._emit,
+            fail=self.fail,
+            on_context=self._on_taken,
+        )
+        self._past = past
+
+    @classmethod
+    async def open(
+        cls, services: Services, identity: Identity, message: SessionOpen, outbox: Outbox
+    ) -> "Session":
+        """Open a session for a known caller.
+
+        Raises:
+            NotFound: there is no such companion.
+            StorageUnavailable: the database did not answer.
+        """
+        companion = await services.companions.find(message.companion)
+        opened = await services.turns.open_session(
+            identity.user_id, identity.name, companion.id, services.clock.now()
+        )
+        past = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
+        return cls(services, identity, companion, opened, past, outbox)
+
+    @property
+    def id(self) -> str:
+        """The session's identifier."""
+        return str(self._opened.session_id)
+
+    @property
+    def relationship_id(self) -> int:
+        """Whose memory this session works with."""
+        return self._opened.relationship_id
+
+    @property
+    def busy(self) -> bool:
+        """True while a message is not answered yet."""
+        return self._conversation.busy
+
+    def begin(self) -> None:
+        """Tell the client that its session is open."""
+        self._emit(self._opening(self._past))
+        self._past = []
+
+    def handle(self, message: ClientMessage, arrived: float) -> None:
+        """React to a message that arrived at monotonic time `arrived`.
+
+        Raises:
+            RequestError, TemporaryError: what to tell the client.
+        """
+        match message:
+            case DraftUpdate():
+                self._watcher.update(message.text)
+            case DraftClear():
+                self._watcher.clear()
+            case MessageSend():
+                if not message.text.strip():
+                    raise InvalidMessage("text: expected something to say", param="text")
+                self._own_messages[message.id] = None
+                self._conversation.send(message, arrived)
+            case ResponseCancel():
+                if not self._conversation.cancel(message.response_id):
+                    raise InvalidMessage(
+                        "response_id: expected the reply under way", param="response_id"
+                    )
+            case SessionOpen():
+                raise InvalidMessage(
+                    "type: this session is open already", param="type", code="already_open"
+                )
+
+    def heard(self, announcement: MemoryAnnouncement) -> None:
+        """Learn what became of a turn of this relationship, here or in another process."""
+        if announcement.memory_version is not None:
+            self.observe_version(announcement.memory_version)
+        message_id = announcement.message_id
+        if announcement.speaker == "user" and message_id in self._own_messages:
+            self._emit(
+                MemoryStored(
+                    message_id=str(message_id),
+                    stored=announcement.memory_id is not None,
+                    memory_id=_text(announcement.memory_id),
+                    memory_type=announcement.memory_type,
+                    significance=announcement.significance,
+                )
+            )
+
+    def observe_version(self, memory_version: int) -> None:
+        """Learn the relationship's memory version; versions only rise."""
+        self._memory_version = max(self._memory_version, memory_version)
+
+    def fail(self, error: ForemindError, event_id: str | None) -> None:
+        """Tell the client that something it sent could not be done."""
+        self._services.metrics.errors.labels(error.code).inc()
+        self._emit(ErrorEvent(error=error_body(error, event_id)))
+
+    def disconnect(self, code: int, reason: str) -> None:
+        """Close the connection once everything said is sent."""
+        self._outbox.close(code, reason)
+
+    async def close(self) -> None:
+        """End the session: stop preparing and speaking, store what was said."""
+        await self._watcher.close()
+        await self._conversation.close()
+        await self._services.turns.close_session(
+            self._opened.session_id, self._services.clock.now()
+        )
+
+    def _subject(self) -> Subject:
+        return Subject(
+            self._opened.relationship_id,
+            Validity(
+                memory_version=self._memory_version,
+                companion_version=self._companion.version,
+                model=self._model,
+                embedding=self._services.embedding,
+                limits=self._policy.recall,
+            ),
+        )
+
+    def _emit(self, event: Event, *, telemetry: bool = False) -> None:
+        self._seq += 1
+        event.seq = self._seq
+        self._outbox.put(encode(event), telemetry=telemetry)
+
+    def _on_taken(self, text: str, taken: Taken) -> None:
+        if taken.context is not None and taken.trigger is not None:
+            self._emit_context(text, taken.context, taken.trigger)
+
+    def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        now = self._services.clock.now()
+        self._emit(
+            ContextReady(
+                draft=draft,
+                trigger=trigger,
+                memories=[
+                    MemoryView(
+                        id=str(each.id),
+                        content=each.content,
+                        score=each.score,
+                        significance=each.significance,
+                        created_at=each.created_at,
+                        speaker=each.speaker,
+                        memory_type=each.memory_type,
+                        age=age_in_words(each.created_at, now),
+                    )
+                    for each in context.memories
+                ],
+                timings=ContextTimings(
+                    context.timings.embed_ms, context.timings.search_ms, context.timings.total_ms
+                ),
+            ),
+            telemetry=True,
+        )
+
+    def _opening(self, past: list[Turn]) -> SessionOpened:
+        companion, settings = self._companion, self._services.settings
+        return SessionOpened(
+            session_id=self.id,
+            user=UserClaim(self._identity.user_id, self._identity.name),
+            companion=CompanionCard(companion.slug, companion.name, companion.greeting),
+            pause_ms=round(self._policy.pause_s * 1000),
+            limits=Limits(MAX_FRAME_BYTES, settings.max_text_chars, MAX_ID_CHARS, MAX_WAITING),
+            resumed=False,
+            model=None if self._model == "offline" else self._model,
+            turns=[
+                TurnView(
+                    turn_id=str(turn.id),
+                    speaker=turn.speaker,
+                    message_id=turn.message_id,
+                    status=turn.status,
+                    text=turn.content,
+                    created_at=turn.created_at,
+                )
+                for turn in past
+            ],
+        )
+
+
+def _text(identifier: int | None) -> str | None:
+    return None if identifier is None else str(identifier)

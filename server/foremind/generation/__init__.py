@@ -1,0 +1,1 @@
+"""Words back: prompt layout, any OpenAI-compatible server, the offline voice."""

@@ -1,0 +1,1 @@
+"""Plain HTTP: health, metrics, the list of companions, the demo page."""

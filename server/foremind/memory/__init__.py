@@ -1,0 +1,1 @@
+"""What is worth keeping, and what is worth bringing back."""

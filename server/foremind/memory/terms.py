@@ -1,0 +1,51 @@
+"""Text to search terms: words, stop words out, stemmed. The same for storing and for asking."""
+
+import re
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+
+import snowballstemmer
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_MAX_TERM_CHARS = 64  # longer "words" are noise that an index entry need not hold
+_MAX_FREQUENCY = 32_767  # what the column holds
+
+_STOP_WORDS = frozenset(
+    """a about above after again all also am an and any are arent as at be because been before
+    being below between both but by can cant could couldnt did didnt do does doesnt doing dont
+    down during each few for from further had hadnt has hasnt have havent having he hed hell her
+    here hers herself hes him himself his how i id if ill im in into is isnt it its itself ive
+    just let lets me more most my myself no nor not now of off on once only or other our ours
+    ourselves out over own really same she shed shell shes should shouldnt so some such than that
+    thats the their theirs them themselves then there theres these they theyd theyll theyre
+    theyve this those through to too under until up us very was wasnt we wed well were werent
+    weve what whats when where which while who whom whos why will with wont would wouldnt yes you
+    youd youll your youre yours yourself yourselves youve""".split()  # noqa: SIM905
+)
+
+_stemmer = snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    return str(_stemmer.stemWord(word))
+
+
+def terms_of(text: str) -> list[str]:
+    """Return the stemmed words of `text` in order, without stop words.
+
+    English stemming; words of other languages pass through unharmed, as far as white space and
+    punctuation separate them.
+    """
+    plain = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
+    return [
+        _stem(word)
+        for word in _WORD.findall(plain)
+        if len(word) <= _MAX_TERM_CHARS and word.replace("'", "") not in _STOP_WORDS
+    ]
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """Return how often each term stands in `text`."""
+    return {term: min(count, _MAX_FREQUENCY) for term, count in Counter(terms_of(text)).items()}

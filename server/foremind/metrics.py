@@ -1,0 +1,72 @@
+"""What operators can watch: counts and durations, never text."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+# From a cache lookup (tens of microseconds) to a slow language model (tens of seconds).
+_SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+
+
+class Metrics:
+    """The instruments of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.stage_seconds = Histogram(
+            "foremind_stage_seconds",
+            "Duration of a stage: embed, search, prepare, ready, store, first_token, reply.",
+            ["stage"],
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self.contexts = Counter(
+            "foremind_contexts_total",
+            "Contexts used on Enter, by outcome: hit, refreshed, miss.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.prepared = Counter(
+            "foremind_prepared_total",
+            "Contexts prepared, by trigger: pause, eager, send.",
+            ["trigger"],
+            registry=self.registry,
+        )
+        self.dropped = Counter(
+            "foremind_dropped_total",
+            "Work thrown away, by kind: superseded, departed, evicted, rejected, telemetry.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "foremind_errors_total",
+            "Error events sent to clients, by code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self.responses = Counter(
+            "foremind_responses_total",
+            "Replies, by status: completed, cancelled, failed.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.memories = Counter(
+            "foremind_memories_total",
+            "Turns judged for memory, by outcome: stored, insignificant.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.sessions = Gauge("foremind_sessions", "Open sessions.", registry=self.registry)
+        self.connections = Gauge(
+            "foremind_connections", "Open WebSocket connections.", registry=self.registry
+        )
+        self.embedding_queue = Gauge(
+            "foremind_embedding_queue_depth", "Embeddings waiting.", registry=self.registry
+        )
+        self.prepared_contexts = Gauge(
+            "foremind_prepared_contexts", "Prepared contexts held.", registry=self.registry
+        )
+        self.waiting_jobs = Gauge(
+            "foremind_waiting_jobs", "Turns that wait to be judged.", registry=self.registry
+        )

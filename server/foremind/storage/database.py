@@ -1,0 +1,115 @@
+"""The connection pool: named queries in, rows out, one kind of error when it is away."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Self
+
+import asyncpg
+import pgvector.asyncpg
+
+from foremind.errors import StorageUnavailable
+from foremind.storage.queries import load_queries
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+)
+
+
+@contextmanager
+def _errors_translated() -> Iterator[None]:
+    try:
+        yield
+    except _AWAY as error:
+        raise StorageUnavailable(
+            f"The database did not answer ({type(error).__name__}); try again shortly."
+        ) from error
+
+
+class Connection:
+    """One pooled connection inside a transaction."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    async def row(self, name: str, *args: object) -> asyncpg.Record | None:
+        """Run a named query and return its first row."""
+        return await self.raw.fetchrow(load_queries()[name], *args)
+
+    async def execute(self, name: str, *args: object) -> None:
+        """Run a named query for its effect."""
+        await self.raw.execute(load_queries()[name], *args)
+
+
+class Database:
+    """A bounded pool of connections; every call may raise StorageUnavailable."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, *, size: int, timeout_s: float) -> AsyncIterator[Self]:
+        """Hold at most `size` connections; no statement runs longer than `timeout_s`."""
+        with _errors_translated():
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=min(2, size),
+                max_size=size,
+                timeout=timeout_s,
+                command_timeout=timeout_s,
+                init=_prepare_connection,
+                reset=_keep_as_it_is,
+                # Plans are short and repeated: compiling them costs more than it gains.
+                server_settings={
+                    "application_name": "foremind",
+                    "jit": "off",
+                    "plan_cache_mode": "force_generic_plan",
+                },
+            )
+        try:
+            yield cls(pool)
+        finally:
+            await pool.close()
+
+    async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
+        """Run a named query and return its rows."""
+        with _errors_translated():
+            return await self.pool.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+
+    async def row(self, name: str, *args: object) -> asyncpg.Record | None:
+        """Run a named query and return its first row."""
+        with _errors_translated():
+            return await self.pool.fetchrow(load_queries()[name], *args)
+
+    async def value(self, name: str, *args: object) -> Any:
+        """Run a named query and return the first value of its first row."""
+        with _errors_translated():
+            return await self.pool.fetchval(load_queries()[name], *args)
+
+    async def execute(self, name: str, *args: object) -> None:
+        """Run a named query for its effect."""
+        with _errors_translated():
+            await self.pool.execute(load_queries()[name], *args)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Commit on leaving, roll back on an error; committed means on disk."""
+        with _errors_translated():
+            async with self.pool.acquire() as raw, raw.transaction():
+                yield Connection(raw)
+
+
+async def _prepare_connection(raw: Any) -> None:
+    # Absent before the first migration, which is what creates the extension.
+    if await raw.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+        await pgvector.asyncpg.register_vector(raw)
+
+
+async def _keep_as_it_is(_raw: Any) -> None:
+    """Leave the settings, which nothing changes: a reset would be a round trip for every query."""

@@ -1,0 +1,99 @@
+"""Durable jobs on pgqueuer: enqueued with the turn, run at least once, by any server process."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Self
+
+import structlog
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.domain.errors import RetryRequested
+from pgqueuer.domain.models import Job
+from pgqueuer.queries import Queries
+
+from foremind.clock import Clock
+from foremind.storage.database import Database
+
+REMEMBER_TURN = "remember_turn"
+# A worker that was killed is presumed dead after this long, and its jobs run elsewhere.
+_HEARTBEAT = timedelta(seconds=10)
+_POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
+_BATCH = 8
+_MAX_ATTEMPTS = 12  # with doubling delays from 1 s, over an hour; then the job is held
+_RESTART_S = 1.0
+_STOP_S = 10.0
+
+_log = structlog.get_logger("foremind.jobs")
+
+
+async def enqueue_remember(connection: Any, turn_id: int) -> None:
+    """Add the job that judges a turn, in the transaction of `connection`."""
+    await Queries.from_asyncpg_connection(connection).enqueue(
+        REMEMBER_TURN, str(turn_id).encode(), 0
+    )
+
+
+class JobWorker:
+    """Runs jobs until the block ends, then lets those under way finish.
+
+    A lost database restarts it; a failing job is retried with growing delays, then held with
+    status `failed`, where an operator finds it.
+    """
+
+    def __init__(
+        self, database: Database, remember: Callable[[int], Awaitable[object]], clock: Clock
+    ) -> None:
+        self._database = database
+        self._remember = remember
+        self._clock = clock
+        self._manager: QueueManager | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._prune()
+        self._task = asyncio.create_task(self._run(), name="jobs")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is None:
+            return
+        if self._manager is not None:
+            self._manager.shutdown.set()
+            await asyncio.wait({self._task}, timeout=_STOP_S)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while True:
+            manager = QueueManager(Queries.from_asyncpg_pool(self._database.pool))
+            manager.entrypoint(REMEMBER_TURN, on_failure="hold")(self._handle)
+            self._manager = manager
+            try:
+                await manager.run(
+                    dequeue_timeout=_POLL,
+                    batch_size=_BATCH,
+                    max_concurrent_tasks=2 * _BATCH,
+                    heartbeat_timeout=_HEARTBEAT,
+                )
+                return
+            except Exception as error:
+                _log.warning("jobs.restart", reason=type(error).__name__)
+                await self._clock.sleep(_RESTART_S)
+
+    async def _handle(self, job: Job) -> None:
+        turn_id = int(job.payload or b"0")
+        try:
+            await self._remember(turn_id)
+        except Exception as error:
+            _log.warning(
+                "jobs.failed", turn_id=turn_id, attempt=job.attempts, reason=type(error).__name__
+            )
+            if job.attempts >= _MAX_ATTEMPTS:
+                raise
+            raise RetryRequested(timedelta(seconds=2**job.attempts)) from None
+
+    async def _prune(self) -> None:
+        await self._database.execute("prune_job_log")
+        await self._database.execute("prune_job_statistics")

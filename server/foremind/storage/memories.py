@@ -1,0 +1,223 @@
+"""Memories in the database: insert once, find candidates, never mix vectors of two models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from pgvector import HalfVector
+
+from foremind.companions import CompanionSettings, RecallPolicy
+from foremind.errors import ModelMismatch
+from foremind.storage.companions import settings_from_json
+from foremind.storage.database import Database
+from foremind.storage.turns import Speaker
+
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
+# How many memories each of the two searches puts forward for scoring.
+CANDIDATES = 40
+
+
+class MemoryAnnouncement(msgspec.Struct, frozen=True):
+    """What became of a turn, as every server process is told."""
+
+    relationship_id: int
+    message_id: str | None
+    speaker: Speaker
+    significance: float
+    memory_id: int | None = None
+    memory_type: str | None = None
+    memory_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnToRemember:
+    """A turn that waits to be judged; `message_id` is that of the user's turn it is or answers."""
+
+    id: int
+    relationship_id: int
+    speaker: Speaker
+    content: str
+    created_at: datetime
+    message_id: str | None
+    speaker_name: str
+    settings: CompanionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NewMemory:
+    """A memory about to be stored; `terms` counts its stemmed words."""
+
+    turn: TurnToRemember
+    significance: float
+    memory_type: str
+    vector: npt.NDArray[np.float32]
+    terms: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that may be recalled, with what scoring it needs.
+
+    `cosine` is -1 to 1; `matches` counts the query's words in it; `length` counts all its words.
+    """
+
+    id: int
+    content: str
+    speaker: Speaker
+    memory_type: str
+    significance: float
+    created_at: datetime
+    cosine: float
+    length: int
+    matches: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WordStatistics:
+    """The relationship's collection statistics: memories, words, memories by query word."""
+
+    memories: int
+    words: int
+    memories_by_word: dict[str, int]
+
+
+class MemoryStore:
+    """Reads and writes memories, always within one relationship."""
+
+    def __init__(self, database: Database, fingerprint: str) -> None:
+        self._database = database
+        self._fingerprint = fingerprint
+
+    async def bind_model(self, name: str, dimension: int) -> None:
+        """Make this store the embedding model's, or find that it is another's.
+
+        Raises:
+            ModelMismatch: the store holds vectors of another model.
+        """
+        await self._database.execute("claim_embedding_model", name, self._fingerprint, dimension)
+        owner = await self._database.row("embedding_model")
+        if owner is None or owner["fingerprint"] != self._fingerprint:
+            known = "another model" if owner is None else f"{owner['name']} ({owner['dimension']})"
+            raise ModelMismatch(
+                f"This store's vectors were made by {known}; they cannot be compared with those "
+                f"of {name} ({dimension}). Set FOREMIND_EMBEDDING_MODEL back, or use another "
+                "FOREMIND_DATA_DIR or FOREMIND_DATABASE_URL."
+            )
+
+    async def turn(self, turn_id: int) -> TurnToRemember | None:
+        """Return a turn with what judging it needs, or None where it no longer exists."""
+        row = await self._database.row("turn_to_remember", turn_id)
+        if row is None:
+            return None
+        values = dict(row)
+        return TurnToRemember(**(values | {"settings": settings_from_json(values["settings"])}))
+
+    async def insert(self, memory: NewMemory) -> MemoryAnnouncement:
+        """Store a memory once per turn and announce it in the same transaction.
+
+        Raises:
+            ModelMismatch: the vector is not of the model this store belongs to.
+        """
+        turn = memory.turn
+        async with self._database.transaction() as connection:
+            row = await connection.row(
+                "insert_memory",
+                turn.relationship_id,
+                turn.created_at,
+                turn.id,
+                memory.significance,
+                sum(memory.terms.values()),
+                memory.memory_type,
+                turn.speaker,
+                HalfVector(memory.vector),
+                turn.content,
+                list(memory.terms),
+                list(memory.terms.values()),
+                self._fingerprint,
+            )
+            if row is None:
+                row = await connection.row("find_memory_of_turn", turn.id)
+            if row is None:
+                raise ModelMismatch("The store was given to another embedding model meanwhile.")
+            announcement = MemoryAnnouncement(
+                relationship_id=turn.relationship_id,
+                message_id=turn.message_id,
+                speaker=turn.speaker,
+                significance=memory.significance,
+                memory_id=row["id"],
+                memory_type=memory.memory_type,
+                memory_version=row.get("memory_version"),
+            )
+            await connection.execute("announce_memory", msgspec.json.encode(announcement).decode())
+        return announcement
+
+    async def announce_insignificant(
+        self, turn: TurnToRemember, significance: float
+    ) -> MemoryAnnouncement:
+        """Tell that a turn was judged and is not kept as a memory."""
+        announcement = MemoryAnnouncement(
+            relationship_id=turn.relationship_id,
+            message_id=turn.message_id,
+            speaker=turn.speaker,
+            significance=significance,
+        )
+        await self._database.execute("announce_memory", msgspec.json.encode(announcement).decode())
+        return announcement
+
+    async def candidates(
+        self,
+        relationship_id: int,
+        vector: npt.NDArray[np.float32],
+        terms: list[str],
+        policy: RecallPolicy,
+        now: datetime,
+    ) -> tuple[list[Candidate], WordStatistics]:
+        """Return the nearest and the best worded memories that `policy` lets be recalled."""
+        rows = await self._database.rows(
+            "memory_candidates",
+            relationship_id,
+            HalfVector(vector),
+            terms,
+            policy.significance_threshold,
+            oldest_recalled(policy, now),
+            CANDIDATES,
+        )
+        return [_candidate(row) for row in rows], _statistics(rows)
+
+    async def versions(self, relationship_ids: Sequence[int]) -> dict[int, int]:
+        """Return the memory version of each relationship."""
+        rows = await self._database.rows("memory_versions", list(relationship_ids))
+        return {row["id"]: row["memory_version"] for row in rows}
+
+
+def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
+    """Return the earliest `created_at` that may be recalled at `now`."""
+    if policy.max_age_days is None:
+        return _ALWAYS
+    return datetime.fromtimestamp(now.timestamp() - policy.max_age_days * 86_400, UTC)
+
+
+def _candidate(row: Any) -> Candidate:
+    return Candidate(
+        id=row["id"],
+        content=row["content"],
+        speaker=row["speaker"],
+        memory_type=row["memory_type"],
+        significance=row["significance"],
+        created_at=row["created_at"],
+        cosine=row["cosine"],
+        length=row["term_count"],
+        matches=dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True)),
+    )
+
+
+def _statistics(rows: Any) -> WordStatistics:
+    if not rows:
+        return WordStatistics(0, 0, {})
+    first = rows[0]
+    spread = zip(first["spread_terms"] or (), first["spread_memories"] or (), strict=True)
+    return WordStatistics(first["memory_count"], first["total_terms"], dict(spread))

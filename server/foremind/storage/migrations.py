@@ -1,0 +1,154 @@
+"""Numbered plain-SQL migrations, each run once, in order, under a lock, with its checksum kept."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from foremind.assets import asset
+from foremind.errors import DatabaseUnsuitable
+from foremind.storage.queries import load_queries
+
+MIN_POSTGRES = 18
+MIN_PGVECTOR = (0, 7)  # the first with halfvec
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of `sql/migrations/`."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the SQL."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def load_migrations() -> list[Migration]:
+    """Return every migration, in order."""
+    found = []
+    for path in sorted((asset("sql") / "migrations").glob("*.sql")):
+        match = _FILE.fullmatch(path.name)
+        if match is None:
+            raise ValueError(f"{path.name}: expected NNNN_name.sql")
+        found.append(Migration(int(match[1]), match[2], path.read_text("utf-8")))
+    return found
+
+
+def pending(known: list[Migration], applied: dict[int, str]) -> list[Migration]:
+    """Return what must still run, given the checksums by number of what has.
+
+    Raises:
+        DatabaseUnsuitable: the database was migrated by other files than these.
+    """
+    for number in applied.keys() - {each.number for each in known}:
+        raise DatabaseUnsuitable(
+            f"The database has migration {number:04}, which this version does not know: it was "
+            "used by a newer Foremind. Upgrade Foremind, or restore an older backup."
+        )
+    for each in known:
+        if each.number in applied and applied[each.number] != each.checksum:
+            raise DatabaseUnsuitable(
+                f"Migration {each.number:04}_{each.name} differs from the one this database was "
+                "made with. Restore the file as it was released."
+            )
+    return [each for each in known if each.number not in applied]
+
+
+async def migrate(url: str) -> list[Migration]:
+    """Bring the database up to date and return what ran; all of it or nothing is applied.
+
+    Raises:
+        DatabaseUnsuitable: the server or its pgvector is missing, too old, or unknown.
+    """
+    queries = load_queries()
+    async with _connected(url) as connection:
+        await _check_server(connection)
+        async with connection.transaction():
+            await connection.execute(queries["lock_migrations"])
+            await connection.execute(queries["create_migrations_table"])
+            todo = pending(load_migrations(), await _applied(connection))
+            for each in todo:
+                await _run(connection, each)
+        return todo
+
+
+async def status(url: str) -> tuple[list[Migration], list[Migration]]:
+    """Return the migrations that ran and those that have not, changing nothing."""
+    async with _connected(url) as connection:
+        exists = await connection.fetchval(load_queries()["has_migrations_table"])
+        applied = await _applied(connection) if exists else {}
+        todo = pending(load_migrations(), applied)
+        return [each for each in load_migrations() if each not in todo], todo
+
+
+class _connected:  # noqa: N801 - used as a context manager only
+    """A connection for the length of a block; a server that is away is a setup error."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> Any:
+        try:
+            self._connection = await asyncpg.connect(self._url, timeout=10)
+        except (OSError, TimeoutError, asyncpg.PostgresError, ValueError) as error:
+            raise DatabaseUnsuitable(
+                f"The database cannot be reached: {error}. Check FOREMIND_DATABASE_URL."
+            ) from error
+        return self._connection
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.close()
+
+
+async def _applied(connection: Any) -> dict[int, str]:
+    rows = await connection.fetch(load_queries()["applied_migrations"])
+    return {row["number"]: row["checksum"] for row in rows}
+
+
+async def _run(connection: Any, migration: Migration) -> None:
+    try:
+        await connection.execute(migration.sql)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise DatabaseUnsuitable(
+            f"Migration {migration.number:04}_{migration.name} may not run: {error}. Let an "
+            "administrator run CREATE EXTENSION vector in this database, or use its owner."
+        ) from error
+    await connection.execute(
+        load_queries()["record_migration"], migration.number, migration.name, migration.checksum
+    )
+
+
+async def _check_server(connection: Any) -> None:
+    version = await connection.fetchval(load_queries()["server_version"])
+    available = await connection.fetchval(load_queries()["available_vector"])
+    if problem := unsuitable(version, available):
+        raise DatabaseUnsuitable(problem)
+
+
+def unsuitable(server_version_num: int, vector_version: str | None) -> str | None:
+    """Say what is wrong with a server, or None: its version as `server_version_num` gives it,
+    and the pgvector it could install."""
+    if server_version_num < MIN_POSTGRES * 10_000:
+        return (
+            f"PostgreSQL {MIN_POSTGRES} or newer is needed; this is "
+            f"{server_version_num // 10_000}.{server_version_num % 10_000}."
+        )
+    wanted = ".".join(map(str, MIN_PGVECTOR))
+    if vector_version is None:
+        return (
+            f"The database server lacks pgvector; install version {wanted} or newer on it "
+            "(for Debian: the package postgresql-18-pgvector)."
+        )
+    if tuple(int(part) for part in vector_version.split(".")[:2]) < MIN_PGVECTOR:
+        return (
+            f"pgvector {wanted} or newer is needed; this is {vector_version}. Upgrade the "
+            "package on the database server, then run ALTER EXTENSION vector UPDATE."
+        )
+    return None

@@ -1,0 +1,71 @@
+"""What other server processes stored, heard through LISTEN on a connection of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import asyncpg
+import msgspec
+import structlog
+
+from foremind.clock import Clock
+from foremind.storage.memories import MemoryAnnouncement
+
+_CHANNEL = "foremind_memory"
+_RECONNECT_S = 1.0
+
+_log = structlog.get_logger("foremind.notifications")
+
+
+class MemoryListener:
+    """Calls `on_announcement` for every turn judged anywhere, `on_gap` after a lost connection."""
+
+    def __init__(
+        self,
+        url: str,
+        on_announcement: Callable[[MemoryAnnouncement], None],
+        on_gap: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._url = url
+        self._on_announcement = on_announcement
+        self._on_gap = on_gap
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        listening = asyncio.Event()
+        self._task = asyncio.create_task(self._run(listening), name="memory-listener")
+        await listening.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self, listening: asyncio.Event) -> None:
+        while True:
+            try:
+                await self._listen(listening)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                _log.warning("notifications.lost", reason=type(error).__name__)
+            await self._clock.sleep(_RECONNECT_S)
+
+    async def _listen(self, listening: asyncio.Event) -> None:
+        lost = asyncio.Event()
+        connection = await asyncpg.connect(self._url, timeout=10)
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(_CHANNEL, self._received)
+            if listening.is_set():
+                await self._on_gap()
+            listening.set()
+            await lost.wait()
+        finally:
+            connection.terminate()
+
+    def _received(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._on_announcement(msgspec.json.decode(payload, type=MemoryAnnouncement))

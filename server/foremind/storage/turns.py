@@ -1,0 +1,130 @@
+"""Sessions and turns: what was said, stored once, each user turn together with its job."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from foremind.errors import StorageUnavailable
+from foremind.storage.database import Connection, Database
+from foremind.storage.jobs import enqueue_remember
+
+Speaker = Literal["user", "companion"]
+Status = Literal["completed", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """Identifiers of a session and the memory version its relationship has."""
+
+    session_id: UUID
+    relationship_id: int
+    user_id: int
+    memory_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of either side, as it is stored."""
+
+    id: int
+    speaker: Speaker
+    message_id: str | None
+    status: Status
+    content: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """Where a user's message is stored.
+
+    `duplicate` where it already was; `answered` where a reply to it was already given.
+    """
+
+    id: int
+    duplicate: bool
+    answered: bool
+
+
+class TurnStore:
+    """Reads and writes sessions and turns; every call names its relationship."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open_session(
+        self, external_id: str, name: str, companion_id: int, now: datetime
+    ) -> OpenedSession:
+        """Start a session, creating user and relationship at first sight."""
+        row = await self._database.row("open_session", external_id, name, companion_id, now)
+        if row is None:
+            raise StorageUnavailable("The session could not be opened; try again shortly.")
+        return OpenedSession(**dict(row))
+
+    async def close_session(self, session_id: UUID, now: datetime) -> None:
+        """Mark a session as over."""
+        await self._database.execute("close_session", session_id, now)
+
+    async def recent(self, relationship_id: int, limit: int) -> list[Turn]:
+        """Return the last `limit` turns, oldest first."""
+        rows = await self._database.rows("recent_turns", relationship_id, limit)
+        return [Turn(**dict(row)) for row in rows]
+
+    async def commit_message(
+        self, session: OpenedSession, message_id: str, text: str, now: datetime
+    ) -> StoredTurn:
+        """Store a user's message and the job that will judge it, in one transaction.
+
+        When this returns, both are on disk, or the message already was.
+        """
+        async with self._database.transaction() as connection:
+            row = await connection.row(
+                "insert_user_turn",
+                session.relationship_id,
+                session.session_id,
+                session.user_id,
+                message_id,
+                text,
+                now,
+            )
+            if row is not None:
+                await enqueue_remember(connection.raw, row["id"])
+                return StoredTurn(row["id"], duplicate=False, answered=False)
+            return await self._stored(connection, session, message_id)
+
+    async def commit_reply(
+        self,
+        session: OpenedSession,
+        reply_to: int | None,
+        status: Status,
+        text: str,
+        now: datetime,
+    ) -> int | None:
+        """Store what the player was shown of a reply, once for the turn it answers, with its job.
+
+        Return the turn, or None where a reply to `reply_to` is stored already.
+        """
+        async with self._database.transaction() as connection:
+            row = await connection.row(
+                "insert_reply",
+                session.relationship_id,
+                session.session_id,
+                session.user_id,
+                reply_to,
+                status,
+                text,
+                now,
+            )
+            if row is None:
+                return None
+            await enqueue_remember(connection.raw, row["id"])
+            return int(row["id"])
+
+    async def _stored(
+        self, connection: Connection, session: OpenedSession, message_id: str
+    ) -> StoredTurn:
+        found = await connection.row("find_user_turn", session.user_id, message_id)
+        if found is None:
+            raise StorageUnavailable("The message is being stored twice at once; try again.")
+        return StoredTurn(found["id"], duplicate=True, answered=found["answered"])

@@ -1,0 +1,96 @@
+"""A scripted OpenAI-compatible server: real HTTP and real streaming, words from a script."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from foremind.http.server import listening
+from foremind.settings import load_settings
+
+Chat = dict[str, Any]
+
+
+@dataclass
+class Script:
+    """What the server does with each request; change it between requests.
+
+    Attributes:
+        reply: the words of the answer, given the request.
+        status: HTTP status; anything but 200 refuses.
+        body: sent as it is instead of a stream, where not None.
+        hold_before: awaited before the first word and, with `hold_after`, between words.
+        hold_after: number of words after which `hold_before` is awaited again; None is never.
+        cut_after: number of words after which the connection breaks; None is never.
+    """
+
+    reply: Callable[[Chat], list[str]] = lambda _: ["Hello", " there", "."]
+    status: int = 200
+    body: str | None = None
+    hold_before: asyncio.Event | None = None
+    hold_after: int | None = None
+    cut_after: int | None = None
+    requests: list[Chat] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+
+
+class ScriptedModel:
+    """A running server: `url` for FOREMIND_LLM_URL, and the `script` it follows."""
+
+    def __init__(self, url: str, script: Script) -> None:
+        self.url = url
+        self.script = script
+
+
+@asynccontextmanager
+async def scripted_model(script: Script | None = None) -> AsyncIterator[ScriptedModel]:
+    """Run a scripted model server on a free loopback port."""
+    script = script or Script()
+
+    async def chat(request: Request) -> Response:
+        body: Chat = await request.json()
+        script.requests.append(body)
+        if script.status != 200:
+            return PlainTextResponse("refused by the script", script.status)
+        if script.body is not None:
+            return PlainTextResponse(script.body, media_type="text/event-stream")
+        return StreamingResponse(_stream(script, body), media_type="text/event-stream")
+
+    app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+        yield ScriptedModel(f"http://127.0.0.1:{port}/v1", script)
+
+
+async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
+    outcome = "left"
+    try:
+        if script.hold_before is not None and script.hold_after is None:
+            await script.hold_before.wait()
+        for index, word in enumerate(script.reply(body)):
+            if script.cut_after == index:
+                outcome = "cut"
+                raise ConnectionResetError
+            if script.hold_after == index and script.hold_before is not None:
+                await script.hold_before.wait()
+            yield f"data: {json.dumps(_chunk(word))}\n\n"
+        yield "data: [DONE]\n\n"
+        outcome = "done"
+    finally:
+        script.finished.append(outcome)
+
+
+def _chunk(word: str) -> Chat:
+    return {
+        "id": "scripted",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "scripted",
+        "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}],
+    }

@@ -1,0 +1,80 @@
+"""A BERT encoder of random weights, as a hub folder: for dimensions no test can download."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_WORDS = (
+    "the weather was lovely today so interest rates rose by a quarter , . ! ? rain boat harbour "
+    "sister garden name is my your what i you love"
+)
+
+
+def write_random_model(
+    folder: Path, *, dimension: int, layers: int = 2, heads: int = 12, cls: bool = True
+) -> None:
+    """Write config, tokenizer, weights and pooling of a random encoder into `folder`."""
+    rng = np.random.default_rng(7)
+    vocabulary = [*_SPECIAL, *_WORDS.split(), *map(chr, range(97, 123))]
+    vocabulary += [f"##{chr(each)}" for each in range(97, 123)]
+    vocabulary = list(dict.fromkeys(vocabulary))
+    inner = dimension * 2
+
+    def matrix(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) * 0.05).astype(np.float32)
+
+    tensors = {
+        "embeddings.word_embeddings.weight": matrix(len(vocabulary), dimension) * 20,
+        "embeddings.position_embeddings.weight": matrix(128, dimension),
+        "embeddings.token_type_embeddings.weight": matrix(2, dimension),
+    }
+    for name in ["embeddings.LayerNorm"] + [
+        f"encoder.layer.{layer}.{part}.LayerNorm"
+        for layer in range(layers)
+        for part in ("attention.output", "output")
+    ]:
+        tensors[f"{name}.weight"] = np.ones(dimension, np.float32)
+        tensors[f"{name}.bias"] = np.zeros(dimension, np.float32)
+    for layer in range(layers):
+        for part, shape in {
+            "attention.self.query": (dimension, dimension),
+            "attention.self.key": (dimension, dimension),
+            "attention.self.value": (dimension, dimension),
+            "attention.output.dense": (dimension, dimension),
+            "intermediate.dense": (inner, dimension),
+            "output.dense": (dimension, inner),
+        }.items():
+            tensors[f"encoder.layer.{layer}.{part}.weight"] = matrix(*shape)
+            tensors[f"encoder.layer.{layer}.{part}.bias"] = matrix(shape[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    config = {
+        "model_type": "bert",
+        "hidden_size": dimension,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+        "max_position_embeddings": 128,
+        "vocab_size": len(vocabulary),
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": cls}))
+    _write_tokenizer(folder / "tokenizer.json", vocabulary)
+
+
+def _write_tokenizer(path: Path, vocabulary: list[str]) -> None:
+    ids = {token: index for index, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=_SPECIAL[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
+    )
+    tokenizer.save(str(path))

@@ -1,0 +1,1 @@
+"""Left of Enter: speculation that writes nothing, where the latest draft wins."""

@@ -1,0 +1,65 @@
+"""Prepared contexts: what was recalled for a text, and when that still holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import TTLCache
+
+from foremind.clock import Clock
+from foremind.companions import RecallPolicy
+from foremind.memory.ranking import Recalled
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """What a context depends on besides the text; any difference makes it stale."""
+
+    memory_version: int
+    companion_version: int
+    model: str
+    embedding: str
+    limits: RecallPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long preparing took, in milliseconds."""
+
+    embed_ms: float
+    search_ms: float
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContext:
+    """What was recalled for `text` (normalised), made while `validity` held."""
+
+    text: str
+    validity: Validity
+    vector: npt.NDArray[np.float32]
+    memories: tuple[Recalled, ...]
+    timings: Timings
+
+
+class PreparedCache:
+    """At most `capacity` contexts of all sessions, each kept `ttl_s` seconds.
+
+    The time bounds memory, not validity: whoever takes a context compares its `validity`.
+    """
+
+    def __init__(self, capacity: int, ttl_s: float, clock: Clock) -> None:
+        self._contexts: TTLCache[tuple[int, str], PreparedContext] = TTLCache(
+            capacity, ttl_s, timer=clock.monotonic
+        )
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def get(self, relationship_id: int, text: str) -> PreparedContext | None:
+        """Return what was last prepared for this text, valid or not."""
+        return self._contexts.get((relationship_id, text))
+
+    def put(self, relationship_id: int, context: PreparedContext) -> None:
+        """Keep a context, forgetting the oldest where there is no room."""
+        self._contexts[relationship_id, context.text] = context

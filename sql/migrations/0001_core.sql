@@ -1,0 +1,103 @@
+-- Companions, users, their relationships, what was said, and what is remembered of it.
+
+CREATE EXTENSION IF NOT EXISTS vector;
+
+CREATE TABLE companions (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    slug text NOT NULL UNIQUE,
+    name text NOT NULL,
+    greeting text NOT NULL,
+    persona text NOT NULL,
+    settings jsonb NOT NULL DEFAULT '{}',
+    version integer NOT NULL DEFAULT 1
+);
+
+CREATE TABLE users (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    external_id text NOT NULL UNIQUE,
+    name text NOT NULL
+);
+
+-- One user with one companion: the unit of memory. Every query below it names it.
+-- memory_version rises with every change to its memories; the two counts are the
+-- collection statistics of BM25.
+CREATE TABLE relationships (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    user_id bigint NOT NULL REFERENCES users,
+    companion_id bigint NOT NULL REFERENCES companions,
+    memory_version bigint NOT NULL DEFAULT 0,
+    memory_count bigint NOT NULL DEFAULT 0,
+    term_count bigint NOT NULL DEFAULT 0,
+    UNIQUE (user_id, companion_id)
+);
+
+CREATE TABLE sessions (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    relationship_id bigint NOT NULL REFERENCES relationships,
+    opened_at timestamptz NOT NULL,
+    closed_at timestamptz
+);
+CREATE INDEX sessions_by_relationship ON sessions (relationship_id, opened_at);
+
+CREATE TABLE turns (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    relationship_id bigint NOT NULL REFERENCES relationships,
+    session_id uuid NOT NULL REFERENCES sessions,
+    user_id bigint NOT NULL REFERENCES users,
+    speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
+    message_id text,
+    reply_to bigint UNIQUE REFERENCES turns,
+    status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
+    content text NOT NULL,
+    created_at timestamptz NOT NULL,
+    -- A user's turn carries the client's message id, a companion's the turn it answers, if any.
+    CHECK ((speaker = 'user') = (message_id IS NOT NULL)),
+    CHECK (speaker = 'companion' OR reply_to IS NULL),
+    UNIQUE (user_id, message_id)
+);
+CREATE INDEX turns_by_relationship ON turns (relationship_id, id);
+
+-- The one embedding model whose vectors this store holds.
+CREATE TABLE embedding_model (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    name text NOT NULL,
+    fingerprint text NOT NULL,
+    dimension integer NOT NULL
+);
+
+CREATE TABLE memories (
+    relationship_id bigint NOT NULL REFERENCES relationships,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    created_at timestamptz NOT NULL,
+    source_turn_id bigint UNIQUE REFERENCES turns,
+    significance real NOT NULL CHECK (significance BETWEEN 0 AND 1),
+    term_count integer NOT NULL,
+    memory_type text NOT NULL
+        CHECK (memory_type IN ('conversation', 'observation', 'event', 'relationship')),
+    speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
+    -- Unit length, of the dimension in embedding_model; insert_memory checks both owners.
+    embedding halfvec NOT NULL,
+    content text NOT NULL
+);
+
+-- A search reads every vector of one relationship, exactly. With the vectors in the index they
+-- lie side by side: 5 ms for 10,000 of 100,000 memories, against 13 from the table, where each
+-- is on a page of its own. An index entry holds at most 2,704 bytes, hence 1,280 dimensions.
+CREATE INDEX memories_by_relationship ON memories
+    (relationship_id, created_at) INCLUDE (id, significance, term_count, embedding);
+
+-- The inverted index of full-text search: how often each stemmed word stands in each memory.
+-- 0.6 ms for the postings of a question in 10,000 memories, against 29 ms for ts_rank, and the
+-- document frequencies that BM25 needs come with it. No foreign key to memories: checking it
+-- on delete would scan by memory_id, so both are written and deleted together.
+CREATE TABLE memory_terms (
+    relationship_id bigint NOT NULL,
+    term text NOT NULL,
+    memory_id bigint NOT NULL,
+    frequency smallint NOT NULL,
+    PRIMARY KEY (relationship_id, term, memory_id) INCLUDE (frequency)
+);
+
+-- Mostly appended to: keep the pages all-visible, so that index-only scans stay so.
+ALTER TABLE memories SET (autovacuum_vacuum_insert_scale_factor = 0.05);
+ALTER TABLE memory_terms SET (autovacuum_vacuum_insert_scale_factor = 0.05);

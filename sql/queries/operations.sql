@@ -1,0 +1,48 @@
+-- name: server_version
+-- Reads the version of the database server as a number.
+SELECT current_setting('server_version_num')::int;
+
+-- name: available_vector
+-- Reads which version of pgvector the database has, or else the server could install.
+SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = 'vector';
+
+-- name: lock_migrations
+-- Waits until no other process is migrating this database.
+SELECT pg_advisory_xact_lock(7306086967069602157);
+
+-- name: create_migrations_table
+-- Creates the table that remembers which migrations ran.
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    number integer PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- name: has_migrations_table
+-- Tells whether any migration ever ran here.
+SELECT to_regclass('schema_migrations') IS NOT NULL;
+
+-- name: applied_migrations
+-- Lists the migrations that ran, in order.
+SELECT number, name, checksum FROM schema_migrations ORDER BY number;
+
+-- name: record_migration
+-- Remembers that a migration ran.
+INSERT INTO schema_migrations (number, name, checksum) VALUES ($1, $2, $3);
+
+-- name: prune_job_log
+-- Forgets what the job queue logged more than a week ago.
+DELETE FROM pgqueuer_log WHERE created < now() - interval '7 days';
+
+-- name: prune_job_statistics
+-- Forgets the job queue's statistics of more than a month ago.
+DELETE FROM pgqueuer_statistics WHERE created < now() - interval '30 days';
+
+-- name: waiting_jobs
+-- Counts the jobs that are not done.
+SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked');
+
+-- name: ping
+-- Answers, to show that the database does.
+SELECT 1;

@@ -1,0 +1,40 @@
+-- name: insert_user_turn
+-- Stores what a user said, unless this user's message id is already stored.
+INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
+VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6)
+ON CONFLICT (user_id, message_id) DO NOTHING
+RETURNING id;
+
+-- name: find_user_turn
+-- Finds the turn that a user's message id was stored as, and whether it was answered.
+SELECT id, EXISTS (SELECT FROM turns AS reply WHERE reply.reply_to = turn.id) AS answered
+FROM turns AS turn WHERE user_id = $1 AND message_id = $2;
+
+-- name: insert_reply
+-- Stores what the companion was heard to say, once for each turn it answers.
+INSERT INTO turns (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at)
+VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
+ON CONFLICT (reply_to) DO NOTHING
+RETURNING id;
+
+-- name: recent_turns
+-- Lists the last turns of a relationship, oldest first.
+SELECT id, speaker, message_id, status, content, created_at
+FROM (
+    SELECT id, speaker, message_id, status, content, created_at
+    FROM turns WHERE relationship_id = $1 ORDER BY id DESC LIMIT $2
+) AS latest
+ORDER BY id;
+
+-- name: turn_to_remember
+-- Reads a turn with what judging it needs: who said it and its companion's settings.
+SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
+    coalesce(turn.message_id, asked.message_id) AS message_id,
+    CASE turn.speaker WHEN 'user' THEN account.name ELSE companion.name END AS speaker_name,
+    companion.settings
+FROM turns AS turn
+JOIN relationships AS bond ON bond.id = turn.relationship_id
+JOIN companions AS companion ON companion.id = bond.companion_id
+JOIN users AS account ON account.id = bond.user_id
+LEFT JOIN turns AS asked ON asked.id = turn.reply_to
+WHERE turn.id = $1;

@@ -1,0 +1,89 @@
+"""The terminal client, in a real terminal and in a pipe."""
+
+import asyncio
+import os
+import pty
+import sys
+from pathlib import Path
+
+from tests.conftest import StartServer
+
+
+class Screen:
+    """What a terminal with `foremind chat` in it has shown so far."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.shown = ""
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            self.shown += os.read(self._descriptor, 4096).decode(errors="replace")
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+
+    async def shows(self, text: str) -> None:
+        """Wait until `text` was shown since the last time, and forget everything before."""
+        async with asyncio.timeout(15):
+            while text not in self.shown:
+                await asyncio.sleep(0.02)
+        self.shown = self.shown.partition(text)[2]
+
+    def press(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._descriptor, keys.encode())
+
+
+def command(url: str) -> list[str]:
+    """The command line of a chat with this server."""
+    return [sys.executable, "-m", "foremind", "chat", "--url", url, "--user", "Ana"]
+
+
+async def test_it_recalls_while_one_types_in_a_terminal(start: StartServer) -> None:
+    """Ready before Enter, a reply, and Ctrl-C leaves the terminal as it was."""
+    server = await start()
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *command(server.url), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    screen = Screen(master)
+    await screen.shows("an offline voice quotes what it recalls")
+    await screen.shows("listening")
+    screen.press("I promise to name my boat Zephyrine")
+    await screen.shows("ready, 0 memories")
+    screen.press("\r")
+    await screen.shows("Ana: I promise to name my boat Zephyrine")
+    await screen.shows("Wren: ")
+    screen.press("What will I name my boat?")
+    await screen.shows("ready, 1 memory")
+    screen.press("\r")
+    await screen.shows("you told me: “I promise to name my boat Zephyrine”")
+    screen.press("\x03")
+    assert await process.wait() == 0
+    os.close(master)
+
+
+async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_path: Path) -> None:
+    """For scripts."""
+    server = await start()
+    process = await asyncio.create_subprocess_exec(
+        *command(server.url), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate(b"Hello there\n\nGood night\n")
+    assert process.returncode == 0
+    assert out.decode().count("Wren: ") == 2
+
+
+async def test_a_server_that_is_not_there_is_one_clear_line() -> None:
+    """Exit code 1, no stack trace."""
+    process = await asyncio.create_subprocess_exec(
+        *command("ws://127.0.0.1:1/v1/ws"),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, error = await process.communicate(b"Hello\n")
+    assert process.returncode == 1
+    assert error.decode().startswith("foremind: ws://127.0.0.1:1/v1/ws: ")
+    assert "Traceback" not in error.decode()

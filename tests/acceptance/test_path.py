@@ -1,0 +1,425 @@
+"""The path of a message over a real socket: type, pause, ready, Enter, reply, remember."""
+
+import asyncio
+import json
+
+import pytest
+
+from foremind.client import Client, Closed
+from foremind.companions import CompanionFile, CompanionSettings
+from foremind.gateway.conversation import MAX_WAITING
+from foremind.testing.clock import ManualClock
+from foremind.testing.model_server import Script, scripted_model
+from tests.conftest import RunningServer, StartServer, eventually
+from tests.unit.gateway.test_identity import SECRET, token
+
+PROMISE = "I promise I'll help you with your garden tomorrow"
+
+
+def sample(server: RunningServer, name: str, **labels: str) -> float:
+    """A metric's value now."""
+    return server.app.core.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def typed(client: Client, server: RunningServer, text: str) -> None:
+    """Type a text letter by letter, and wait until the server has read it all."""
+    for end in range(1, len(text) + 1):
+        await client.draft(text[:end])
+    await synced(client)
+
+
+async def synced(client: Client) -> None:
+    """Wait until everything sent was handled: an unknown message is answered in order."""
+    await client.send_raw({"type": "sync", "event_id": "sync"})
+    while (await client.expect("error"))["error"]["event_id"] != "sync":
+        pass
+
+
+async def answered(client: Client, text: str, message_id: str | None = None) -> dict[str, dict]:
+    """Send a message; return the events up to the stored memory, by type."""
+    await client.send(text, message_id)
+    return await client.expect_all(
+        "message.accepted", "response.created", "response.done", "memory.stored"
+    )
+
+
+async def quiet(client: Client, server: RunningServer) -> None:
+    """Assert that nothing comes before what is asked for next."""
+    await client.send_raw({"type": "sync", "event_id": "sync"})
+    assert (await client.next_event())["error"]["event_id"] == "sync"
+
+
+async def test_a_message_goes_the_whole_way(start: StartServer) -> None:
+    """Ready before Enter, a hit on Enter, a reply, a memory, and recalled afterwards."""
+    clock = ManualClock()
+    server = await start(clock)
+    client = await server.session()
+    await typed(client, server, PROMISE)
+    await clock.advance(0.5)
+    ready = await client.expect("context.ready")
+    assert (ready["draft"], ready["trigger"], ready["memories"]) == (PROMISE, "pause", [])
+    seen = await answered(client, PROMISE, "m1")
+    accepted, done, stored = (
+        seen[name] for name in ("message.accepted", "response.done", "memory.stored")
+    )
+    assert (accepted["id"], accepted["context"], accepted["duplicate"]) == ("m1", "hit", False)
+    assert (done["status"], done["response_id"]) == (
+        "completed",
+        seen["response.created"]["response_id"],
+    )
+    assert done["text"]
+    assert stored["message_id"] == "m1"
+    assert (stored["stored"], stored["memory_type"]) == (True, "conversation")
+    assert stored["significance"] == pytest.approx(0.65)
+    await clock.advance(86_400)
+    other = await server.session()
+    await typed(other, server, "What did I promise about the garden?")
+    await clock.advance(0.5)
+    (memory,) = (await other.expect("context.ready"))["memories"]
+    assert (memory["content"], memory["age"]) == (PROMISE, "yesterday")
+    assert memory["id"] == stored["memory_id"]
+    done = (await answered(other, "What did I promise about the garden?"))["response.done"]
+    assert PROMISE in done["text"]
+
+
+async def test_what_does_not_matter_is_judged_and_not_stored(start: StartServer) -> None:
+    """The client is told so."""
+    client = await (await start()).session()
+    stored = (await answered(client, "hmm"))["memory.stored"]
+    assert (stored["stored"], stored["significance"], stored["memory_id"]) == (False, 0.0, None)
+
+
+async def test_typing_on_postpones_and_clearing_cancels(start: StartServer) -> None:
+    """Only a rest of 500 ms prepares; speculation writes nothing."""
+    clock = ManualClock()
+    server = await start(clock)
+    client = await server.session()
+    await typed(client, server, "The har")
+    await clock.advance(0.4)
+    await typed(client, server, "The harbour")
+    await clock.advance(0.4)
+    await quiet(client, server)
+    await client.clear_draft()
+    await synced(client)
+    await clock.advance(5)
+    await quiet(client, server)
+    for empty in ("...", "  ", "?!"):
+        await client.draft(empty)
+    await synced(client)
+    await clock.advance(5)
+    await quiet(client, server)
+    assert sample(server, "foremind_prepared_total", trigger="pause") == 0
+    assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns") == 0
+
+
+async def test_the_text_of_enter_counts_not_the_last_draft(start: StartServer) -> None:
+    """A context prepared for another text is not used; an equal one in another form is."""
+    clock = ManualClock()
+    server = await start(clock)
+    client = await server.session()
+    await typed(client, server, "Do you know Ana")
+    await clock.advance(0.5)
+    await client.expect("context.ready")
+    await client.send("Do you know Anatole")
+    late = await client.expect("context.ready")
+    assert (late["draft"], late["trigger"]) == ("Do you know Anatole", "send")
+    assert (await client.expect("message.accepted"))["context"] == "miss"
+    await client.expect("response.done")
+    await typed(client, server, "Do  you know\tAna ")
+    await clock.advance(0.5)
+    await client.expect("context.ready")
+    await client.send("Do you know Ana")
+    assert (await client.expect("message.accepted"))["context"] == "hit"
+
+
+async def test_a_new_memory_makes_a_prepared_context_stale(start: StartServer) -> None:
+    """Then the vector is used again and the search is not: refreshed."""
+    clock = ManualClock()
+    server = await start(clock)
+    client, elsewhere = await server.session(), await server.session()
+    question = "What about the garden?"
+    await typed(client, server, question)
+    await clock.advance(0.5)
+    assert (await client.expect("context.ready"))["memories"] == []
+    await answered(elsewhere, PROMISE)
+    await client.send(question)
+    ready = await client.expect("context.ready")
+    assert [each["content"] for each in ready["memories"]] == [PROMISE]
+    assert (await client.expect("message.accepted"))["context"] == "refreshed"
+
+
+async def test_a_draft_begun_after_enter_is_not_disturbed_by_the_answer(
+    start: StartServer,
+) -> None:
+    """The next message is prepared while the last one still waits for its turn."""
+    clock = ManualClock()
+    hold = asyncio.Event()
+    async with scripted_model(Script(hold_before=hold)) as model:
+        server = await start(clock, llm_url=model.url)
+        client = await server.session()
+        await client.send("First", "m1")
+        await client.send("Second", "m2")
+        await typed(client, server, "Third in the making")
+        await clock.advance(0.5)
+        ready = await client.expect("context.ready")
+        while ready["trigger"] == "send":
+            ready = await client.expect("context.ready")
+        assert ready["draft"] == "Third in the making"
+        hold.set()
+
+
+async def test_a_slow_search_costs_the_memories_not_the_reply(start: StartServer) -> None:
+    """Recall that hangs is answered without."""
+    server = await start()
+    client = await server.session()
+    async with server.app.core.database.pool.acquire() as raw, raw.transaction():
+        await raw.execute("LOCK TABLE memory_terms IN ACCESS EXCLUSIVE MODE")
+        await client.send("Hello there", "m1")
+        assert (await client.expect("message.accepted"))["context"] == "miss"
+        assert (await client.expect("response.done"))["status"] == "completed"
+
+
+async def test_a_prepared_context_lives_sixty_seconds(start: StartServer) -> None:
+    """After that Enter computes it anew."""
+    clock = ManualClock()
+    server = await start(clock)
+    client = await server.session()
+    await typed(client, server, "Hello there")
+    await clock.advance(0.5)
+    await client.expect("context.ready")
+    await clock.advance(61)
+    await client.send("Hello there")
+    assert (await client.expect("message.accepted"))["context"] == "miss"
+
+
+async def test_a_companion_may_have_its_own_pause(start: StartServer) -> None:
+    """Settable per companion; announced when the session opens."""
+    clock = ManualClock()
+    server = await start(clock)
+    await server.app.core.companions.put(
+        CompanionFile("swift", "Swift", "Quick.", settings=CompanionSettings(pause_ms=200))
+    )
+    client = await server.connect()
+    opened = await client.open_session("swift", user_id="ana")
+    assert opened["pause_ms"] == 200
+    await typed(client, server, "Hello")
+    await clock.advance(0.2)
+    assert (await client.expect("context.ready"))["draft"] == "Hello"
+
+
+async def test_the_same_id_is_never_stored_or_answered_twice(start: StartServer) -> None:
+    """Not in one session, not in another, not at the same time."""
+    server = await start()
+    client = await server.session()
+    first = (await answered(client, "Hello there", "m1"))["message.accepted"]
+    await client.send("Hello there", "m1")
+    again = await client.expect("message.accepted")
+    assert (again["duplicate"], again["turn_id"]) == (True, first["turn_id"])
+    other = await server.session()
+    await other.send("Hello there", "m1")
+    elsewhere = await other.expect("message.accepted")
+    assert (elsewhere["duplicate"], elsewhere["turn_id"]) == (True, first["turn_id"])
+    await quiet(client, server)
+    await quiet(other, server)
+    count = await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns")
+    assert count == 2
+
+
+async def test_a_stored_message_without_an_answer_is_answered_on_retry(start: StartServer) -> None:
+    """After a model failure the same id brings the reply, once."""
+    async with scripted_model(Script(status=500)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await client.send("Hello", "m1")
+        assert (await client.expect("response.done"))["status"] == "failed"
+        model.script.status = 200
+        await client.send("Hello", "m1")
+        assert (await client.expect("message.accepted"))["duplicate"] is True
+        done = await client.expect("response.done")
+        assert (done["status"], done["text"]) == ("completed", "Hello there.")
+        await client.send("Hello", "m1")
+        assert (await client.expect("message.accepted"))["duplicate"] is True
+        await quiet(client, server)
+
+
+async def test_events_are_numbered_without_gaps(start: StartServer) -> None:
+    """`seq` rises by one."""
+    client = await (await start()).session()
+    await client.send("Hello there, how are you?", "m1")
+    numbers = []
+    while True:
+        event = await client.next_event()
+        numbers.append(event["seq"])
+        if event["type"] == "response.done":
+            break
+    assert numbers == list(range(2, len(numbers) + 2))
+
+
+async def test_the_past_is_shown_when_a_session_opens(start: StartServer) -> None:
+    """So that a reload continues where it was."""
+    server = await start()
+    await answered(await server.session(), "Hello there", "m1")
+    client = await server.connect()
+    opened = await client.open_session("wren", user_id="ana", name="Ana")
+    assert [(turn["speaker"], turn["message_id"]) for turn in opened["turns"]] == [
+        ("user", "m1"),
+        ("companion", None),
+    ]
+    assert opened["turns"][0]["text"] == "Hello there"
+
+
+async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartServer) -> None:
+    """The connection stays open, and so do the others."""
+    server = await start()
+    client, other = await server.session(), await server.session("bo")
+    for frame, code, param in [
+        ("not json", "malformed_json", None),
+        ({"type": "nonsense", "event_id": "e1"}, "unknown_type", "type"),
+        ({"type": "draft.update", "event_id": "e2"}, "invalid_message", "text"),
+        ({"type": "message.send", "id": "m", "text": "  "}, "invalid_message", "text"),
+        ({"type": "message.send", "id": "m", "text": "x" * 8001}, "invalid_message", "text"),
+        ({"type": "response.cancel", "response_id": "none"}, "invalid_message", "response_id"),
+        ({"type": "session.open", "companion": "wren"}, "already_open", "type"),
+    ]:
+        await client.send_raw(frame)
+        error = (await client.expect("error"))["error"]
+        assert (error["code"], error["param"], error["retryable"]) == (code, param, False)
+        assert error["event_id"] == (frame.get("event_id") if isinstance(frame, dict) else None)
+    assert (await answered(client, "Hello"))["response.done"]["status"] == "completed"
+    assert (await answered(other, "Hello"))["response.done"]["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ({"type": "message.send", "id": "m", "text": "x" * 70_000}, 1009),
+        (b"binary", 4400),
+        ({"type": "session.open", "companion": "nobody", "user": {"id": "a", "name": "A"}}, 4403),
+        ({"type": "session.open", "companion": "wren"}, 4401),
+    ],
+)
+async def test_close_codes_say_why(start: StartServer, frame: dict | bytes, code: int) -> None:
+    """Too large, not this protocol, not allowed, not authenticated."""
+    client = await (await start()).connect()
+    with pytest.raises(Closed) as caught:
+        await client.send_raw(frame)
+        while True:
+            await client.next_event()
+    assert caught.value.code == code
+
+
+async def test_a_session_must_be_opened_in_time(start: StartServer) -> None:
+    """Ten seconds, then 4401; other messages before it are errors."""
+    clock = ManualClock()
+    client = await (await start(clock)).connect()
+    await client.draft("too early")
+    assert (await client.expect("error"))["error"]["code"] == "not_open"
+    await clock.advance(10)
+    with pytest.raises(Closed) as caught:
+        await client.next_event()
+    assert caught.value.code == 4401
+
+
+async def test_a_foreign_page_may_not_connect(start: StartServer) -> None:
+    """4403; the server's own page may."""
+    server = await start()
+    client = await server.connect(origin="https://evil.example")
+    with pytest.raises(Closed) as caught:
+        await client.next_event()
+    assert caught.value.code == 4403
+    own = await server.connect(origin=f"http://127.0.0.1:{server.port}")
+    assert (await own.open_session("wren", user_id="ana"))["type"] == "session.opened"
+
+
+async def test_with_a_secret_only_tokens_open_sessions(start: StartServer) -> None:
+    """And the companions a token names."""
+    server = await start(auth_secret=SECRET)
+    client = await server.connect()
+    opened = await client.open_session("wren", token=token())
+    assert opened["user"] == {"id": "ana", "name": "Ana"}
+    stranger = await server.connect()
+    await stranger.open_session("wren", user_id="ana")
+    with pytest.raises(Closed) as caught:
+        await stranger.next_event()
+    assert caught.value.code == 4401
+
+
+async def test_a_silent_peer_loses_its_heartbeat(start: StartServer) -> None:
+    """4408 on the wire, and the session is gone. Pings are the socket's own, in real time."""
+    server = await start(heartbeat_s=0.1, heartbeat_timeout_s=0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(
+        b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    received = b""
+    async with asyncio.timeout(5):
+        while b"\x88" not in received.partition(b"\r\n\r\n")[2]:
+            received += await reader.read(1000)
+    frame = received[received.rindex(b"\x88") :]
+    assert int.from_bytes(frame[2:4], "big") == 4408
+    writer.close()
+    await eventually(lambda: sample(server, "foremind_connections") == 0)
+
+
+async def test_a_reader_that_never_reads_is_closed(start: StartServer) -> None:
+    """Never buffered without bound: the session ends, the server goes on."""
+    async with scripted_model(Script(reply=lambda _: ["x" * 4000] * 1500)) as model:
+        server = await start(llm_url=model.url, llm_max_tokens=400_000, outbound_bytes=65_536)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(
+            b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"Sec-WebSocket-Version: 13\r\n\r\n"
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        for message in (
+            {"type": "session.open", "companion": "wren", "user": {"id": "slow", "name": "S"}},
+            {"type": "message.send", "id": "m1", "text": "Go on"},
+        ):
+            payload = json.dumps(message).encode()
+            mask = b"\0\0\0\0"
+            size = len(payload)
+            head = (
+                bytes([0x81, 0x80 | size]) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")
+            )
+            writer.write(head + mask + payload)
+        cancelled = "foremind_responses_total"
+        await eventually(lambda: sample(server, cancelled, status="cancelled") == 1)
+        await eventually(lambda: sample(server, "foremind_sessions") == 0)
+        other = await server.session()
+        await other.send("Hello")
+        assert (await other.expect("message.accepted"))["duplicate"] is False
+        writer.close()
+
+
+async def test_too_many_waiting_messages_are_refused(start: StartServer) -> None:
+    """With a retryable error; those accepted are all answered."""
+    hold = asyncio.Event()
+    async with scripted_model(Script(hold_before=hold)) as model:
+        client = await (await start(llm_url=model.url)).session()
+        for number in range(MAX_WAITING + 6):
+            await client.send(f"Message {number}", f"m{number}")
+        error = (await client.expect("error"))["error"]
+        assert (error["code"], error["retryable"]) == ("overloaded", True)
+        hold.set()
+
+
+async def test_draining_finishes_the_reply_and_says_so(start: StartServer) -> None:
+    """4503 after the last word."""
+    hold = asyncio.Event()
+    async with scripted_model(Script(hold_before=hold)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await client.send("Hello", "m1")
+        await client.expect("response.created")
+        draining = asyncio.create_task(server.app.registry.drain(5.0))
+        late = await server.connect()
+        hold.set()
+        assert (await client.expect("response.done"))["status"] == "completed"
+        for each in (client, late):
+            with pytest.raises(Closed) as caught:
+                while True:
+                    await each.next_event()
+            assert caught.value.code == 4503
+        await draining

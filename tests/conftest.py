@@ -1,0 +1,129 @@
+"""Real parts for every test: PostgreSQL with pgvector, the embedding model, sockets."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from foremind.app import Application, Core, core, serving
+from foremind.client import Client, connect
+from foremind.clock import Clock
+from foremind.embedding.prepare import PreparedModel, prepare_model
+from foremind.embedding.registry import find_model
+from foremind.logs import configure_logging
+from foremind.settings import Settings, load_settings
+from foremind.storage.embedded import embedded_postgres
+from foremind.storage.migrations import migrate
+
+ROOT = Path(__file__).parents[1]
+_numbers = itertools.count()
+
+
+def pytest_configure() -> None:
+    """Keep the settings of the person who runs the tests out of them."""
+    data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
+    for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
+        del os.environ[name]
+    os.environ["FOREMIND_MODELS_PATH"] = str(data_dir / "models")
+    configure_logging(load_settings(log_level="warning"))
+
+
+@pytest.fixture(scope="session")
+def model() -> PreparedModel:
+    """The default embedding model, converted on this machine."""
+    settings = load_settings()
+    manifest = find_model(settings.embedding_model, settings.models_dir)
+    return prepare_model(manifest, settings.models_dir, print)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a migrated template database, on a server of its own."""
+    folder = tmp_path_factory.mktemp("pg")
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        server = embedded_postgres(folder)
+        url = runner.run(server.__aenter__())
+        stack.callback(lambda: runner.run(server.__aexit__(None, None, None)))
+        runner.run(migrate(url))
+        yield url
+
+
+@pytest.fixture
+async def database_url(postgres: str) -> AsyncIterator[str]:
+    """The URL of a migrated database of this test's own."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
+    try:
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE foremind")
+        yield postgres.replace("/foremind?", f"/{name}?")
+        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await admin.close()
+
+
+@pytest.fixture
+def settings(database_url: str, model: PreparedModel, tmp_path: Path) -> Settings:
+    """Settings for a server on a free port with this test's database."""
+    return load_settings(port=0, database_url=database_url, data_dir=tmp_path, drain_s=2.0)
+
+
+@pytest.fixture
+async def built(settings: Settings) -> AsyncIterator[Core]:
+    """The store and the model, without a door."""
+    async with core(settings) as parts:
+        yield parts
+
+
+@dataclass
+class RunningServer:
+    """A server on a real socket."""
+
+    app: Application
+    port: int
+    _stack: AsyncExitStack
+
+    @property
+    def url(self) -> str:
+        """Where its WebSocket is."""
+        return f"ws://127.0.0.1:{self.port}/v1/ws"
+
+    async def connect(self, **options: str) -> Client:
+        """Open a connection that ends with the test."""
+        return await self._stack.enter_async_context(connect(self.url, **options))
+
+    async def session(self, user: str = "ana", companion: str = "wren") -> Client:
+        """Open a session that ends with the test."""
+        client = await self.connect()
+        opened = await client.open_session(companion, user_id=user, name=user.title())
+        assert opened["type"] == "session.opened", opened
+        return client
+
+
+StartServer = Callable[..., Awaitable[RunningServer]]
+
+
+@pytest.fixture
+async def start(settings: Settings) -> AsyncIterator[StartServer]:
+    """Start servers: `await start(clock=..., pause_ms=...)`; they stop with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
+            server = serving(load_settings(**(settings.model_dump() | changes)), clock=clock)
+            app, port = await stack.enter_async_context(server)
+            return RunningServer(app, port, stack)
+
+        yield begin
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for something that another task does; fail where it does not happen."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)

@@ -1,0 +1,193 @@
+"""Embedding models: converted without PyTorch, checked, and never trusted unseen."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from foremind.clock import SystemClock
+from foremind.embedding.bert_graph import build_bert
+from foremind.embedding.describe import Prefixes, describe_folder
+from foremind.embedding.manifest import FolderSource, Manifest, PackageSource
+from foremind.embedding.prepare import PreparedModel, prepare_model
+from foremind.embedding.queue import Priority
+from foremind.embedding.registry import find_model
+from foremind.embedding.service import EmbeddingService
+from foremind.errors import ModelUnusable
+from foremind.metrics import Metrics
+from foremind.testing.random_model import write_random_model
+
+
+@pytest.fixture(scope="module")
+def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A hub folder with a 768-dimension encoder of random weights and CLS pooling."""
+    folder = tmp_path_factory.mktemp("hub") / "random-768"
+    write_random_model(folder, dimension=768)
+    yield folder
+
+
+def test_the_default_model_knows_near_from_far(model: PreparedModel) -> None:
+    """Cosines of the published model, on its own scale."""
+    vectors = model.encoder().encode(
+        ["sunny weather", "beautiful day", "quantum physics", "remember when it rained?"]
+    )
+    cosines = vectors @ vectors.T
+    assert cosines[0, 1] == pytest.approx(0.41, abs=0.03)
+    assert cosines[0, 2] == pytest.approx(0.05, abs=0.03)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+
+
+def test_quantising_keeps_the_meaning(model: PreparedModel) -> None:
+    """int8 against fp32 on sentences that the check itself did not see."""
+    texts = [
+        "We rowed to the island at dusk.",
+        "I never liked Mondays.",
+        "Did the tea help with your cold?",
+    ]
+    fast, exact = model.encoder().encode(texts), model.reference_encoder().encode(texts)
+    assert np.sum(fast * exact, axis=1).min() >= 0.98
+
+
+def test_a_text_has_one_vector_whatever_stands_beside_it(model: PreparedModel) -> None:
+    """So that a draft's vector can serve as the stored one."""
+    encoder = model.encoder()
+    alone = encoder.encode(["rain"])[0]
+    beside = encoder.encode(["rain", "a much longer text about ships and harbours " * 5])[0]
+    np.testing.assert_array_equal(alone, beside)
+
+
+def test_long_texts_are_cut_to_the_models_length(model: PreparedModel) -> None:
+    """Not refused."""
+    assert model.encoder().count_tokens("word " * 5000) == model.manifest.max_tokens
+
+
+def test_a_768_dimension_cls_model_goes_through_the_same_converter(
+    random_folder: Path, tmp_path: Path
+) -> None:
+    """Described, converted, quantised and checked like the default."""
+    manifest = describe_folder("example/random-768", random_folder, Prefixes("query: ", ""))
+    assert (manifest.dimension, manifest.pooling, manifest.format) == (768, "cls", "safetensors")
+    prepared = prepare_model(manifest, tmp_path, print)
+    assert prepared.encoder().encode(["rain", "boat"]).shape == (2, 768)
+    assert find_model("example/random-768", tmp_path) == manifest
+    with pytest.raises(ModelUnusable, match="No embedding model"):
+        find_model("example/other", tmp_path)
+
+
+def test_an_onnx_folder_is_pooled_like_converted_weights(
+    random_folder: Path, tmp_path: Path
+) -> None:
+    """`onnx/model.onnx` gives token vectors; the same pooling follows."""
+    config = json.loads((random_folder / "config.json").read_text())
+    folder = tmp_path / "onnx-folder"
+    (folder / "onnx").mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(random_folder / name, folder / name)
+    shutil.copytree(random_folder / "1_Pooling", folder / "1_Pooling")
+    exported = build_bert(random_folder / "model.safetensors", config)
+    # Published exports take token types as well, and know the hidden size only by name.
+    exported.graph.input.append(
+        helper.make_tensor_value_info("token_type_ids", TensorProto.INT64, ["batch", "tokens"])
+    )
+    onnx.save(exported, folder / "onnx" / "model.onnx")
+    from_onnx = prepare_model(describe_folder("a/onnx", folder, Prefixes()), tmp_path / "m", print)
+    from_weights = prepare_model(
+        describe_folder("a/weights", random_folder, Prefixes()), tmp_path / "m", print
+    )
+    np.testing.assert_allclose(
+        from_onnx.encoder().encode(["my sister"]),
+        from_weights.encoder().encode(["my sister"]),
+        atol=1e-5,
+    )
+
+
+def test_a_file_with_another_hash_is_never_used(random_folder: Path, tmp_path: Path) -> None:
+    """The message says which file, and what to do."""
+    folder = tmp_path / "tampered"
+    shutil.copytree(random_folder, folder)
+    manifest = describe_folder("a/tampered", folder, Prefixes())
+    with (folder / "tokenizer.json").open("a") as tokenizer:
+        tokenizer.write(" ")
+    with pytest.raises(
+        ModelUnusable, match=r"(?s)tokenizer\.json has SHA-256.*--from FOLDER"
+    ) as said:
+        prepare_model(manifest, tmp_path / "m", print)
+    assert "was not used" in said.value.message
+    assert not list((tmp_path / "m").iterdir())
+
+
+def test_a_failed_download_says_what_to_do(tmp_path: Path) -> None:
+    """Every source that was tried, and the way without a network."""
+    manifest = Manifest(
+        name="nowhere",
+        licence="none",
+        dimension=8,
+        max_tokens=8,
+        pooling="mean",
+        format="safetensors",
+        files={"model.safetensors": "00"},
+        sources=(
+            PackageSource("foremind-no-such-package", "0.0.1", "00" * 32, "no_such/model"),
+            FolderSource(str(tmp_path / "absent")),
+        ),
+    )
+    with pytest.raises(ModelUnusable) as caught:
+        prepare_model(manifest, tmp_path / "m", print)
+    for said in ("foremind-no-such-package", "absent", "pip config list", "--from FOLDER"):
+        assert said in caught.value.message
+
+
+def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path) -> None:
+    """Not a stack trace."""
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "hidden_size": 8}')
+    with pytest.raises(ModelUnusable, match=r"expected onnx/model\.onnx"):
+        describe_folder("a/b", tmp_path, Prefixes())
+
+
+def test_a_check_that_fails_refuses_the_model(random_folder: Path, tmp_path: Path) -> None:
+    """A manifest that promises another dimension is not believed."""
+    honest = describe_folder("a/b", random_folder, Prefixes())
+    with pytest.raises(ModelUnusable, match="gives vectors of 768 numbers"):
+        prepare_model(msgspec.structs.replace(honest, dimension=384), tmp_path, print)
+
+
+async def test_enter_overtakes_what_waits(model: PreparedModel) -> None:
+    """On the real model: the last to come is the first to be served after the one under way."""
+    clock, metrics = SystemClock(), Metrics()
+    order: list[str] = []
+    async with EmbeddingService(model.encoder(), model.manifest, 64, clock, metrics) as service:
+
+        async def ask(name: str, priority: Priority) -> None:
+            await service.embed_query(name, priority)
+            order.append(name)
+
+        waiting = [asyncio.create_task(ask(f"pause {n}", Priority.PAUSE)) for n in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.gather(ask("enter", Priority.ENTER), *waiting)
+    assert order[0] in ("enter", "pause 0")
+    assert "enter" in order[:2]
+
+
+async def test_a_superseded_text_is_never_embedded(model: PreparedModel) -> None:
+    """Cancelling drops it from the line and counts it."""
+    metrics = Metrics()
+    async with EmbeddingService(
+        model.encoder(), model.manifest, 64, SystemClock(), metrics
+    ) as service:
+        first = asyncio.create_task(service.embed_query("first", Priority.PAUSE))
+        second = asyncio.create_task(service.embed_query("second", Priority.PAUSE))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert (await first).shape == (384,)
+        with pytest.raises(asyncio.CancelledError):
+            await second
+    dropped = metrics.registry.get_sample_value("foremind_dropped_total", {"kind": "superseded"})
+    embedded = metrics.registry.get_sample_value("foremind_stage_seconds_count", {"stage": "embed"})
+    assert (dropped, embedded) == (1, 1)

@@ -1,0 +1,266 @@
+"""The store on real PostgreSQL: migrations, exactly once, one model, plans at size."""
+
+import asyncio
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import numpy as np
+import pytest
+from pgqueuer.queries import Queries
+from pgvector import HalfVector
+
+from foremind.app import Core, core
+from foremind.companions import CompanionFile, CompanionSettings, RecallPolicy
+from foremind.embedding.describe import Prefixes, describe_folder
+from foremind.embedding.prepare import prepare_model
+from foremind.embedding.queue import Priority
+from foremind.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
+from foremind.evaluation.seeding import fill, words_said
+from foremind.memory.search import Query
+from foremind.settings import Settings
+from foremind.storage.database import Database
+from foremind.storage.migrations import load_migrations, migrate, status
+from foremind.storage.queries import load_queries
+from foremind.storage.turns import OpenedSession
+from foremind.testing.random_model import write_random_model
+
+NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+
+
+async def opened(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
+    """A session of `user` with a companion of these settings."""
+    companion = await parts.companions.put(
+        CompanionFile("mara", "Mara", "A persona.", settings=CompanionSettings(**settings))  # type: ignore[arg-type]
+    )
+    return await parts.turns.open_session(user, user.title(), companion.id, NOW)
+
+
+async def tell(
+    parts: Core, session: OpenedSession, text: str, said_at: datetime = NOW, number: int = 0
+) -> int | None:
+    """Say something and have it judged; return its memory."""
+    message_id = f"{number}-{text}"[:100]
+    turn = await parts.turns.commit_message(session, message_id, text, said_at)
+    announced = await parts.rememberer.remember(turn.id)
+    return announced.memory_id if announced else None
+
+
+async def recall(
+    parts: Core, session: OpenedSession, text: str, policy: RecallPolicy | None = None
+) -> list[str]:
+    """What comes back for a text."""
+    policy = policy or RecallPolicy(0.7, 0.3, 0.0, 90.0, 10)
+    vector = await parts.embedder.embed_query(text, Priority.ENTER)
+    found = await parts.search.search(Query(session.relationship_id, text, vector, policy, NOW))
+    return [each.content for each in found]
+
+
+async def test_migrations_run_once_and_show_their_state(postgres: str, database_url: str) -> None:
+    """A second run changes nothing."""
+    assert await migrate(database_url) == []
+    applied, waiting = await status(database_url)
+    assert (applied, waiting) == (load_migrations(), [])
+
+
+async def test_two_servers_may_migrate_at_once(postgres: str) -> None:
+    """One does, the other waits and finds it done."""
+    admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
+    try:
+        await admin.execute("CREATE DATABASE migrated_twice")
+        url = postgres.replace("/foremind?", "/migrated_twice?")
+        ran = await asyncio.gather(migrate(url), migrate(url))
+        assert sorted(map(len, ran)) == [0, len(load_migrations())]
+        await admin.execute("DROP DATABASE migrated_twice WITH (FORCE)")
+    finally:
+        await admin.close()
+
+
+async def test_a_database_that_is_away_is_a_clear_error() -> None:
+    """Before and after the start."""
+    with pytest.raises(DatabaseUnsuitable, match="FOREMIND_DATABASE_URL"):
+        await migrate("postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(StorageUnavailable):
+        async with Database.connect("postgresql://nobody@127.0.0.1:1/none", size=2, timeout_s=1):
+            pass
+
+
+async def test_the_job_queue_is_the_librarys_own(built: Core) -> None:
+    """The frozen migration is what this version of pgqueuer would install."""
+    async with built.database.pool.acquire() as raw:
+        plan = await Queries.from_asyncpg_connection(raw).plan_upgrade()
+    assert list(plan.statements) == []
+
+
+async def test_a_message_and_its_job_are_stored_once(built: Core) -> None:
+    """The same id again is the same turn, also at the same moment."""
+    session = await opened(built)
+    stored = await asyncio.gather(
+        *(built.turns.commit_message(session, "m1", "Hello", NOW) for _ in range(5))
+    )
+    assert len({each.id for each in stored}) == 1
+    assert sum(not each.duplicate for each in stored) == 1
+    assert await built.database.value("waiting_jobs") == 1
+
+
+async def test_an_id_is_unique_per_user(built: Core) -> None:
+    """Two users may choose the same."""
+    ana, bo = await opened(built, "ana"), await opened(built, "bo")
+    first = await built.turns.commit_message(ana, "m1", "Hello", NOW)
+    second = await built.turns.commit_message(bo, "m1", "Hello", NOW)
+    assert not second.duplicate
+    assert first.id != second.id
+
+
+async def test_judging_a_turn_twice_keeps_one_memory(built: Core) -> None:
+    """A job may run again after a crash."""
+    session = await opened(built)
+    turn = await built.turns.commit_message(session, "m1", "I promise to remember you", NOW)
+    first, second = [await built.rememberer.remember(turn.id) for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    assert first.memory_id == second.memory_id
+    relationship = await built.database.pool.fetchrow(
+        "SELECT memory_version, memory_count FROM relationships WHERE id = $1",
+        session.relationship_id,
+    )
+    assert tuple(relationship) == (1, 1)
+
+
+async def test_what_does_not_matter_is_not_kept(built: Core) -> None:
+    """The published examples."""
+    session = await opened(built)
+    assert await tell(built, session, "hmm") is None
+    assert await tell(built, session, "I promise I'll help you with your garden tomorrow")
+    content, significance = await built.database.pool.fetchrow(
+        "SELECT content, significance FROM memories"
+    )
+    assert (content, round(significance, 2)) == (
+        "I promise I'll help you with your garden tomorrow",
+        0.65,
+    )
+
+
+async def test_search_finds_by_meaning_and_by_word(built: Core) -> None:
+    """Either half alone would miss one of these."""
+    session = await opened(built, significance_threshold=0.0)
+    for number, text in enumerate(
+        ["The weather turned bad during our walk", "My boat is called Zephyrine", "I like tea"]
+    ):
+        await tell(built, session, text, number=number)
+    assert (await recall(built, session, "remember when it rained?"))[0].startswith("The weather")
+    assert (await recall(built, session, "Zephyrine?"))[0].startswith("My boat")
+
+
+async def test_relationships_never_mix(built: Core) -> None:
+    """The same companion knows each user's own story."""
+    ana, bo = await opened(built, "ana"), await opened(built, "bo")
+    await tell(built, ana, "I promise to remember the red door")
+    assert await recall(built, bo, "the red door") == []
+    assert len(await recall(built, ana, "the red door")) == 1
+
+
+async def test_age_and_significance_limit_what_is_recalled(built: Core) -> None:
+    """Both are filters before the limit, and both can be lifted."""
+    session = await opened(built, significance_threshold=0.0)
+    await tell(built, session, "An old boat", NOW - timedelta(days=91), 1)
+    await tell(built, session, "A plain boat", NOW - timedelta(days=1), 2)
+    await tell(built, session, "An important boat", NOW - timedelta(days=89), 3)
+    usual = RecallPolicy(0.7, 0.3, 0.3, 90.0, 10)
+    assert await recall(built, session, "boat", usual) == ["An important boat"]
+    lifted = RecallPolicy(0.7, 0.3, 0.0, None, 10)
+    assert len(await recall(built, session, "boat", lifted)) == 3
+
+
+async def test_vectors_of_two_models_are_never_mixed(
+    built: Core, settings: Settings, tmp_path: Path
+) -> None:
+    """A store belongs to the model that made its first vector, end to end at 768."""
+    folder = tmp_path / "hub"
+    write_random_model(folder, dimension=768)
+    models = tmp_path / "models"
+    manifest = describe_folder("example/wide", folder, Prefixes())
+    prepare_model(manifest, models, print)
+    wide = settings.model_copy(update={"embedding_model": "example/wide", "models_path": models})
+    with pytest.raises(ModelMismatch, match=r"all-MiniLM-L6-v2 \(384\)"):
+        async with core(wide):
+            pass
+
+
+async def test_768_numbers_are_stored_and_searched(settings: Settings, tmp_path: Path) -> None:
+    """Through the same converter, schema and search."""
+    folder = tmp_path / "hub"
+    write_random_model(folder, dimension=768)
+    models = tmp_path / "models"
+    prepare_model(describe_folder("example/wide", folder, Prefixes()), models, print)
+    wide = settings.model_copy(update={"embedding_model": "example/wide", "models_path": models})
+    async with core(wide) as parts:
+        session = await opened(parts, significance_threshold=0.0)
+        await tell(parts, session, "my garden is lovely", number=1)
+        await tell(parts, session, "the harbour boat", number=2)
+        assert (await recall(parts, session, "the harbour boat"))[0] == "the harbour boat"
+        width = await parts.database.pool.fetchval(
+            "SELECT vector_dims(embedding) FROM memories LIMIT 1"
+        )
+    assert width == 768
+
+
+async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None:
+    """The plan at 3,000 of 30,000 memories: both indexes alone, no table scan."""
+    session = await fill(built, NOW, own=3_000, others=27_000)
+    arguments = (
+        session.relationship_id,
+        HalfVector(np.ones(384) / np.sqrt(384)),
+        ["word1", "word2", "word77"],
+        0.3,
+        NOW - timedelta(days=90),
+        60,
+    )
+    async with built.database.pool.acquire() as raw:
+        lines = await raw.fetch(
+            "EXPLAIN (ANALYZE) " + load_queries()["memory_candidates"], *arguments
+        )
+    plan = "\n".join(line[0] for line in lines)
+    assert "Index Only Scan using memories_by_relationship" in plan
+    assert "Index Only Scan using memory_terms_pkey" in plan
+    assert "Seq Scan on memories" not in plan
+    assert "Seq Scan on memory_terms" not in plan
+
+
+async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
+    """The top 10 are those of scoring every memory of the relationship."""
+    session = await fill(built, NOW, own=400, others=1_000)
+    policy = RecallPolicy(0.7, 0.3, 0.3, 90.0, 10)
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        vector = rng.standard_normal(384).astype(np.float32)
+        vector /= np.linalg.norm(vector)
+        text = " ".join(words_said(rng, 5))
+        query = Query(session.relationship_id, text, vector, policy, NOW)
+        found = await built.search.search(query)
+        everything = await _score_all(built, query)
+        assert [each.score for each in found] == pytest.approx(everything[:10], abs=2e-3)
+
+
+async def _score_all(parts: Core, query: Query) -> list[float]:
+    """Score every memory of a relationship with numpy and rank-bm25's formula."""
+    rows = await parts.database.pool.fetch(
+        "SELECT embedding, content FROM memories WHERE relationship_id = $1", query.relationship_id
+    )
+    documents = [row["content"].split() for row in rows]
+    matrix = np.stack([row["embedding"].to_numpy() for row in rows]).astype(np.float32)
+    cosines = np.clip(matrix @ query.vector, 0, 1)
+    average = sum(map(len, documents)) / len(documents)
+    keyword = np.zeros(len(rows))
+    for word in query.text.split():
+        spread = sum(word in document for document in documents)
+        idf = math.log(1 + (len(rows) - spread + 0.5) / (spread + 0.5))
+        for index, document in enumerate(documents):
+            count = document.count(word)
+            keyword[index] += (
+                idf * count * 2.5 / (count + 1.5 * (0.25 + 0.75 * len(document) / average))
+            )
+    best = keyword.max()
+    scores = 0.7 * cosines + 0.3 * (keyword / best if best else keyword)
+    return sorted((float(score) for score in scores), reverse=True)

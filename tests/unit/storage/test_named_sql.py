@@ -1,0 +1,69 @@
+"""SQL files: queries with names and sentences, migrations with numbers."""
+
+import re
+
+import pytest
+
+from foremind.assets import asset
+from foremind.errors import DatabaseUnsuitable
+from foremind.storage.migrations import Migration, load_migrations, pending, unsuitable
+from foremind.storage.queries import load_queries
+
+ROOT = asset("sql").parent
+
+
+def test_every_query_is_used_and_every_name_known() -> None:
+    """No dead SQL, no missing name."""
+    sources = [path.read_text() for path in (ROOT / "server").rglob("*.py")]
+    used = set(re.findall(r'"([a-z_]+)"', "\n".join(sources)))
+    assert set(load_queries()) <= used
+
+
+@pytest.mark.parametrize("name", sorted(load_queries()))
+def test_queries_that_read_or_write_memory_name_their_relationship(name: str) -> None:
+    """Nobody's memory is reached by anything but the relationship or its own turn."""
+    sql = load_queries()[name]
+    if re.search(r"\b(FROM|INTO|UPDATE) (memories|memory_terms|turns)\b", sql):
+        assert re.search(r"relationship_id|user_id = \$1|(turn\.|_turn_)id = \$1", sql), name
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    """They run in this order."""
+    assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+
+
+def test_only_what_has_not_run_is_pending() -> None:
+    """By number, with equal checksums."""
+    first, second = Migration(1, "one", "SELECT 1"), Migration(2, "two", "SELECT 2")
+    assert pending([first, second], {}) == [first, second]
+    assert pending([first, second], {1: first.checksum}) == [second]
+
+
+def test_a_changed_migration_is_refused() -> None:
+    """The database was made by another file."""
+    with pytest.raises(DatabaseUnsuitable, match="differs"):
+        pending([Migration(1, "one", "SELECT 1")], {1: "other"})
+
+
+def test_a_newer_database_is_refused() -> None:
+    """An old server must not write to it."""
+    with pytest.raises(DatabaseUnsuitable, match="newer Foremind"):
+        pending([Migration(1, "one", "SELECT 1")], {9: "x"})
+
+
+@pytest.mark.parametrize(
+    ("server", "vector", "problem"),
+    [
+        (180004, "0.8.5", None),
+        (190000, "1.0.0", None),
+        (150018, "0.8.5", "PostgreSQL 18 or newer is needed; this is 15.18"),
+        (180004, None, "lacks pgvector"),
+        (180004, "0.6.2", "pgvector 0.7 or newer is needed; this is 0.6.2"),
+    ],
+)
+def test_an_unsuitable_server_is_told_apart(
+    server: int, vector: str | None, problem: str | None
+) -> None:
+    """The message says what is needed and what is there."""
+    said = unsuitable(server, vector)
+    assert (said is None) if problem is None else (said is not None and problem in said)

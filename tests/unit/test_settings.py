@@ -1,0 +1,97 @@
+"""Settings: read once, checked, safe by default."""
+
+from pathlib import Path
+
+import pytest
+
+from foremind.companions import CompanionSettings, policy_for, read_companion
+from foremind.errors import InvalidFile, UnsafeBinding
+from foremind.settings import check_binding, load_settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    """Pause, weights, threshold, window, life."""
+    settings = load_settings()
+    policy = policy_for(CompanionSettings(), settings)
+    assert policy.pause_s == 0.5
+    assert (policy.recall.vector_weight, policy.recall.keyword_weight) == (0.70, 0.30)
+    assert (policy.recall.significance_threshold, policy.recall.max_age_days) == (0.30, 90.0)
+    assert (policy.recall.limit, policy.history_turns) == (10, 10)
+    assert settings.prepared_ttl_s == 60.0
+
+
+def test_a_wrong_value_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an operator finds it."""
+    monkeypatch.setenv("FOREMIND_PAUSE_MS", "soon")
+    with pytest.raises(InvalidFile, match="FOREMIND_PAUSE_MS"):
+        load_settings()
+
+
+def test_the_environment_wins_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the file over the defaults."""
+    (tmp_path / "foremind.toml").write_text("pause_ms = 700\nport = 9000\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOREMIND_PORT", "9001")
+    settings = load_settings()
+    assert (settings.pause_ms, settings.port) == (700, 9001)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "game.example"])
+def test_reachable_from_outside_needs_authentication(host: str) -> None:
+    """Or the server refuses to start."""
+    with pytest.raises(UnsafeBinding, match="FOREMIND_AUTH_SECRET"):
+        check_binding(load_settings(host=host))
+    check_binding(load_settings(host=host, auth_secret="s" * 32))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_loopback_may_be_open(host: str) -> None:
+    """Only this machine reaches it."""
+    check_binding(load_settings(host=host))
+
+
+def test_a_short_secret_is_no_secret() -> None:
+    """HS256 wants 32 bytes."""
+    with pytest.raises(UnsafeBinding, match="32 bytes"):
+        check_binding(load_settings(auth_secret="short"))
+
+
+def test_a_companion_overrides_the_server() -> None:
+    """Only what it names."""
+    own = CompanionSettings(pause_ms=300, vector_weight=0.5, recall_any_age=True)
+    policy = policy_for(own, load_settings())
+    assert (policy.pause_s, policy.recall.vector_weight) == (0.3, 0.5)
+    assert (policy.recall.keyword_weight, policy.recall.max_age_days) == (0.30, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('slug = "a b"\nname = "A"\npersona = "p"', "slug"),
+        ('slug = "a"\nname = "A"', "persona"),
+        ('slug = "a"\nname = " "\npersona = "p"', "name"),
+        ('slug = "a"\nname = "A"\npersona = "p"\nmood = 1', "mood"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = "x"', "pause_ms"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = 1', "pause_ms"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\nvector_weight = 7', "vector_weight"),
+        ("slug = ", "companion.toml"),
+    ],
+)
+def test_a_wrong_companion_file_names_the_field(text: str, said: str, tmp_path: Path) -> None:
+    """And nothing is stored of it."""
+    path = tmp_path / "companion.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match=said):
+        read_companion(path, load_settings())
+
+
+def test_the_documented_table_is_the_settings() -> None:
+    """README lists every setting with its default; nothing else."""
+    readme = (ROOT / "README.md").read_text()
+    for name in type(load_settings()).model_fields:
+        assert f"| `FOREMIND_{name.upper()}` |" in readme, name
+    assert readme.count("| `FOREMIND_") == len(type(load_settings()).model_fields)
