@@ -50,12 +50,15 @@ CREATE TABLE turns (
     status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
     content text NOT NULL,
     created_at timestamptz NOT NULL,
+    -- The vector of the exact text, once it is made: neighbours' memories are read with it.
+    embedding halfvec,
     -- A user's turn carries the client's message id, a companion's the turn it answers, if any.
     CHECK ((speaker = 'user') = (message_id IS NOT NULL)),
     CHECK (speaker = 'companion' OR reply_to IS NULL),
     UNIQUE (user_id, message_id)
 );
 CREATE INDEX turns_by_relationship ON turns (relationship_id, id);
+CREATE INDEX turns_by_session ON turns (session_id, id);
 
 -- The one embedding model whose vectors this store holds.
 CREATE TABLE embedding_model (

@@ -25,15 +25,52 @@ WITH stored AS (
     FROM stored, unnest($10::text[], $11::smallint[]) AS word (term, frequency)
 )
 UPDATE relationships AS bond
-SET memory_version = memory_version + 1,
-    memory_count = memory_count + 1,
-    term_count = bond.term_count + $5
+SET memory_count = memory_count + 1, term_count = bond.term_count + $5
 FROM stored WHERE bond.id = stored.relationship_id
-RETURNING stored.id, bond.memory_version;
+RETURNING stored.id;
 
 -- name: find_memory_of_turn
 -- Finds the memory that was made of a turn.
-SELECT id, significance, memory_type FROM memories WHERE source_turn_id = $1;
+SELECT id FROM memories WHERE source_turn_id = $1;
+
+-- name: lock_relationship
+-- Lets the memories of a relationship be changed by one transaction at a time.
+SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
+
+-- name: keep_turn_vector
+-- Keeps the vector of a turn's exact text, if it is of the store's model.
+UPDATE turns SET embedding = $2
+FROM embedding_model
+WHERE turns.id = $1 AND relationship_id = $4 AND fingerprint = $3
+    AND dimension = vector_dims($2::halfvec)
+RETURNING turns.id;
+
+-- name: exchange_around
+-- Lists the turns around one in its session, four on either side, with vector and memory.
+SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id
+FROM (
+    (SELECT id FROM turns
+     WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
+        AND id <= $1
+     ORDER BY id DESC LIMIT 5)
+    UNION ALL
+    (SELECT id FROM turns
+     WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
+        AND id > $1
+     ORDER BY id LIMIT 4)
+) AS near
+JOIN turns AS turn USING (id)
+LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+ORDER BY turn.id;
+
+-- name: update_memory_vector
+-- Gives a memory of a relationship a new vector.
+UPDATE memories SET embedding = $3 WHERE id = $1 AND relationship_id = $2;
+
+-- name: raise_memory_version
+-- Marks everything prepared for a relationship as out of date.
+UPDATE relationships SET memory_version = memory_version + 1 WHERE id = $1
+RETURNING memory_version;
 
 -- name: memory_candidates
 -- Finds the nearest and the best worded memories of a relationship, with what scoring them needs.
@@ -85,11 +122,14 @@ SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.sig
     memory.created_at, memory.term_count, -(memory.embedding <#> $2::halfvec) AS cosine,
     worded.terms, worded.frequencies,
     bond.memory_count, bond.term_count AS total_terms,
+    account.name AS user_name, companion.name AS companion_name,
     spread.terms AS spread_terms, spread.memories AS spread_memories
 FROM chosen
 JOIN memories AS memory USING (id)
 CROSS JOIN spread
 JOIN relationships AS bond ON bond.id = $1
+JOIN users AS account ON account.id = bond.user_id
+JOIN companions AS companion ON companion.id = bond.companion_id
 LEFT JOIN worded ON worded.memory_id = memory.id;
 
 -- name: announce_memory

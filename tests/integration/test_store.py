@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
 from foremind.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
 from foremind.evaluation.seeding import fill, words_said
+from foremind.memory.exchange import read_in_exchange
 from foremind.memory.search import Query
 from foremind.settings import Settings
 from foremind.storage.database import Database
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.queries import load_queries
+from foremind.storage.remembering import ExchangeTurn
 from foremind.storage.turns import OpenedSession
 from foremind.testing.random_model import write_random_model
 
@@ -126,6 +129,60 @@ async def test_judging_a_turn_twice_keeps_one_memory(built: Core) -> None:
         session.relationship_id,
     )
     assert tuple(relationship) == (1, 1)
+    assert await built.database.pool.fetchval("SELECT count(*) FROM memories") == 1
+
+
+async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
+    built: Core,
+) -> None:
+    """Each is read with its neighbours, also those judged later, twice, or not kept."""
+    session = await opened(built)
+    said = [
+        "I promise to visit Porto",
+        "When?",
+        "I hope we will go in spring",
+        "hmm",
+        "remember the tickets",
+        "I trust that you love trains",
+    ]
+    randomness = random.Random(3)
+    turns: list[int] = []
+    for number, text in enumerate(said):
+        if number % 2:
+            turn = await built.turns.commit_reply(session, None, "completed", text, NOW)
+        else:
+            turn = (await built.turns.commit_message(session, f"m{number}", text, NOW)).id
+        assert turn is not None
+        turns.append(turn)
+    order = [*turns, turns[2], turns[5]]
+    randomness.shuffle(order)
+    for turn in order:
+        await built.rememberer.remember(turn)
+    vectors = [await built.embedder.embed_passage(text) for text in said]
+    names = {
+        "user": await built.embedder.embed_passage("Ana"),
+        "companion": await built.embedder.embed_passage("Mara"),
+    }
+    around = [
+        ExchangeTurn(turn, "companion" if number % 2 else "user", vector, None)
+        for number, (turn, vector) in enumerate(zip(turns, vectors, strict=True))
+    ]
+    rows = await built.database.pool.fetch("SELECT source_turn_id, embedding FROM memories")
+    assert len(rows) == 4
+    for row in rows:
+        expected = read_in_exchange(around, turns.index(row["source_turn_id"]), names)
+        assert float(expected @ row["embedding"].to_numpy()) == pytest.approx(1.0, abs=2e-3)
+
+
+async def test_a_short_answer_is_found_by_what_it_answers(built: Core) -> None:
+    """ "Yes, last Tuesday" means nothing alone."""
+    session = await opened(built, significance_threshold=0.0)
+    for number, text in enumerate(
+        ["Did you finish painting the lighthouse door?", "Yes, last Tuesday", "I had soup", "Nice"]
+    ):
+        await tell(built, session, text, number=number)
+    found = await recall(built, session, "the lighthouse painting")
+    assert found[:2] == ["Did you finish painting the lighthouse door?", "Yes, last Tuesday"]
 
 
 async def test_what_does_not_matter_is_not_kept(built: Core) -> None:

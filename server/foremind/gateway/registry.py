@@ -6,7 +6,8 @@ from foremind.clock import Clock
 from foremind.errors import Overloaded
 from foremind.gateway.session import Session
 from foremind.metrics import Metrics
-from foremind.storage.memories import MemoryAnnouncement, MemoryStore
+from foremind.storage.memories import MemoryStore
+from foremind.storage.remembering import MemoryAnnouncement
 
 DRAINING = 4503
 _POLL_S = 0.05

@@ -40,7 +40,7 @@ from foremind.memory.remember import Rememberer
 from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
-from foremind.storage.memories import MemoryAnnouncement
+from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.turns import OpenedSession, Turn, TurnStore
 from foremind.typeahead.prepare import Preparer, Subject
 from foremind.typeahead.prepared import PreparedCache, PreparedContext, Validity

@@ -9,6 +9,7 @@ import numpy as np
 from rank_bm25 import BM25Okapi
 
 from foremind.companions import RecallPolicy
+from foremind.memory.terms import terms_of
 from foremind.storage.memories import Candidate, WordStatistics
 from foremind.storage.turns import Speaker
 
@@ -40,12 +41,32 @@ class CandidateBM25(BM25Okapi):  # type: ignore[misc]
         self.k1, self.b = 1.5, 0.75
         self.corpus_size = len(candidates)
         self.avgdl = max(1.0, statistics.words / max(1, statistics.memories))
-        self.doc_freqs = [each.matches for each in candidates]
+        self.doc_freqs = [_matches(each, statistics) for each in candidates]
         self.doc_len = [each.length for each in candidates]
         self.idf = {
             word: math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
-            for word, count in statistics.memories_by_word.items()
+            for word, count in _spread(statistics).items()
         }
+
+
+def _spread(statistics: WordStatistics) -> dict[str, int]:
+    """Count memories by word; a speaker's name stands in every memory of that speaker.
+
+    Each of two speakers says about half, which is close enough for a word that common.
+    """
+    half = statistics.memories // 2
+    named = {term: half for name in statistics.names.values() for term in terms_of(name)}
+    both = {
+        word: max(count, named.get(word, 0)) for word, count in statistics.memories_by_word.items()
+    }
+    return named | both
+
+
+def _matches(candidate: Candidate, statistics: WordStatistics) -> dict[str, int]:
+    name = statistics.names.get(candidate.speaker)
+    if name is None:
+        return candidate.matches
+    return candidate.matches | {term: candidate.matches.get(term, 0) + 1 for term in terms_of(name)}
 
 
 def rank(

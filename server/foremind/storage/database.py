@@ -41,6 +41,10 @@ class Connection:
         """Run a named query and return its first row."""
         return await self.raw.fetchrow(load_queries()[name], *args)
 
+    async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
+        """Run a named query and return its rows."""
+        return await self.raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query for its effect."""
         await self.raw.execute(load_queries()[name], *args)

@@ -1,61 +1,25 @@
-"""Memories in the database: insert once, find candidates, never mix vectors of two models."""
+"""Memories in the database: find candidates for recall, never mix vectors of two models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.companions import CompanionSettings, RecallPolicy
+from foremind.companions import RecallPolicy
 from foremind.errors import ModelMismatch
 from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
+from foremind.storage.remembering import RememberingTransaction, TurnToRemember
 from foremind.storage.turns import Speaker
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 # How many memories each of the two searches puts forward for scoring.
 CANDIDATES = 40
-
-
-class MemoryAnnouncement(msgspec.Struct, frozen=True):
-    """What became of a turn, as every server process is told."""
-
-    relationship_id: int
-    message_id: str | None
-    speaker: Speaker
-    significance: float
-    memory_id: int | None = None
-    memory_type: str | None = None
-    memory_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnToRemember:
-    """A turn that waits to be judged; `message_id` is that of the user's turn it is or answers."""
-
-    id: int
-    relationship_id: int
-    speaker: Speaker
-    content: str
-    created_at: datetime
-    message_id: str | None
-    speaker_name: str
-    settings: CompanionSettings
-
-
-@dataclass(frozen=True, slots=True)
-class NewMemory:
-    """A memory about to be stored; `terms` counts its stemmed words."""
-
-    turn: TurnToRemember
-    significance: float
-    memory_type: str
-    vector: npt.NDArray[np.float32]
-    terms: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +42,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class WordStatistics:
-    """The relationship's collection statistics: memories, words, memories by query word."""
+    """The relationship's collection statistics: memories, words, memories by query word; and
+    what its two speakers are called."""
 
     memories: int
     words: int
     memories_by_word: dict[str, int]
+    names: dict[Speaker, str] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -116,57 +82,11 @@ class MemoryStore:
         values = dict(row)
         return TurnToRemember(**(values | {"settings": settings_from_json(values["settings"])}))
 
-    async def insert(self, memory: NewMemory) -> MemoryAnnouncement:
-        """Store a memory once per turn and announce it in the same transaction.
-
-        Raises:
-            ModelMismatch: the vector is not of the model this store belongs to.
-        """
-        turn = memory.turn
-        async with self._database.transaction() as connection:
-            row = await connection.row(
-                "insert_memory",
-                turn.relationship_id,
-                turn.created_at,
-                turn.id,
-                memory.significance,
-                sum(memory.terms.values()),
-                memory.memory_type,
-                turn.speaker,
-                HalfVector(memory.vector),
-                turn.content,
-                list(memory.terms),
-                list(memory.terms.values()),
-                self._fingerprint,
-            )
-            if row is None:
-                row = await connection.row("find_memory_of_turn", turn.id)
-            if row is None:
-                raise ModelMismatch("The store was given to another embedding model meanwhile.")
-            announcement = MemoryAnnouncement(
-                relationship_id=turn.relationship_id,
-                message_id=turn.message_id,
-                speaker=turn.speaker,
-                significance=memory.significance,
-                memory_id=row["id"],
-                memory_type=memory.memory_type,
-                memory_version=row.get("memory_version"),
-            )
-            await connection.execute("announce_memory", msgspec.json.encode(announcement).decode())
-        return announcement
-
-    async def announce_insignificant(
-        self, turn: TurnToRemember, significance: float
-    ) -> MemoryAnnouncement:
-        """Tell that a turn was judged and is not kept as a memory."""
-        announcement = MemoryAnnouncement(
-            relationship_id=turn.relationship_id,
-            message_id=turn.message_id,
-            speaker=turn.speaker,
-            significance=significance,
-        )
-        await self._database.execute("announce_memory", msgspec.json.encode(announcement).decode())
-        return announcement
+    def remembering(
+        self, turn: TurnToRemember
+    ) -> AbstractAsyncContextManager[RememberingTransaction]:
+        """Begin the transaction in which a judged turn becomes a memory, or does not."""
+        return RememberingTransaction.begin(self._database, turn, self._fingerprint)
 
     async def candidates(
         self,
@@ -220,4 +140,9 @@ def _statistics(rows: Any) -> WordStatistics:
         return WordStatistics(0, 0, {})
     first = rows[0]
     spread = zip(first["spread_terms"] or (), first["spread_memories"] or (), strict=True)
-    return WordStatistics(first["memory_count"], first["total_terms"], dict(spread))
+    return WordStatistics(
+        first["memory_count"],
+        first["total_terms"],
+        dict(spread),
+        {"user": first["user_name"], "companion": first["companion_name"]},
+    )

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from foremind.clock import Clock
-from foremind.storage.memories import MemoryAnnouncement
+from foremind.storage.remembering import MemoryAnnouncement
 
 _CHANNEL = "foremind_memory"
 _RECONNECT_S = 1.0

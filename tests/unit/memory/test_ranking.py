@@ -1,5 +1,6 @@
 """The score of a memory."""
 
+import dataclasses
 import math
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from foremind.companions import RecallPolicy
 from foremind.memory.ranking import rank
+from foremind.memory.terms import terms_of
 from foremind.storage.memories import Candidate, WordStatistics
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
@@ -53,6 +55,15 @@ def test_bm25_is_okapi_with_the_statistics_of_the_relationship() -> None:
     assert {each.id: each.keyword for each in ranked} == {
         number: pytest.approx(score / best, abs=1e-4) for number, score in expected.items()
     }
+
+
+def test_a_speakers_name_stands_in_all_that_speaker_said() -> None:
+    """Asking about Ana brings what Ana said, though she did not say her name."""
+    statistics = WordStatistics(10, 100, {}, {"user": "Ana", "companion": "Mara"})
+    hers = candidate(2, 0.3)
+    mine = dataclasses.replace(candidate(1, 0.3), speaker="companion")
+    ranked = rank([mine, hers], terms_of("What did Ana say?"), statistics, POLICY)
+    assert [(each.id, each.keyword) for each in ranked] == [(2, 1.0), (1, 0.0)]
 
 
 def test_opposite_meanings_do_not_count_against_a_memory() -> None:
