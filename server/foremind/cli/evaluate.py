@@ -11,29 +11,51 @@ from rich.table import Table
 
 from foremind.app import core
 from foremind.cli.running import run, say
+from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.locomo import read_locomo
+from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import Filters, RecallReport, measure_recall
 from foremind.settings import Settings, load_settings
 
 app = typer.Typer(help="Measure how well it remembers.", no_args_is_help=True)
 
 
+_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+_SIGNIFICANCE = typer.Option(
+    False, "--significance/--no-significance", help="Keep only significant turns."
+)
+_AGE_WINDOW = typer.Option(
+    False, "--age-window/--no-age-window", help="Recall only what is recent enough."
+)
+
+
 @app.command()
 def locomo(
     file: Path = typer.Argument(help="Conversations in the form of LoCoMo."),
-    json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
-    significance: bool = typer.Option(
-        False, "--significance/--no-significance", help="Keep only significant turns."
-    ),
-    age_window: bool = typer.Option(
-        False, "--age-window/--no-age-window", help="Recall only what is recent enough."
-    ),
+    json: bool = _JSON,
+    significance: bool = _SIGNIFICANCE,
+    age_window: bool = _AGE_WINDOW,
 ) -> None:
     """Evidence recall on LoCoMo conversations, through the real store and search.
 
     The conversations go into a database of their own, which is removed afterwards.
     """
-    report = run(_locomo(load_settings(), file, Filters(significance, age_window)))
+    _evaluate(read_locomo(file), Filters(significance, age_window), json)
+
+
+@app.command()
+def madial(
+    folder: Path = typer.Argument(help="The folder of MADial-Bench's English files."),
+    json: bool = _JSON,
+    significance: bool = _SIGNIFICANCE,
+    age_window: bool = _AGE_WINDOW,
+) -> None:
+    """Which memories a dialogue brings up, on MADial-Bench, through the real store and search."""
+    _evaluate(read_madial(folder), Filters(significance, age_window), json)
+
+
+def _evaluate(dialogues: list[Dialogue], filters: Filters, json: bool) -> None:
+    report = run(_measure(load_settings(), dialogues, filters))
     if json:
         print(msgspec.json.encode(report).decode())
         return
@@ -49,8 +71,7 @@ def locomo(
     Console().print(table)
 
 
-async def _locomo(settings: Settings, file: Path, filters: Filters) -> RecallReport:
-    dialogues = read_locomo(file)
+async def _measure(settings: Settings, dialogues: list[Dialogue], filters: Filters) -> RecallReport:
     steps = sum(len(each.turns) + len(each.questions) for each in dialogues)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     settings.data_dir.mkdir(parents=True, exist_ok=True)

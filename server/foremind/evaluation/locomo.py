@@ -2,13 +2,12 @@
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from foremind.errors import InvalidFile
-from foremind.storage.turns import Speaker
+from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
 
 _EVIDENCE_ID = re.compile(r"D\d+:\d+")
 _SESSION = re.compile(r"session_(\d+)")
@@ -17,43 +16,17 @@ _DATE_FORMAT = "%I:%M %p on %d %B, %Y"
 _TURN_APART = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class SaidTurn:
-    """One turn; `id` is what questions refer to."""
-
-    id: str
-    speaker: Speaker
-    text: str
-    said_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question and the ids of the turns that answer it."""
-
-    text: str
-    evidence: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Dialogue:
-    """One long conversation: the first speaker is the user, the second the companion."""
-
-    id: str
-    user_name: str
-    companion_name: str
-    turns: tuple[SaidTurn, ...]
-    questions: tuple[Question, ...]
-
-
 def read_locomo(path: Path) -> list[Dialogue]:
-    """Read a LoCoMo file.
+    """Read a LoCoMo file: the first speaker is the user, the second the companion.
 
     Raises:
         InvalidFile: it is not one; the message says where.
     """
     try:
-        return [_dialogue(sample) for sample in json.loads(path.read_text("utf-8"))]
+        samples = json.loads(path.read_text("utf-8"))
+        if not isinstance(samples, list):
+            raise TypeError(type(samples).__name__)
+        return [_dialogue(sample) for sample in samples]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(
             f"{path}: expected a list of LoCoMo samples with 'conversation' and 'qa' ({error!r})"
@@ -66,6 +39,7 @@ def _dialogue(sample: dict[str, Any]) -> Dialogue:
     turns = [
         SaidTurn(
             id=turn["dia_id"],
+            session=started.isoformat(),
             speaker="user" if turn["speaker"] == user else "companion",
             text=_shared(turn),
             said_at=started + index * _TURN_APART,

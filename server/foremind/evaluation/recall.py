@@ -11,7 +11,7 @@ import msgspec
 from foremind.app import Core
 from foremind.companions import CompanionFile, CompanionSettings, policy_for
 from foremind.embedding.queue import Priority
-from foremind.evaluation.locomo import Dialogue
+from foremind.evaluation.dialogues import Dialogue
 from foremind.memory.search import Query
 
 CUTOFFS = (5, 10, 20)
@@ -96,11 +96,14 @@ async def _tell(
             settings=settings,
         )
     )
-    session = await core.turns.open_session(
-        f"eval-{dialogue.id}", dialogue.user_name, companion.id, dialogue.turns[0].said_at
-    )
     memory_of: dict[str, int] = {}
+    told_in: str | None = None
     for turn in dialogue.turns:
+        if turn.session != told_in:
+            told_in = turn.session
+            session = await core.turns.open_session(
+                f"eval-{dialogue.id}", dialogue.user_name, companion.id, turn.said_at
+            )
         if turn.speaker == "user":
             stored = await core.turns.commit_message(session, turn.id, turn.text, turn.said_at)
             turn_id: int | None = stored.id

@@ -1,0 +1,36 @@
+"""What an evaluation tells and asks, whatever file it came from."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from foremind.storage.turns import Speaker
+
+
+@dataclass(frozen=True, slots=True)
+class SaidTurn:
+    """One turn; `id` is what questions refer to, turns of one `session` follow each other."""
+
+    id: str
+    session: str
+    speaker: Speaker
+    text: str
+    said_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the ids of the turns that answer it."""
+
+    text: str
+    evidence: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """Everything between one user and one companion, and what is asked about it."""
+
+    id: str
+    user_name: str
+    companion_name: str
+    turns: tuple[SaidTurn, ...]
+    questions: tuple[Question, ...]

@@ -1,0 +1,58 @@
+"""Reads MADial-Bench (He et al. 2024, arXiv 2409.15240): what should a dialogue bring to mind?"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from foremind.errors import InvalidFile
+from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
+
+_DIALOGUES = "MADial-Bench-en-dialogue.json"
+_MEMORIES = "MADial-Bench-en-memory.json"
+_MARKS = ("<BOD>", "<EOD>")
+_USER = "Child"
+
+
+def read_madial(folder: Path) -> list[Dialogue]:
+    """Read the English half: every memory is told in a session of its own, every dialogue asks
+    with all that was said before its first test turn.
+
+    Raises:
+        InvalidFile: a file is missing or not of this form.
+    """
+    try:
+        memories: dict[str, Any] = {}
+        for each in _lines(folder / _MEMORIES):
+            memories |= each
+        turns = tuple(
+            SaidTurn(
+                id=number,
+                session=number,
+                speaker="user",
+                text=memory["event"],
+                said_at=datetime.fromisoformat(memory["time"]).replace(tzinfo=UTC),
+            )
+            for number, memory in sorted(memories.items(), key=lambda item: item[1]["time"])
+        )
+        questions = tuple(
+            Question(_before_the_test(each), frozenset(map(str, each["relevant-id"])))
+            for each in _lines(folder / _DIALOGUES)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidFile(
+            f"{folder}: expected {_DIALOGUES} and {_MEMORIES}, one JSON object a line ({error!r})"
+        ) from None
+    return [Dialogue("madial", _USER, "Assistant", turns, questions)]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text("utf-8").splitlines():
+        if line.strip():
+            yield json.loads(line)
+
+
+def _before_the_test(dialogue: dict[str, Any]) -> str:
+    said = dialogue["dialogue"][: min(dialogue["test-turn"])]
+    return " ".join(line.strip() for line in said if line.strip() not in _MARKS)

@@ -1,0 +1,98 @@
+"""Evidence recall, on tiny files of our own in the published forms."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foremind.app import Core
+from foremind.errors import InvalidFile
+from foremind.evaluation.locomo import read_locomo
+from foremind.evaluation.madial import read_madial
+from foremind.evaluation.recall import Filters, measure_recall
+
+LOCOMO = [
+    {
+        "sample_id": "tiny",
+        "conversation": {
+            "speaker_a": "Ida",
+            "speaker_b": "Jon",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ida", "dia_id": "D1:1", "text": "I planted an apple tree."},
+                {"speaker": "Jon", "dia_id": "D1:2", "text": "I bought a red kayak."},
+                {
+                    "speaker": "Ida",
+                    "dia_id": "D1:3",
+                    "text": "Look!",
+                    "blip_caption": "a photo of a grey cat on a chair",
+                },
+            ],
+            "session_2_date_time": "9:05 am on 20 June, 2023",
+            "session_2": [{"speaker": "Jon", "dia_id": "D2:1", "text": "hmm"}],
+        },
+        "qa": [
+            {"question": "What did Jon buy?", "evidence": ["D1:2"]},
+            {"question": "Which pet is in Ida's photo?", "evidence": ["D1:3; D9:9"]},
+            {"question": "What was never said?", "evidence": []},
+        ],
+    }
+]
+
+
+async def test_labelled_evidence_is_found_through_store_and_search(
+    built: Core, tmp_path: Path
+) -> None:
+    """Captions count as shared; questions without known evidence are left out."""
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(LOCOMO))
+    (dialogue,) = read_locomo(path)
+    assert [turn.session for turn in dialogue.turns].count(dialogue.turns[0].session) == 3
+    assert (dialogue.user_name, dialogue.companion_name) == ("Ida", "Jon")
+    steps: list[int] = []
+    report = await measure_recall(built, [dialogue], Filters(False, False), steps.append)
+    assert (report.questions, report.stored_fraction, report.recall_at_5) == (2, 1.0, 1.0)
+    assert sum(steps) == 6
+
+
+async def test_the_significance_filter_is_the_servers_own(built: Core, tmp_path: Path) -> None:
+    """With it on, what does not matter is not stored, and cannot be found."""
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(LOCOMO))
+    report = await measure_recall(built, read_locomo(path), Filters(True, False), lambda _: None)
+    assert (report.stored_fraction, report.recall_at_10) == (0.0, 0.0)
+
+
+async def test_a_dialogue_brings_up_its_memories(built: Core, tmp_path: Path) -> None:
+    """The form of MADial-Bench: what was said before the test turn is the question."""
+    memories = {"1": "Tom won a swimming race.", "2": "Tom fed the ducks with grandma."}
+    (tmp_path / "MADial-Bench-en-memory.json").write_text(
+        "\n".join(
+            json.dumps({number: {"time": "2024-03-01", "event": event}})
+            for number, event in memories.items()
+        )
+    )
+    dialogue = [
+        "<BOD>\n",
+        '<Tom>: "Tomorrow is the swimming gala!"\n',
+        '<A>: "Remember?"\n',
+        "<EOD>\n",
+    ]
+    (tmp_path / "MADial-Bench-en-dialogue.json").write_text(
+        json.dumps({"dialogue": dialogue, "test-turn": [2], "relevant-id": [1], "user-id": 1})
+    )
+    (read,) = read_madial(tmp_path)
+    assert read.questions[0].text == '<Tom>: "Tomorrow is the swimming gala!"'
+    report = await measure_recall(built, [read], Filters(False, False), lambda _: None)
+    assert (report.questions, report.recall_at_5) == (1, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"conversation": {}}]'])
+def test_another_file_is_a_clear_error(text: str, tmp_path: Path) -> None:
+    """Which form was expected."""
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match="LoCoMo"):
+        read_locomo(path)
+    with pytest.raises(InvalidFile, match="MADial"):
+        read_madial(tmp_path)
