@@ -17,6 +17,7 @@ async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, di
     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
+    await writer.wait_closed()
     status, *rest = head.split("\r\n")
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in rest), body
 

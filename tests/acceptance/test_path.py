@@ -1,6 +1,7 @@
 """The path of a message over a real socket: type, pause, ready, Enter, reply, remember."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -47,6 +48,13 @@ async def quiet(client: Client, server: RunningServer) -> None:
     """Assert that nothing comes before what is asked for next."""
     await client.send_raw({"type": "sync", "event_id": "sync"})
     assert (await client.next_event())["error"]["event_id"] == "sync"
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Drop a raw connection at once, whatever still waits to be written."""
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def test_a_message_goes_the_whole_way(start: StartServer) -> None:
@@ -308,6 +316,17 @@ async def test_close_codes_say_why(start: StartServer, frame: dict | bytes, code
     assert caught.value.code == code
 
 
+async def test_a_defect_is_an_error_event_not_a_lost_connection(start: StartServer) -> None:
+    """What nobody foresaw is logged, told to the client, and survived."""
+    server = await start()
+    await server.app.core.database.pool.execute("ALTER TABLE sessions RENAME TO gone")
+    client = await server.connect()
+    error = (await client.open_session("wren", user_id="ana"))["error"]
+    assert (error["type"], error["code"]) == ("server_error", "internal_error")
+    await server.app.core.database.pool.execute("ALTER TABLE gone RENAME TO sessions")
+    assert (await client.open_session("wren", user_id="ana"))["type"] == "session.opened"
+
+
 async def test_a_session_must_be_opened_in_time(start: StartServer) -> None:
     """Ten seconds, then 4401; other messages before it are errors."""
     clock = ManualClock()
@@ -358,7 +377,7 @@ async def test_a_silent_peer_loses_its_heartbeat(start: StartServer) -> None:
             received += await reader.read(1000)
     frame = received[received.rindex(b"\x88") :]
     assert int.from_bytes(frame[2:4], "big") == 4408
-    writer.close()
+    await hang_up(writer)
     await eventually(lambda: sample(server, "foremind_connections") == 0)
 
 
@@ -390,7 +409,7 @@ async def test_a_reader_that_never_reads_is_closed(start: StartServer) -> None:
         other = await server.session()
         await other.send("Hello")
         assert (await other.expect("message.accepted"))["duplicate"] is False
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_too_many_waiting_messages_are_refused(start: StartServer) -> None:

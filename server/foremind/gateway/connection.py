@@ -103,6 +103,9 @@ class Connection:
                 )
         except ForemindError as error:
             self._fail(error, event_id)
+        except Exception:  # a defect must not take the connection along
+            _log.exception("message.failed")
+            self._fail(ForemindError("The message could not be handled."), event_id)
 
     async def _open(self, message: SessionOpen) -> None:
         try:

@@ -93,9 +93,13 @@ def _named(reason: str) -> InvalidMessage:
     return InvalidMessage(f"{param}: {expectation}" if param else expectation, param=param)
 
 
-def _check_no_nul(message: ClientMessage) -> None:
+def _check_no_nul(part: msgspec.Struct, path: str = "") -> None:
     """PostgreSQL's text cannot hold the character NUL."""
-    for field in message.__struct_fields__:
-        value = getattr(message, field)
-        if isinstance(value, str) and "\0" in value:
-            raise InvalidMessage(f"{field}: expected text without the character NUL", param=field)
+    for field in part.__struct_fields__:
+        value = getattr(part, field)
+        if isinstance(value, msgspec.Struct):
+            _check_no_nul(value, f"{path}{field}.")
+        elif isinstance(value, str) and "\0" in value:
+            raise InvalidMessage(
+                f"{path}{field}: expected text without the character NUL", param=f"{path}{field}"
+            )

@@ -27,6 +27,11 @@ from foremind.gateway.messages import DraftUpdate, MessageSend
             "missing",
         ),
         ({"type": "session.open", "companion": "wren", "user": "ana"}, "user", "object"),
+        (
+            {"type": "session.open", "companion": "wren", "user": {"id": "a\0", "name": "A"}},
+            "user.id",
+            "NUL",
+        ),
         ({"type": "draft.update", "text": "x", "event_id": 5}, "event_id", "str"),
         ({"type": "nonsense"}, "type", "version 1"),
         ({"text": "x"}, "type", "missing"),
