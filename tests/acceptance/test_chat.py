@@ -71,9 +71,12 @@ async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_p
     process = await asyncio.create_subprocess_exec(
         *command(server.url), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await process.communicate(b"Hello there\n\nGood night\n")
+    out, _ = await process.communicate(
+        b"I promise to remember your lamp\n\nWhat did I promise about your lamp?\n"
+    )
     assert process.returncode == 0
     assert out.decode().count("Wren: ") == 2
+    assert "you told me: “I promise to remember your lamp”" in out.decode()
 
 
 async def test_a_server_that_is_not_there_is_one_clear_line() -> None:

@@ -68,7 +68,9 @@ class _Piped(_Chat):
                 for line in filter(str.strip, await asyncio.to_thread(sys.stdin.readlines)):
                     await client.draft(line.rstrip("\n"))
                     await client.send(line.rstrip("\n"))
-                    done = await client.expect("response.done")
+                    # The next line may ask about this one: let it be judged first.
+                    seen = await client.expect_all("response.done", "memory.stored")
+                    done = seen["response.done"]
                     print(f"{opened['companion']['name']}: {done['text']}", flush=True)
                     if done["status"] == "failed":
                         say(done["error"]["message"])
