@@ -45,9 +45,9 @@ def reread(
     """Return new vectors, by memory id, for the neighbours whose exchange a turn belongs to."""
     here = position_of(around, turn_id)
     return {
-        around[index].memory_id: read_in_exchange(around, index, names)  # type: ignore[misc]
-        for index in range(max(0, here - REACH), min(len(around), here + REACH + 1))
-        if index != here and around[index].memory_id is not None
+        each.memory_id: read_in_exchange(around, index, names)
+        for index, each in enumerate(around)
+        if each.memory_id is not None and 0 < abs(index - here) <= REACH
     }
 
 

@@ -41,32 +41,26 @@ class CandidateBM25(BM25Okapi):  # type: ignore[misc]
         self.k1, self.b = 1.5, 0.75
         self.corpus_size = len(candidates)
         self.avgdl = max(1.0, statistics.words / max(1, statistics.memories))
-        self.doc_freqs = [_matches(each, statistics) for each in candidates]
+        named = {speaker: terms_of(name) for speaker, name in statistics.names.items()}
+        self.doc_freqs = [
+            _with_name(each.matches, named.get(each.speaker, ())) for each in candidates
+        ]
         self.doc_len = [each.length for each in candidates]
+        # A name stands in all that its speaker said. Each of two says about half, which is close
+        # enough for a word that common.
+        half = statistics.memories // 2
+        spread = dict.fromkeys((term for terms in named.values() for term in terms), half)
+        for word, count in statistics.memories_by_word.items():
+            spread[word] = max(count, spread.get(word, 0))
         self.idf = {
             word: math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
-            for word, count in _spread(statistics).items()
+            for word, count in spread.items()
         }
 
 
-def _spread(statistics: WordStatistics) -> dict[str, int]:
-    """Count memories by word; a speaker's name stands in every memory of that speaker.
-
-    Each of two speakers says about half, which is close enough for a word that common.
-    """
-    half = statistics.memories // 2
-    named = {term: half for name in statistics.names.values() for term in terms_of(name)}
-    both = {
-        word: max(count, named.get(word, 0)) for word, count in statistics.memories_by_word.items()
-    }
-    return named | both
-
-
-def _matches(candidate: Candidate, statistics: WordStatistics) -> dict[str, int]:
-    name = statistics.names.get(candidate.speaker)
-    if name is None:
-        return candidate.matches
-    return candidate.matches | {term: candidate.matches.get(term, 0) + 1 for term in terms_of(name)}
+def _with_name(matches: dict[str, int], name: Sequence[str]) -> dict[str, int]:
+    """Count the words of the speaker's name once more."""
+    return matches | {term: matches.get(term, 0) + 1 for term in name}
 
 
 def rank(
