@@ -107,7 +107,10 @@ export class Foremind extends EventTarget {
     this.#socket = socket;
     socket.onopen = () => {
       const { companion, user, token } = this.#options;
-      socket.send(JSON.stringify({ type: "session.open", companion, ...(token ? { token } : { user }) }));
+      // "Yesterday" is the player's, not the server's.
+      const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+      const who = token ? { token } : { user };
+      socket.send(JSON.stringify({ type: "session.open", companion, time_zone, ...who }));
     };
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);

@@ -22,18 +22,20 @@ from foremind.gateway.messages import MAX_FRAME_BYTES
 from foremind.gateway.protocol import ForemindProtocol
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.session import Services
+from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
 from foremind.http.readiness import Readiness
 from foremind.http.routes import HttpServices, routes
 from foremind.http.server import listening
+from foremind.memory.heads import load_heads
 from foremind.memory.remember import Rememberer
-from foremind.memory.search import Query, StoreSearch
+from foremind.memory.search import GatedSearch, MemorySearch, Query, StoreSearch
 from foremind.metrics import Metrics
 from foremind.settings import Settings, check_binding
 from foremind.storage.companions import CompanionStore
 from foremind.storage.database import Database
 from foremind.storage.embedded import embedded_postgres
-from foremind.storage.jobs import JobWorker
+from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
 from foremind.storage.memories import MemoryStore
 from foremind.storage.migrations import migrate
 from foremind.storage.notifications import MemoryListener
@@ -59,7 +61,7 @@ class Core:
     companions: CompanionStore
     turns: TurnStore
     memories: MemoryStore
-    search: StoreSearch
+    search: MemorySearch
     rememberer: Rememberer
 
 
@@ -111,7 +113,8 @@ async def core(
         )
         memories = MemoryStore(database, manifest.fingerprint)
         await memories.bind_model(manifest.name, manifest.dimension)
-        search = StoreSearch(memories)
+        heads = load_heads(manifest)
+        search = GatedSearch(StoreSearch(memories), heads)
         await _warm_up(embedder, search, settings)
         yield Core(
             settings=settings,
@@ -124,7 +127,7 @@ async def core(
             turns=TurnStore(database),
             memories=memories,
             search=search,
-            rememberer=Rememberer(memories, embedder, settings, clock, metrics),
+            rememberer=Rememberer(memories, embedder, heads, settings, clock, metrics),
         )
 
 
@@ -163,7 +166,14 @@ async def application(
             MemoryListener(built.database_url, registry.announce, registry.catch_up, built.clock)
         )
         await stack.enter_async_context(
-            JobWorker(built.database, built.rememberer.remember, built.clock)
+            JobWorker(
+                built.database,
+                {
+                    REMEMBER_TURN: built.rememberer.remember,
+                    RATE_TURN: Rater(voices, built.memories, built.rememberer).rate,
+                },
+                built.clock,
+            )
         )
         gateway = Gateway(services, registry)
         http = HttpServices(
@@ -200,7 +210,7 @@ async def serving(
             await app.registry.drain(settings.drain_s)
 
 
-async def _warm_up(embedder: EmbeddingService, search: StoreSearch, settings: Settings) -> None:
+async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:
     """Do once what is slow the first time, so that no player pays for it."""
     text = "What do you remember of the harbour?"
     vector = await embedder.embed_query(text, Priority.ENTER)

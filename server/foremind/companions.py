@@ -1,14 +1,37 @@
 """Companions: a persona, and the settings it may have of its own."""
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from foremind.errors import InvalidFile
-from foremind.settings import Settings
+from foremind.settings import Decay, Settings
+
+SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
+FloorName = Literal["identity", "goal", "constraint", "preference"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class SignificanceRules(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What matters to one companion, beside what matters to all; scores are 0 to 1.
+
+    `phrases` are floors for turns that hold them; `signals` and `floors` change the published
+    weights by name; `learned` switches the learned head; `model` lets the language model rate
+    what was kept, or nearly, from 1 to 10, afterwards.
+    """
+
+    phrases: dict[str, Share] = {}
+    signals: dict[SignalName, Share] = {}
+    floors: dict[FloorName, Share] = {}
+    learned: bool = True
+    model: bool = False
 
 
 class CompanionSettings(
@@ -24,8 +47,20 @@ class CompanionSettings(
     vector_weight: float | None = None
     keyword_weight: float | None = None
     significance_threshold: float | None = None
+    significance: SignificanceRules = SignificanceRules()
+    significance_weight: float | None = None
+    time_weight: float | None = None
+    memory_decay: Decay | None = None
     memory_max_age_days: float | None = None
+    memory_half_life_days: float | None = None
+    recency_weight: float | None = None
+    permanent_significance: float | None = None
+    user_weight: float | None = None
+    read_in_exchange: bool | None = None
+    consolidate: bool | None = None
     recall_any_age: bool = False
+    recall_gate: bool | None = None
+    recall_min_score: float | None = None
     recall_limit: int | None = None
     history_turns: int | None = None
     context_tokens: int | None = None
@@ -61,13 +96,32 @@ class Companion:
 
 @dataclass(frozen=True, slots=True)
 class RecallPolicy:
-    """What a search may return: the weights sum as given, ages are days, None is no limit."""
+    """What a search may return and in which order; names and units are those of `Settings`."""
 
     vector_weight: float
     keyword_weight: float
+    significance_weight: float
+    time_weight: float
+    recency_weight: float
+    user_weight: float
     significance_threshold: float
+    permanent_significance: float
+    decay: Decay
     max_age_days: float | None
+    half_life_days: float
+    gate: bool
+    min_score: float
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePolicy:
+    """What becomes a memory, and how it is read."""
+
+    threshold: float
+    rules: SignificanceRules
+    read_in_exchange: bool
+    consolidate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +130,7 @@ class Policy:
 
     pause_s: float
     recall: RecallPolicy
+    storage: StoragePolicy
     history_turns: int
     context_tokens: int
 
@@ -92,13 +147,36 @@ def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
         recall=RecallPolicy(
             vector_weight=pick("vector_weight"),
             keyword_weight=pick("keyword_weight"),
+            significance_weight=pick("significance_weight"),
+            time_weight=pick("time_weight"),
+            recency_weight=pick("recency_weight"),
+            user_weight=pick("user_weight"),
             significance_threshold=pick("significance_threshold"),
-            max_age_days=None if companion.recall_any_age else pick("memory_max_age_days"),
+            permanent_significance=pick("permanent_significance"),
+            decay=pick("memory_decay"),
+            max_age_days=_max_age(companion, pick),
+            half_life_days=pick("memory_half_life_days"),
+            gate=pick("recall_gate"),
+            min_score=pick("recall_min_score"),
             limit=pick("recall_limit"),
+        ),
+        storage=StoragePolicy(
+            threshold=pick("significance_threshold"),
+            rules=companion.significance,
+            read_in_exchange=pick("read_in_exchange"),
+            consolidate=pick("consolidate"),
         ),
         history_turns=pick("history_turns"),
         context_tokens=pick("context_tokens"),
     )
+
+
+def _max_age(companion: CompanionSettings, pick: Callable[[str], Any]) -> float | None:
+    """Only the window has an edge; the other ways to fade have none."""
+    if companion.recall_any_age or pick("memory_decay") != "window":
+        return None
+    age: float | None = pick("memory_max_age_days")
+    return age
 
 
 def read_companion(path: Path, server: Settings) -> CompanionFile:

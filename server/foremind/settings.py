@@ -16,6 +16,8 @@ from foremind.errors import InvalidFile, UnsafeBinding
 
 SETTINGS_FILE = "foremind.toml"
 
+Decay = Literal["window", "half_life", "hourly", "product"]
+
 
 class Settings(BaseSettings):
     """Every setting, its default and its unit.
@@ -65,8 +67,41 @@ class Settings(BaseSettings):
     significance_threshold: float = Field(
         0.30, ge=0, le=1, description="least significance that is stored and recalled"
     )
+    significance_weight: float = Field(
+        0.25, ge=0, le=1, description="what a memory's significance adds to its score"
+    )
+    time_weight: float = Field(
+        0.20, ge=0, le=1, description="what fitting a time that was asked for adds to a score"
+    )
+    memory_decay: Decay = Field(
+        "window", description="how memories fade: window, half_life, hourly or product"
+    )
     memory_max_age_days: float | None = Field(
-        90.0, gt=0, description="oldest memory that is recalled; 'null' in the file: no limit"
+        90.0, gt=0, description="oldest memory the window recalls; 'null' in the file: no limit"
+    )
+    memory_half_life_days: float = Field(
+        180.0, gt=0, description="time after which an unused memory has half its recency"
+    )
+    recency_weight: float = Field(
+        0.10, ge=0, le=1, description="what recency adds to a score, where memories fade"
+    )
+    permanent_significance: float = Field(
+        0.85, ge=0, le=1, description="significance from which a memory never fades"
+    )
+    user_weight: float = Field(
+        1.0, gt=0, le=2, description="weight of the user's own words under 'product'"
+    )
+    read_in_exchange: bool = Field(
+        True, description="read a turn together with those around it and its speaker's name"
+    )
+    consolidate: bool = Field(
+        True, description="merge memories that say the same, mark those that no longer hold"
+    )
+    recall_gate: bool = Field(
+        True, description="recall nothing for a text that no memory could help to answer"
+    )
+    recall_min_score: float = Field(
+        0.10, ge=0, le=1, description="least relevance (70/30) of a recalled memory"
     )
     recall_limit: int = Field(10, ge=0, le=100, description="most memories in a context")
     history_turns: int = Field(10, ge=0, le=100, description="most recent turns in a prompt")

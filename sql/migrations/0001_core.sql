@@ -15,19 +15,21 @@ CREATE TABLE companions (
 CREATE TABLE users (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     external_id text NOT NULL UNIQUE,
-    name text NOT NULL
+    name text NOT NULL,
+    -- The IANA name of the zone the player's clock is in: "yesterday" is read by it.
+    time_zone text NOT NULL DEFAULT 'UTC'
 );
 
 -- One user with one companion: the unit of memory. Every query below it names it.
 -- memory_version rises with every change to its memories; the two counts are the
--- collection statistics of BM25.
+-- collection statistics of BM25 (words count by their share, see memory_terms).
 CREATE TABLE relationships (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     user_id bigint NOT NULL REFERENCES users,
     companion_id bigint NOT NULL REFERENCES companions,
     memory_version bigint NOT NULL DEFAULT 0,
     memory_count bigint NOT NULL DEFAULT 0,
-    term_count bigint NOT NULL DEFAULT 0,
+    term_count double precision NOT NULL DEFAULT 0,
     UNIQUE (user_id, companion_id)
 );
 
@@ -71,25 +73,68 @@ CREATE TABLE embedding_model (
 CREATE TABLE memories (
     relationship_id bigint NOT NULL REFERENCES relationships,
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- When it was said last; that it was said before is in memory_sources.
     created_at timestamptz NOT NULL,
     source_turn_id bigint UNIQUE REFERENCES turns,
     significance real NOT NULL CHECK (significance BETWEEN 0 AND 1),
-    term_count integer NOT NULL,
+    -- Why it scored what it did: a list of {name, score}.
+    reasons jsonb NOT NULL DEFAULT '[]',
+    term_count real NOT NULL,
     memory_type text NOT NULL
         CHECK (memory_type IN ('conversation', 'observation', 'event', 'relationship')),
     speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
+    -- The span of time it speaks of ("last week"), where it names one.
+    happened_from timestamptz,
+    happened_to timestamptz,
+    -- When it last served a reply; NULL: never.
+    last_used_at timestamptz,
+    -- The newer memory that contradicts it, if any.
+    superseded_by bigint REFERENCES memories,
     -- Unit length, of the dimension in embedding_model; insert_memory checks both owners.
     embedding halfvec NOT NULL,
-    content text NOT NULL
+    content text NOT NULL,
+    CHECK ((happened_from IS NULL) = (happened_to IS NULL))
 );
 
 -- A search reads every vector of one relationship, exactly. With the vectors in the index they
 -- lie side by side: 5 ms for 10,000 of 100,000 memories, against 13 from the table, where each
 -- is on a page of its own. An index entry holds at most 2,704 bytes, hence 1,280 dimensions.
 CREATE INDEX memories_by_relationship ON memories
-    (relationship_id, created_at) INCLUDE (id, significance, term_count, embedding);
+    (relationship_id, created_at) INCLUDE (id, significance, embedding);
 
--- The inverted index of full-text search: how often each stemmed word stands in each memory.
+-- The turns that said again what a memory says already.
+CREATE TABLE memory_sources (
+    turn_id bigint PRIMARY KEY REFERENCES turns,
+    memory_id bigint NOT NULL REFERENCES memories,
+    said_at timestamptz NOT NULL
+);
+CREATE INDEX memory_sources_by_memory ON memory_sources (memory_id);
+
+-- What memories state that can be true only one way at a time: (user, home) = porto.
+CREATE TABLE memory_facts (
+    relationship_id bigint NOT NULL REFERENCES relationships,
+    speaker text NOT NULL,
+    slot text NOT NULL,
+    value text NOT NULL,
+    memory_id bigint NOT NULL REFERENCES memories,
+    said_at timestamptz NOT NULL,
+    PRIMARY KEY (relationship_id, speaker, slot, memory_id)
+);
+
+-- The trace: what was merged into what, what was superseded by what, and why.
+CREATE TABLE memory_changes (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    relationship_id bigint NOT NULL REFERENCES relationships,
+    memory_id bigint NOT NULL,
+    change text NOT NULL CHECK (change IN ('merged', 'superseded')),
+    other_turn_id bigint NOT NULL REFERENCES turns,
+    reason text NOT NULL,
+    changed_at timestamptz NOT NULL
+);
+CREATE INDEX memory_changes_by_relationship ON memory_changes (relationship_id, id);
+
+-- The inverted index of full-text search: how often each stemmed word stands in each memory, the
+-- words of the turns around it counted by their share.
 -- 0.6 ms for the postings of a question in 10,000 memories, against 29 ms for ts_rank, and the
 -- document frequencies that BM25 needs come with it. No foreign key to memories: checking it
 -- on delete would scan by memory_id, so both are written and deleted together.
@@ -97,7 +142,7 @@ CREATE TABLE memory_terms (
     relationship_id bigint NOT NULL,
     term text NOT NULL,
     memory_id bigint NOT NULL,
-    frequency smallint NOT NULL,
+    frequency real NOT NULL,
     PRIMARY KEY (relationship_id, term, memory_id) INCLUDE (frequency)
 );
 

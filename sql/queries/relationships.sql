@@ -1,8 +1,8 @@
 -- name: open_session
 -- Opens a session of a user with a companion, creating user and relationship at first sight.
 WITH account AS (
-    INSERT INTO users (external_id, name) VALUES ($1, $2)
-    ON CONFLICT (external_id) DO UPDATE SET name = excluded.name
+    INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $5)
+    ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
     RETURNING id
 ), bond AS (
     INSERT INTO relationships AS known (user_id, companion_id) SELECT id, $3 FROM account

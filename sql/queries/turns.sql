@@ -30,7 +30,7 @@ ORDER BY id;
 -- Reads a turn with what judging it needs: who said it and its companion's settings.
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
     coalesce(turn.message_id, asked.message_id) AS message_id,
-    account.name AS user_name, companion.name AS companion_name,
+    account.name AS user_name, account.time_zone, companion.name AS companion_name,
     companion.settings
 FROM turns AS turn
 JOIN relationships AS bond ON bond.id = turn.relationship_id

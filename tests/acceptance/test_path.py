@@ -7,7 +7,7 @@ import json
 import pytest
 
 from foremind.client import Client, Closed
-from foremind.companions import CompanionFile, CompanionSettings
+from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
 from foremind.gateway.conversation import MAX_WAITING
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
@@ -442,3 +442,64 @@ async def test_draining_finishes_the_reply_and_says_so(start: StartServer) -> No
                     await each.next_event()
             assert caught.value.code == 4503
         await draining
+
+
+async def test_filler_recalls_nothing_and_questions_do(start: StartServer) -> None:
+    """ "haha yeah" needs no memories; the same player's question gets them."""
+    client = await (await start()).session()
+    await answered(client, PROMISE)
+    for text, recalled in (("haha yeah", 0), ("What did I promise?", 1)):
+        await client.send(text)
+        assert len((await client.expect("context.ready"))["memories"]) == recalled
+        await client.expect("response.done")
+
+
+async def test_what_is_stored_says_why(start: StartServer) -> None:
+    """The reasons come with the event, largest first."""
+    client = await (await start()).session()
+    stored = (await answered(client, "My name is Ana"))["memory.stored"]
+    assert stored["significance"] == 0.85
+    assert stored["reasons"][0] == {"name": "identity", "score": 0.85}
+
+
+async def test_yesterday_is_read_by_the_players_clock(start: StartServer) -> None:
+    """The zone comes with the session; an unknown one is refused by name."""
+    server = await start()
+    client = await server.connect()
+    refused = await client.open_session("wren", user_id="ana", time_zone="Mars/Olympus")
+    assert (refused["error"]["param"], refused["error"]["retryable"]) == ("time_zone", False)
+    opened = await client.open_session("wren", user_id="ana", time_zone="Asia/Tokyo")
+    assert opened["type"] == "session.opened"
+    zone = await server.app.core.database.pool.fetchval("SELECT time_zone FROM users")
+    assert zone == "Asia/Tokyo"
+
+
+async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> None:
+    """Afterwards, never below a floor, and what was let go may be kept; its rating is a reason."""
+    ratings = {"the tide is low": 8, "My name is Ana": 1}
+
+    def reply(request: dict) -> list[str]:
+        system, *_, last = request["messages"]
+        if "1 (small talk) to 10" not in system["content"]:
+            return ["Mm", "."]
+        return ["Sure! ", '{"rating": ', f"{ratings[json.loads(last['content'])]}", "}"]
+
+    async with scripted_model(Script(reply=reply)) as model:
+        server = await start(llm_url=model.url)
+        await server.app.core.companions.put(
+            CompanionFile(
+                "rated",
+                "Rated",
+                "A persona.",
+                settings=CompanionSettings(
+                    significance=SignificanceRules(learned=False, model=True)
+                ),
+            )
+        )
+        client = await server.session(companion="rated")
+        for text, first, rated in (("the tide is low", 0.0, 0.8), ("My name is Ana", 0.85, 0.85)):
+            stored = (await answered(client, text))["memory.stored"]
+            assert stored["significance"] == first
+            stored = await client.expect("memory.stored")
+            assert (stored["stored"], stored["significance"]) == (True, rated)
+            assert "model" in [each["name"] for each in stored["reasons"]]

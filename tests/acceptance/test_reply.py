@@ -1,6 +1,7 @@
 """Replies from a language model server that behaves, and from one that does not."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -35,10 +36,12 @@ async def test_the_model_is_given_persona_memories_history_and_message(
         {"role": "user", "content": "I promise to remember the red door"},
         {"role": "assistant", "content": "Hello there."},
     ]
-    assert last["content"].startswith(
-        '<memories>\n- just now, "Ana" said: "I promise to remember the red door"\n'
+    assert re.fullmatch(
+        r'<memories>\n- just now, on \d+ \w+ \d{4}, "Ana" said: '
+        r'"I promise to remember the red door"\n</memories>\n'
+        r"Today is \w+, \d+ \w+ \d{4}\.\n\nWhat about the door\?",
+        last["content"],
     )
-    assert last["content"].endswith("</memories>\n\nWhat about the door?")
 
 
 async def test_the_request_leaves_before_the_message_is_stored_but_no_word_is_heard(

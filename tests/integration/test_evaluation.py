@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from foremind.app import Core
 from foremind.errors import InvalidFile
+from foremind.evaluation.chart import draw
+from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
-from foremind.evaluation.recall import Filters, measure_recall
+from foremind.evaluation.recall import measure, steps
+from foremind.evaluation.variants import ablation, one_variant
 
 LOCOMO = [
     {
@@ -49,18 +53,21 @@ async def test_labelled_evidence_is_found_through_store_and_search(
     (dialogue,) = read_locomo(path)
     assert [turn.session for turn in dialogue.turns].count(dialogue.turns[0].session) == 3
     assert (dialogue.user_name, dialogue.companion_name) == ("Ida", "Jon")
-    steps: list[int] = []
-    report = await measure_recall(built, [dialogue], Filters(False, False), steps.append)
+    done: list[int] = []
+    variants = [one_variant(significance=False, age_window=False)]
+    (report,) = await measure(built, [dialogue], variants, done.append)
     assert (report.questions, report.stored_fraction, report.recall_at_5) == (2, 1.0, 1.0)
-    assert sum(steps) == 6
+    assert sum(done) == steps([dialogue], variants) == 6
 
 
 async def test_the_significance_filter_is_the_servers_own(built: Core, tmp_path: Path) -> None:
-    """With it on, what does not matter is not stored, and cannot be found."""
+    """With it on, what does not matter is not stored, and recalls nothing."""
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(LOCOMO))
-    report = await measure_recall(built, read_locomo(path), Filters(True, False), lambda _: None)
-    assert (report.stored_fraction, report.recall_at_10) == (0.0, 0.0)
+    variants = [one_variant(significance=True, age_window=False)]
+    (report,) = await measure(built, read_locomo(path), variants, lambda _: None)
+    assert (report.stored_fraction, report.asked_kept, report.others_dropped) == (0.75, 1.0, 0.5)
+    assert report.filler_memories == 0.0
 
 
 async def test_a_dialogue_brings_up_its_memories(built: Core, tmp_path: Path) -> None:
@@ -83,8 +90,58 @@ async def test_a_dialogue_brings_up_its_memories(built: Core, tmp_path: Path) ->
     )
     (read,) = read_madial(tmp_path)
     assert read.questions[0].text == '<Tom>: "Tomorrow is the swimming gala!"'
-    report = await measure_recall(built, [read], Filters(False, False), lambda _: None)
+    variants = [one_variant(significance=False, age_window=False)]
+    (report,) = await measure(built, [read], variants, lambda _: None)
     assert (report.questions, report.recall_at_5) == (1, 1.0)
+
+
+async def test_an_ablation_compares_every_improvement(built: Core, tmp_path: Path) -> None:
+    """One report a variant, and one bar in the picture."""
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(LOCOMO))
+    variants = ablation(age_window=False)
+    reports = await measure(built, read_locomo(path), variants, lambda _: None)
+    assert [each.name for each in reports] == [each.name for each in variants]
+    picture = ElementTree.fromstring(draw(reports, "tiny & all"))
+    bars = picture.findall("{http://www.w3.org/2000/svg}rect[@fill='#3b7ea1']")
+    assert len(bars) == len(variants)
+
+
+async def test_no_change_makes_the_companion_forget(built: Core) -> None:
+    """The gate: a conversation of our own, through the whole path, at what it reaches today."""
+    dialogues = read_labelled(Path(__file__).parent / "harbour.toml")
+    variants = [one_variant(significance=True, age_window=False)]
+    (report,) = await measure(built, dialogues, variants, lambda _: None)
+    assert report.recall_at_5 >= 0.90
+    assert report.recall_at_10 >= 0.95
+    assert report.asked_kept == 1.0
+    assert report.others_dropped >= 0.5
+    assert report.filler_memories is not None
+    assert report.filler_memories <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "id"),
+        ('{"id": "x"}', "user_name"),
+        (
+            '{"id": "x", "user_name": "A", "companion_name": "B", "turns": [], "questions": []}',
+            "questions",
+        ),
+        (
+            '{"id": "x", "user_name": "A", "companion_name": "B", "turns": [],'
+            ' "questions": [{"text": "?", "evidence": ["t1"]}]}',
+            "evidence",
+        ),
+    ],
+)
+def test_a_wrong_labelled_file_names_the_field(text: str, said: str, tmp_path: Path) -> None:
+    """And what was expected."""
+    path = tmp_path / ("own.json" if text else "own.toml")
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match=said):
+        read_labelled(path)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"conversation": {}}]'])

@@ -1,6 +1,8 @@
 """The store on real PostgreSQL: migrations, exactly once, one model, plans at size."""
 
 import asyncio
+import dataclasses
+import json
 import math
 import random
 from datetime import UTC, datetime, timedelta
@@ -13,7 +15,13 @@ from pgqueuer.queries import Queries
 from pgvector import HalfVector
 
 from foremind.app import Core, core
-from foremind.companions import CompanionFile, CompanionSettings, RecallPolicy
+from foremind.companions import (
+    CompanionFile,
+    CompanionSettings,
+    RecallPolicy,
+    SignificanceRules,
+    policy_for,
+)
 from foremind.embedding.describe import Prefixes, describe_folder
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
@@ -21,7 +29,7 @@ from foremind.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailabl
 from foremind.evaluation.seeding import fill, words_said
 from foremind.memory.exchange import read_in_exchange
 from foremind.memory.search import Query
-from foremind.settings import Settings
+from foremind.settings import Settings, load_settings
 from foremind.storage.database import Database
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.queries import load_queries
@@ -30,6 +38,11 @@ from foremind.storage.turns import OpenedSession
 from foremind.testing.random_model import write_random_model
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
+# Everything that is near at all, by the 70/30 rule alone.
+OPEN = dataclasses.replace(
+    DEFAULT, significance_threshold=0.0, significance_weight=0.0, gate=False, min_score=0.0
+)
 
 
 async def opened(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
@@ -54,7 +67,7 @@ async def recall(
     parts: Core, session: OpenedSession, text: str, policy: RecallPolicy | None = None
 ) -> list[str]:
     """What comes back for a text."""
-    policy = policy or RecallPolicy(0.7, 0.3, 0.0, 90.0, 10)
+    policy = policy or OPEN
     vector = await parts.embedder.embed_query(text, Priority.ENTER)
     found = await parts.search.search(Query(session.relationship_id, text, vector, policy, NOW))
     return [each.content for each in found]
@@ -164,14 +177,23 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
         "companion": await built.embedder.embed_passage("Mara"),
     }
     around = [
-        ExchangeTurn(turn, "companion" if number % 2 else "user", vector, None)
-        for number, (turn, vector) in enumerate(zip(turns, vectors, strict=True))
+        ExchangeTurn(turn, "companion" if number % 2 else "user", text, vector, None)
+        for number, (turn, text, vector) in enumerate(zip(turns, said, vectors, strict=True))
     ]
-    rows = await built.database.pool.fetch("SELECT source_turn_id, embedding FROM memories")
+    rows = await built.database.pool.fetch(
+        "SELECT id, source_turn_id, embedding, term_count FROM memories"
+    )
     assert len(rows) == 4
     for row in rows:
         expected = read_in_exchange(around, turns.index(row["source_turn_id"]), names)
-        assert float(expected @ row["embedding"].to_numpy()) == pytest.approx(1.0, abs=2e-3)
+        assert float(expected.vector @ row["embedding"].to_numpy()) == pytest.approx(1.0, abs=2e-3)
+        words = await built.database.pool.fetch(
+            "SELECT term, frequency FROM memory_terms WHERE memory_id = $1", row["id"]
+        )
+        assert dict(map(tuple, words)) == pytest.approx(expected.terms)
+        assert row["term_count"] == pytest.approx(expected.length)
+    counted = await built.database.pool.fetchval("SELECT term_count FROM relationships")
+    assert counted == pytest.approx(sum(row["term_count"] for row in rows))
 
 
 async def test_a_short_answer_is_found_by_what_it_answers(built: Core) -> None:
@@ -224,9 +246,9 @@ async def test_age_and_significance_limit_what_is_recalled(built: Core) -> None:
     await tell(built, session, "An old boat", NOW - timedelta(days=91), 1)
     await tell(built, session, "A plain boat", NOW - timedelta(days=1), 2)
     await tell(built, session, "An important boat", NOW - timedelta(days=89), 3)
-    usual = RecallPolicy(0.7, 0.3, 0.3, 90.0, 10)
+    usual = dataclasses.replace(OPEN, significance_threshold=0.3)
     assert await recall(built, session, "boat", usual) == ["An important boat"]
-    lifted = RecallPolicy(0.7, 0.3, 0.0, None, 10)
+    lifted = dataclasses.replace(OPEN, max_age_days=None)
     assert len(await recall(built, session, "boat", lifted)) == 3
 
 
@@ -273,6 +295,9 @@ async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None
         0.3,
         NOW - timedelta(days=90),
         60,
+        0.85,
+        [],
+        [],
     )
     async with built.database.pool.acquire() as raw:
         lines = await raw.fetch(
@@ -288,36 +313,133 @@ async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None
 async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
     """The top 10 are those of scoring every memory of the relationship."""
     session = await fill(built, NOW, own=400, others=1_000)
-    policy = RecallPolicy(0.7, 0.3, 0.3, 90.0, 10)
     rng = np.random.default_rng(1)
     for _ in range(10):
         vector = rng.standard_normal(384).astype(np.float32)
         vector /= np.linalg.norm(vector)
         text = " ".join(words_said(rng, 5))
-        query = Query(session.relationship_id, text, vector, policy, NOW)
+        query = Query(session.relationship_id, text, vector, OPEN, NOW)
         found = await built.search.search(query)
         everything = await _score_all(built, query)
-        assert [each.score for each in found] == pytest.approx(everything[:10], abs=2e-3)
+        assert [each.relevance for each in found] == pytest.approx(everything[:10], abs=2e-3)
 
 
 async def _score_all(parts: Core, query: Query) -> list[float]:
     """Score every memory of a relationship with numpy and rank-bm25's formula."""
     rows = await parts.database.pool.fetch(
-        "SELECT embedding, content FROM memories WHERE relationship_id = $1", query.relationship_id
+        "SELECT embedding, jsonb_object_agg(term, frequency)::text AS words "
+        "FROM memories JOIN memory_terms AS word ON word.memory_id = memories.id "
+        "WHERE memories.relationship_id = $1 GROUP BY memories.id",
+        query.relationship_id,
     )
-    documents = [row["content"].split() for row in rows]
+    documents = [json.loads(row["words"]) for row in rows]
+    lengths = [12 * 1.5] * len(rows)
     matrix = np.stack([row["embedding"].to_numpy() for row in rows]).astype(np.float32)
     cosines = np.clip(matrix @ query.vector, 0, 1)
-    average = sum(map(len, documents)) / len(documents)
+    average = sum(lengths) / len(lengths)
     keyword = np.zeros(len(rows))
     for word in query.text.split():
         spread = sum(word in document for document in documents)
         idf = math.log(1 + (len(rows) - spread + 0.5) / (spread + 0.5))
         for index, document in enumerate(documents):
-            count = document.count(word)
+            count = document.get(word, 0)
             keyword[index] += (
-                idf * count * 2.5 / (count + 1.5 * (0.25 + 0.75 * len(document) / average))
+                idf * count * 2.5 / (count + 1.5 * (0.25 + 0.75 * lengths[index] / average))
             )
     best = keyword.max()
     scores = 0.7 * cosines + 0.3 * (keyword / best if best else keyword)
     return sorted((float(score) for score in scores), reverse=True)
+
+
+async def test_what_is_said_again_is_one_memory_that_matters_more(built: Core) -> None:
+    """It keeps both turns, and the trace says why."""
+    session = await opened(built)
+    first = await tell(built, session, "I love rain", NOW - timedelta(days=2), 1)
+    again = await tell(built, session, "rain is my favourite", NOW, 2)
+    assert first == again
+    pool = built.database.pool
+    memory = await pool.fetchrow("SELECT id, significance, created_at, content FROM memories")
+    assert memory["content"] == "I love rain"
+    assert memory["significance"] == pytest.approx(0.66)
+    assert memory["created_at"] == NOW
+    assert await pool.fetchval("SELECT count(*) FROM memory_sources") == 1
+    change, reason = await pool.fetchrow("SELECT change, reason FROM memory_changes")
+    assert (change, reason[:23]) == ("merged", "says the same, cosine 0")
+    turn = await pool.fetchval("SELECT turn_id FROM memory_sources")
+    await built.rememberer.remember(turn)
+    assert await pool.fetchval("SELECT count(*) FROM memory_changes") == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_what_is_contradicted_gives_way_and_is_not_lost(
+    built: Core, order: tuple[int, int]
+) -> None:
+    """In whichever order the two are judged."""
+    session = await opened(built)
+    said = [("I live in Lisbon", 30), ("I moved to Porto", 1)]
+    turns = [
+        await built.turns.commit_message(session, text, text, NOW - timedelta(days=days))
+        for text, days in said
+    ]
+    for index in order:
+        await built.rememberer.remember(turns[index].id)
+    assert (await recall(built, session, "Where do I live?"))[0] == "I moved to Porto"
+    assert (await recall(built, session, "Where in Lisbon did I live before?"))[0] == (
+        "I live in Lisbon"
+    )
+    change, reason = await built.database.pool.fetchrow("SELECT change, reason FROM memory_changes")
+    assert (change, reason) == ("superseded", "another home")
+
+
+async def test_a_companion_may_keep_everything_apart(built: Core) -> None:
+    """Consolidation is a setting."""
+    session = await opened(built, consolidate=False)
+    first = await tell(built, session, "I love rain", NOW, 1)
+    assert await tell(built, session, "rain is my favourite", NOW, 2) != first
+
+
+async def test_memories_of_a_time_are_found_among_many_others(built: Core) -> None:
+    """The day asked for brings its own candidates, whatever else is nearer."""
+    session = await opened(built)
+    await tell(built, session, "We had soup", NOW - timedelta(days=40), 1)
+    for number in range(2, 60):
+        await tell(built, session, f"I promise we did thing {number}", NOW, number)
+    policy = dataclasses.replace(OPEN, time_weight=1.0)
+    found = await recall(built, session, "What did we do on 10 April?", policy)
+    assert found[0] == "We had soup"
+
+
+async def test_every_memory_can_say_why(built: Core) -> None:
+    """The reasons are stored with it, largest first."""
+    session = await opened(built)
+    memory = await tell(built, session, "My name is Ines, remember it")
+    reasons = await built.database.pool.fetchval(
+        "SELECT reasons FROM memories WHERE id = $1", memory
+    )
+    found = {each["name"]: each["score"] for each in json.loads(reasons)}
+    assert found["identity"] == 0.85
+    assert found["phrase"] == 0.3
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+async def test_a_companions_own_phrases_matter_to_it(built: Core) -> None:
+    """What is nothing to others is kept."""
+    rules = SignificanceRules(phrases={"moon": 0.7}, learned=False)
+    session = await opened(built, significance=rules)
+    assert await tell(built, session, "the moon", number=1) is not None
+    assert await tell(built, session, "the sun", number=2) is None
+
+
+async def test_what_was_used_is_refreshed(built: Core) -> None:
+    """Recency counts from the last use."""
+    session = await opened(built)
+    old, older = [
+        await tell(
+            built, session, f"I promise a boat of type {number}", NOW - timedelta(days=days), number
+        )
+        for number, days in ((1, 60), (2, 80))
+    ]
+    assert old is not None and older is not None
+    await built.memories.refresh(session.relationship_id, [older], NOW)
+    policy = dataclasses.replace(OPEN, decay="half_life", recency_weight=1.0, max_age_days=None)
+    assert (await recall(built, session, "the boat", policy))[0].endswith("2")

@@ -40,6 +40,9 @@ def test_the_environment_wins_over_the_file(
     assert (settings.pause_ms, settings.port) == (700, 9001)
 
 
+COMPANION = 'slug = "a"\nname = "A"\npersona = "p"\n'
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "game.example"])
 def test_reachable_from_outside_needs_authentication(host: str) -> None:
     """Or the server refuses to start."""
@@ -78,6 +81,9 @@ def test_a_companion_overrides_the_server() -> None:
         ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = "x"', "pause_ms"),
         ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = 1', "pause_ms"),
         ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\nvector_weight = 7', "vector_weight"),
+        (f"{COMPANION}[settings]\nmemory_decay = 'never'", "memory_decay"),
+        (f"{COMPANION}[settings.significance.phrases]\nrain = 2", "phrases"),
+        (f"{COMPANION}[settings.significance.signals]\nhunger = 0.2", "signals"),
         ("slug = ", "companion.toml"),
     ],
 )

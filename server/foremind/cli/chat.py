@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
+from tzlocal import get_localzone_name
 
 from foremind.cli.running import run, say
 from foremind.cli.terminal import Editor, Entered, Leave, Stop, Typed, above, harmless, prompt_line
@@ -51,7 +52,11 @@ class _Chat:
 
     async def _open(self, client: Client) -> dict[str, Any]:
         opened = await client.open_session(
-            self._companion, user_id=f"terminal-{self._user}", name=self._user, token=self._token
+            self._companion,
+            user_id=f"terminal-{self._user}",
+            name=self._user,
+            token=self._token,
+            time_zone=get_localzone_name(),
         )
         if opened["type"] == "error":
             raise SetupError(opened["error"]["message"])

@@ -11,75 +11,94 @@ from rich.table import Table
 
 from foremind.app import core
 from foremind.cli.running import run, say
+from foremind.errors import InvalidFile
+from foremind.evaluation.chart import draw
 from foremind.evaluation.dialogues import Dialogue
+from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
-from foremind.evaluation.recall import Filters, RecallReport, measure_recall
+from foremind.evaluation.recall import RecallReport, measure, steps
+from foremind.evaluation.variants import Variant, ablation, one_variant
 from foremind.settings import Settings, load_settings
 
-app = typer.Typer(help="Measure how well it remembers.", no_args_is_help=True)
+_READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
-_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
-_SIGNIFICANCE = typer.Option(
-    False, "--significance/--no-significance", help="Keep only significant turns."
-)
-_AGE_WINDOW = typer.Option(
-    False, "--age-window/--no-age-window", help="Recall only what is recent enough."
-)
-
-
-@app.command()
-def locomo(
-    file: Path = typer.Argument(help="Conversations in the form of LoCoMo."),
-    json: bool = _JSON,
-    significance: bool = _SIGNIFICANCE,
-    age_window: bool = _AGE_WINDOW,
+def evaluate(
+    what: str = typer.Argument(help="locomo, madial, or a labelled conversation of your own."),
+    path: Path | None = typer.Argument(None, help="LoCoMo's file, or MADial-Bench's folder."),
+    json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
+    significance: bool = typer.Option(
+        True, "--significance/--no-significance", help="Keep only significant turns."
+    ),
+    age_window: bool = typer.Option(
+        False, "--age-window/--no-age-window", help="Recall only what is recent enough."
+    ),
+    ablate: bool = typer.Option(
+        False, "--ablate", help="Compare with simpler ways, each improvement switched on in turn."
+    ),
+    plot: Path | None = typer.Option(None, "--plot", help="Write a picture (SVG) here."),
 ) -> None:
-    """Evidence recall on LoCoMo conversations, through the real store and search.
+    """Measure how well it remembers, through the real store and search.
 
     The conversations go into a database of their own, which is removed afterwards.
     """
-    _evaluate(read_locomo(file), Filters(significance, age_window), json)
-
-
-@app.command()
-def madial(
-    folder: Path = typer.Argument(help="The folder of MADial-Bench's English files."),
-    json: bool = _JSON,
-    significance: bool = _SIGNIFICANCE,
-    age_window: bool = _AGE_WINDOW,
-) -> None:
-    """Which memories a dialogue brings up, on MADial-Bench, through the real store and search."""
-    _evaluate(read_madial(folder), Filters(significance, age_window), json)
-
-
-def _evaluate(dialogues: list[Dialogue], filters: Filters, json: bool) -> None:
-    report = run(_measure(load_settings(), dialogues, filters))
-    if json:
-        print(msgspec.json.encode(report).decode())
-        return
-    table = Table("recall@5", "recall@10", "recall@20", "questions", "stored", "search p50")
-    table.add_row(
-        f"{report.recall_at_5:.3f}",
-        f"{report.recall_at_10:.3f}",
-        f"{report.recall_at_20:.3f}",
-        str(report.questions),
-        f"{report.stored_fraction:.0%}",
-        f"{report.search_ms_p50:.1f} ms",
+    dialogues = _read(what, path)
+    variants = (
+        ablation(age_window=age_window)
+        if ablate
+        else [one_variant(significance=significance, age_window=age_window)]
     )
-    Console().print(table)
+    reports = run(_measure(load_settings(), dialogues, variants))
+    if plot is not None:
+        plot.write_text(draw(reports, f"{what}: recall@10, with 95% intervals"), "utf-8")
+    if json:
+        print(msgspec.json.encode(reports if ablate else reports[0]).decode())
+    else:
+        Console().print(_table(reports))
 
 
-async def _measure(settings: Settings, dialogues: list[Dialogue], filters: Filters) -> RecallReport:
-    steps = sum(len(each.turns) + len(each.questions) for each in dialogues)
+def _read(what: str, path: Path | None) -> list[Dialogue]:
+    if what in _READERS:
+        if path is None:
+            raise InvalidFile(f"{what}: expected the path of its data after it", param="path")
+        return _READERS[what](path)
+    return read_labelled(Path(what))
+
+
+def _table(reports: list[RecallReport]) -> Table:
+    table = Table(
+        "", "recall@5", "recall@10", "95%", "recall@20", "stored", "asked kept", "others dropped",
+        "tokens", "on filler", "search p50",
+    )  # fmt: skip
+    for each in reports:
+        low, high = each.recall_at_10_interval
+        table.add_row(
+            each.name,
+            f"{each.recall_at_5:.3f}",
+            f"{each.recall_at_10:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            f"{each.recall_at_20:.3f}",
+            f"{each.stored_fraction:.0%}",
+            f"{each.asked_kept:.1%}",
+            f"{each.others_dropped:.1%}",
+            f"{each.context_tokens:.0f}",
+            "" if each.filler_memories is None else f"{each.filler_memories:.2f}",
+            f"{each.search_ms_p50:.1f} ms",
+        )
+    return table
+
+
+async def _measure(
+    settings: Settings, dialogues: list[Dialogue], variants: list[Variant]
+) -> list[RecallReport]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
         alone = settings.in_scratch(Path(scratch))
         async with core(alone, say=say) as built:
             with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-                task = bar.add_task("Telling and asking", total=steps)
-                return await measure_recall(
-                    built, dialogues, filters, lambda done: bar.advance(task, done)
+                task = bar.add_task("Telling and asking", total=steps(dialogues, variants))
+                return await measure(
+                    built, dialogues, variants, lambda done: bar.advance(task, done)
                 )

@@ -20,10 +20,10 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("chat")(chat.chat)
 app.command("bench")(bench.bench)
+app.command("eval")(evaluate.evaluate)
 app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")
 app.add_typer(database.app, name="db")
-app.add_typer(evaluate.app, name="eval")
 
 
 def _show_version(wanted: bool) -> None:

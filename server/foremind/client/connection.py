@@ -36,8 +36,11 @@ class Client:
         user_id: str | None = None,
         name: str | None = None,
         token: str | None = None,
+        time_zone: str | None = None,
     ) -> Event:
         """Open a session, by token or as a named user, and return `session.opened` (or `error`).
+
+        `time_zone` is the IANA name of the zone of the player's clock; without it, UTC.
 
         Raises:
             Closed: the server closed the connection.
@@ -47,6 +50,8 @@ class Client:
             message["token"] = token
         else:
             message["user"] = {"id": user_id, "name": name or user_id}
+        if time_zone is not None:
+            message["time_zone"] = time_zone
         await self.send_raw(message)
         return await self.next_event()
 

@@ -126,7 +126,8 @@ def _in_thread(encoder: OnnxEncoder, text: str) -> Callable[[], Awaitable[object
 
 async def _search_figure(parts: Core, session: OpenedSession, size: int) -> Figure:
     rng = np.random.default_rng(1)
-    policy = policy_for(CompanionSettings(), parts.settings).recall
+    # Made-up words ask for nothing: the gate would keep them from being searched at all.
+    policy = policy_for(CompanionSettings(recall_gate=False), parts.settings).recall
 
     def query() -> Query:
         vector = rng.standard_normal(parts.embedder.manifest.dimension).astype(np.float32)

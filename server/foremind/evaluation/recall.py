@@ -3,130 +3,187 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from statistics import fmean, median
 
 import msgspec
+import numpy as np
 
 from foremind.app import Core
-from foremind.companions import CompanionFile, CompanionSettings, policy_for
-from foremind.embedding.queue import Priority
+from foremind.companions import CompanionSettings, policy_for
 from foremind.evaluation.dialogues import Dialogue
+from foremind.evaluation.told import Told, Vectors, tell
+from foremind.evaluation.variants import Variant
+from foremind.generation.prompt import estimate_tokens, memory_line
+from foremind.memory.ranking import Recalled
 from foremind.memory.search import Query
 
 CUTOFFS = (5, 10, 20)
+_RESAMPLES = 1000  # of the bootstrap
 
 
 class RecallReport(msgspec.Struct, frozen=True, rename={
     "recall_at_5": "recall@5", "recall_at_10": "recall@10", "recall_at_20": "recall@20",
+    "recall_at_10_interval": "recall@10_interval",
 }):  # fmt: skip
-    """Shares are 0 to 1; `search_ms_p50` is milliseconds without embedding."""
+    """Shares are 0 to 1; `search_ms_p50` is milliseconds without embedding.
 
+    The interval is the 95% bootstrap interval over questions. `asked_kept` is the share of the
+    turns asked about that became memories, `others_dropped` that of the others that did not.
+    `context_tokens` and `filler_memories` are means, of the context of a question and of the
+    memories that a turn not worth keeping would recall; None where every turn was kept.
+    """
+
+    name: str
     recall_at_5: float
     recall_at_10: float
     recall_at_20: float
+    recall_at_10_interval: tuple[float, float]
     questions: int
     stored_fraction: float
+    asked_kept: float
+    others_dropped: float
+    context_tokens: float
+    filler_memories: float | None
     search_ms_p50: float
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which of the recall filters are on."""
-
-    significance: bool
-    age_window: bool
-
-    def settings(self, limit: int) -> CompanionSettings:
-        """Return companion settings that keep or lift each filter."""
-        return CompanionSettings(
-            significance_threshold=None if self.significance else 0.0,
-            recall_any_age=not self.age_window,
-            recall_limit=limit,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class _Asked:
+    """What one question brought back: which of the ranks are evidence, of how many."""
+
     ranks: list[bool]
     evidence: int
+    tokens: int
     search_ms: float
 
 
-async def measure_recall(
-    core: Core, dialogues: Sequence[Dialogue], filters: Filters, advance: Callable[[int], None]
-) -> RecallReport:
-    """Store every dialogue through the real store and ask its questions through the real search.
+async def measure(
+    core: Core,
+    dialogues: Sequence[Dialogue],
+    variants: Sequence[Variant],
+    advance: Callable[[int], None],
+) -> list[RecallReport]:
+    """Tell every dialogue through the real store and ask its questions through the real search.
 
     Questions are asked a day after the last turn. `advance` is told of finished steps.
     """
+    vectors = Vectors(core)
+    told: dict[str, list[Told]] = {}
+    reports = []
+    for variant in variants:
+        if variant.telling not in told:
+            told[variant.telling] = [
+                await tell(core, each, f"{len(told)}", variant.settings, vectors, advance)
+                for each in dialogues
+            ]
+        reports.append(await _ask_all(core, told[variant.telling], variant, vectors, advance))
+    return reports
+
+
+def steps(dialogues: Sequence[Dialogue], variants: Sequence[Variant]) -> int:
+    """Return how many steps `measure` will report."""
+    turns = sum(len(each.turns) for each in dialogues)
+    questions = sum(len(each.questions) for each in dialogues)
+    return turns * len({each.telling for each in variants}) + questions * len(variants)
+
+
+async def _ask_all(
+    core: Core,
+    told: Sequence[Told],
+    variant: Variant,
+    vectors: Vectors,
+    advance: Callable[[int], None],
+) -> RecallReport:
     asked: list[_Asked] = []
-    stored = said = 0
-    for dialogue in dialogues:
-        relationship_id, settings, memory_of = await _tell(core, dialogue, filters, advance)
-        said += len(dialogue.turns)
-        stored += len(memory_of)
-        policy = policy_for(settings, core.settings).recall
-        now = dialogue.turns[-1].said_at + timedelta(days=1)
-        for question in dialogue.questions:
-            vector = await core.embedder.embed_query(question.text, Priority.ENTER)
-            started = time.perf_counter()
-            found = await core.search.search(
-                Query(relationship_id, question.text, vector, policy, now)
-            )
+    filler: list[int] = []
+    for each in told:
+        now = each.dialogue.turns[-1].said_at + timedelta(days=1)
+        for question in each.dialogue.questions:
+            text = question.text
+            started, found = await _search(core, each, text, variant.settings, vectors, now)
             elapsed = (time.perf_counter() - started) * 1000
-            wanted = {memory_of.get(each) for each in question.evidence}
+            wanted = {each.memory_of.get(turn) for turn in question.evidence}
             asked.append(
-                _Asked([each.id in wanted for each in found], len(question.evidence), elapsed)
+                _Asked(
+                    [memory.id in wanted for memory in found],
+                    len(question.evidence),
+                    _tokens(found[: core.settings.recall_limit], each.dialogue.user_name, now),
+                    elapsed,
+                )
             )
             advance(1)
-    return _report(asked, stored / said if said else 0.0)
+        for turn in each.filler:
+            _, found = await _search(core, each, turn.text, variant.settings, vectors, now)
+            filler.append(len(found[: core.settings.recall_limit]))
+    return _report(variant.name, told, asked, filler)
 
 
-async def _tell(
-    core: Core, dialogue: Dialogue, filters: Filters, advance: Callable[[int], None]
-) -> tuple[int, CompanionSettings, dict[str, int]]:
-    """Store a dialogue; return its relationship, settings, and the memory of each kept turn."""
-    settings = filters.settings(max(CUTOFFS))
-    companion = await core.companions.put(
-        CompanionFile(
-            slug=f"eval-{dialogue.id}",
-            name=dialogue.companion_name,
-            persona="Evaluated.",
-            settings=settings,
-        )
-    )
-    memory_of: dict[str, int] = {}
-    told_in: str | None = None
-    for turn in dialogue.turns:
-        if turn.session != told_in:
-            told_in = turn.session
-            session = await core.turns.open_session(
-                f"eval-{dialogue.id}", dialogue.user_name, companion.id, turn.said_at
-            )
-        if turn.speaker == "user":
-            stored = await core.turns.commit_message(session, turn.id, turn.text, turn.said_at)
-            turn_id: int | None = stored.id
-        else:
-            turn_id = await core.turns.commit_reply(
-                session, None, "completed", turn.text, turn.said_at
-            )
-        verdict = await core.rememberer.remember(turn_id) if turn_id is not None else None
-        if verdict is not None and verdict.memory_id is not None:
-            memory_of[turn.id] = verdict.memory_id
-        advance(1)
-    return session.relationship_id, settings, memory_of
+async def _search(
+    core: Core,
+    told: Told,
+    text: str,
+    settings: CompanionSettings,
+    vectors: Vectors,
+    now: datetime,
+) -> tuple[float, list[Recalled]]:
+    """Return when the search began, on the performance counter, and what it found."""
+    limited = msgspec.structs.replace(settings, recall_limit=max(CUTOFFS))
+    policy = policy_for(limited, core.settings).recall
+    vector = await vectors.of(text)
+    started = time.perf_counter()
+    found = await core.search.search(Query(told.relationship_id, text, vector, policy, now))
+    return started, found
 
 
-def _report(asked: Sequence[_Asked], stored_fraction: float) -> RecallReport:
-    def at(cutoff: int) -> float:
-        return round(fmean(sum(each.ranks[:cutoff]) / each.evidence for each in asked), 4)
+def _tokens(found: Sequence[Recalled], user_name: str, now: datetime) -> int:
+    return sum(estimate_tokens(memory_line(each, user_name, now)) for each in found)
 
+
+def _report(
+    name: str, told: Sequence[Told], asked: Sequence[_Asked], filler: Sequence[int]
+) -> RecallReport:
+    shares = {
+        cutoff: [sum(each.ranks[:cutoff]) / each.evidence for each in asked] for cutoff in CUTOFFS
+    }
+    kept, others, said = _kept(told)
     return RecallReport(
-        recall_at_5=at(5),
-        recall_at_10=at(10),
-        recall_at_20=at(20),
+        name=name,
+        recall_at_5=round(fmean(shares[5]), 4),
+        recall_at_10=round(fmean(shares[10]), 4),
+        recall_at_20=round(fmean(shares[20]), 4),
+        recall_at_10_interval=_interval(shares[10]),
         questions=len(asked),
-        stored_fraction=round(stored_fraction, 4),
+        stored_fraction=round(sum(len(each.memory_of) for each in told) / said, 4),
+        asked_kept=round(kept, 4),
+        others_dropped=round(others, 4),
+        context_tokens=round(fmean(each.tokens for each in asked), 1),
+        filler_memories=round(fmean(filler), 2) if filler else None,
         search_ms_p50=round(median(each.search_ms for each in asked), 3),
     )
+
+
+def _kept(told: Sequence[Told]) -> tuple[float, float, int]:
+    """Return the share kept of the turns asked about, that dropped of the others, and all turns."""
+    asked_kept, others_dropped = [], []
+    for each in told:
+        wanted = frozenset().union(*(question.evidence for question in each.dialogue.questions))
+        for turn in each.dialogue.turns:
+            if turn.id in wanted:
+                asked_kept.append(turn.id in each.memory_of)
+            else:
+                others_dropped.append(turn.id not in each.memory_of)
+    return (
+        fmean(asked_kept) if asked_kept else 0.0,
+        fmean(others_dropped) if others_dropped else 0.0,
+        len(asked_kept) + len(others_dropped),
+    )
+
+
+def _interval(shares: Sequence[float]) -> tuple[float, float]:
+    """Return the 95% interval of the mean over resampled questions; the seed is fixed."""
+    rng = np.random.default_rng(0)
+    values = np.asarray(shares)
+    means = [rng.choice(values, len(values)).mean() for _ in range(_RESAMPLES)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return round(float(low), 4), round(float(high), 4)

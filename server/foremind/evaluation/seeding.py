@@ -14,6 +14,8 @@ _WORDS = 5000  # distinct
 _SHARES = 1 / (np.arange(1, _WORDS + 1) + 30.0) ** 1.1
 _SHARES /= _SHARES.sum()
 _WORDS_PER_MEMORY = 12
+# As in LoCoMo: the turns around one bring twice as many words again, at a quarter each.
+_WORDS_BESIDE, _SHARE_BESIDE = 2.0, 0.25
 _OTHER_USERS = 40
 _BATCH = 5000
 _COLUMNS = (
@@ -73,8 +75,10 @@ def _rows(
         memory_id = first_id + index
         memories.append(
             (owner, memory_id, now - timedelta(days=float(rng.uniform(0, 80))),
-             float(rng.uniform(0.3, 1)), len(said), "conversation", "user",
-             HalfVector(vectors[index]), " ".join(said))
+             float(rng.uniform(0.3, 1)), len(said) * (1 + _WORDS_BESIDE * _SHARE_BESIDE),
+             "conversation", "user", HalfVector(vectors[index]), " ".join(said))
         )  # fmt: skip
-        terms += [(owner, word, memory_id, said.count(word)) for word in set(said)]
+        beside = set(words_said(rng, round(_WORDS_PER_MEMORY * _WORDS_BESIDE))) - set(said)
+        terms += [(owner, word, memory_id, float(said.count(word))) for word in set(said)]
+        terms += [(owner, word, memory_id, _SHARE_BESIDE) for word in beside]
     return memories, terms

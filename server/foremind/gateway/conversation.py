@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import structlog
 from cachetools import LRUCache
@@ -26,6 +27,7 @@ from foremind.generation.prompt import PastTurn, Prompt, fit
 from foremind.generation.voices import Voices
 from foremind.memory.ranking import Recalled
 from foremind.memory.remember import Rememberer
+from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
 from foremind.storage.turns import OpenedSession, StoredTurn, TurnStore
 from foremind.typeahead.watcher import DraftWatcher, Taken
@@ -44,6 +46,7 @@ class Parties:
     user_name: str
     companion: Companion
     policy: Policy
+    time_zone: tzinfo
 
 
 class Conversation:
@@ -178,7 +181,7 @@ class Conversation:
                 memories=memories,
                 history=tuple(self._history),
                 message=message.text,
-                now=self._clock.now(),
+                now=self._clock.now().astimezone(parties.time_zone),
             ),
             parties.policy.context_tokens,
         )
@@ -227,15 +230,22 @@ class Conversation:
         self._reply = None
         if result.text:
             self._history.append(PastTurn("companion", result.text))
-            await self._store_reply(stored, result)
+            await self._store_reply(stored, reply.prompt, result)
             self._settled[message.id] = stored.id
         self._finish(reply, result, arrived)
 
-    async def _store_reply(self, stored: StoredTurn, result: ReplyResult) -> None:
+    async def _store_reply(self, stored: StoredTurn, prompt: Prompt, result: ReplyResult) -> None:
         try:
             await self._turns.commit_reply(
-                self._parties.opened, stored.id, result.status, result.text, self._clock.now()
+                self._parties.opened,
+                stored.id,
+                result.status,
+                result.text,
+                self._clock.now(),
+                judged=self._voices.voice_of(self._parties.companion).says_new_things,
             )
+            used = used_in(result.text, prompt.memories)
+            await self._rememberer.refresh(self._parties.opened.relationship_id, used)
         except ForemindError as error:
             # It was said all the same; only the record of it is missing.
             _log.error("reply.not_stored", turn_id=stored.id, reason=error.code)

@@ -30,11 +30,12 @@ class Resume(Struct, frozen=True):
 
 
 class SessionOpen(Struct, frozen=True, tag="session.open"):
-    """The first message: who talks with whom."""
+    """The first message: who talks with whom, and the IANA time zone of the player's clock."""
 
     companion: Identifier
     token: str | None = None
     user: UserClaim | None = None
+    time_zone: Identifier | None = None
     resume: Resume | None = None
     event_id: Identifier | None = None
 
@@ -99,7 +100,7 @@ class TurnView(Struct, frozen=True):
 
 
 class MemoryView(Struct, frozen=True):
-    """A recalled memory."""
+    """A recalled memory: `score` orders them, `relevance` is the 70/30 rule alone."""
 
     id: str
     content: str
@@ -109,6 +110,15 @@ class MemoryView(Struct, frozen=True):
     speaker: Literal["user", "companion"]
     memory_type: str
     age: str
+    relevance: float
+    superseded: bool
+
+
+class ReasonView(Struct, frozen=True):
+    """One reason why something matters, and what it alone is worth, 0 to 1."""
+
+    name: str
+    score: float
 
 
 class ContextTimings(Struct, frozen=True):
@@ -200,13 +210,14 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
 
 
 class MemoryStored(Event, tag="memory.stored", kw_only=True):
-    """The user's message was judged; `memory_id` and `memory_type` where it was kept."""
+    """The user's message was judged, for `reasons`; `memory_id` and `memory_type` if kept."""
 
     message_id: str
     stored: bool
     memory_id: str | None
     memory_type: str | None
     significance: float
+    reasons: list[ReasonView]
 
 
 class ErrorEvent(Event, tag="error", kw_only=True):

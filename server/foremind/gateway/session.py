@@ -1,6 +1,7 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cachetools import LRUCache
 
@@ -25,6 +26,7 @@ from foremind.gateway.messages import (
     MemoryStored,
     MemoryView,
     MessageSend,
+    ReasonView,
     ResponseCancel,
     SessionOpen,
     SessionOpened,
@@ -75,6 +77,7 @@ class Session:
         identity: Identity,
         companion: Companion,
         opened: OpenedSession,
+        time_zone: ZoneInfo,
         past: list[Turn],
         outbox: Outbox,
     ) -> None:
@@ -82,6 +85,7 @@ class Session:
         self._identity = identity
         self._companion = companion
         self._opened = opened
+        self._time_zone = time_zone
         self._outbox = outbox
         self._seq = 0
         self._memory_version = opened.memory_version
@@ -98,7 +102,7 @@ class Session:
             services.metrics,
         )
         self._conversation = Conversation(
-            Parties(opened, identity.name, companion, self._policy),
+            Parties(opened, identity.name, companion, self._policy, time_zone),
             [PastTurn(turn.speaker, turn.content) for turn in past],
             watcher=self._watcher,
             voices=services.voices,
@@ -120,14 +124,16 @@ class Session:
 
         Raises:
             NotFound: there is no such companion.
+            InvalidMessage: the time zone is not known.
             StorageUnavailable: the database did not answer.
         """
+        time_zone = _zone(message.time_zone)
         companion = await services.companions.find(message.companion)
         opened = await services.turns.open_session(
-            identity.user_id, identity.name, companion.id, services.clock.now()
+            identity.user_id, identity.name, companion.id, services.clock.now(), time_zone.key
         )
         past = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
-        return cls(services, identity, companion, opened, past, outbox)
+        return cls(services, identity, companion, opened, time_zone, past, outbox)
 
     @property
     def id(self) -> str:
@@ -188,6 +194,7 @@ class Session:
                     memory_id=_text(announcement.memory_id),
                     memory_type=announcement.memory_type,
                     significance=announcement.significance,
+                    reasons=[ReasonView(each.name, each.score) for each in announcement.reasons],
                 )
             )
 
@@ -222,6 +229,7 @@ class Session:
                 embedding=self._services.embedding,
                 limits=self._policy.recall,
             ),
+            self._time_zone,
         )
 
     def _emit(self, event: Event, *, telemetry: bool = False) -> None:
@@ -234,7 +242,7 @@ class Session:
             self._emit_context(text, taken.context, taken.trigger)
 
     def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        now = self._services.clock.now()
+        now = self._services.clock.now().astimezone(self._time_zone)
         self._emit(
             ContextReady(
                 draft=draft,
@@ -249,6 +257,8 @@ class Session:
                         speaker=each.speaker,
                         memory_type=each.memory_type,
                         age=age_in_words(each.created_at, now),
+                        relevance=each.relevance,
+                        superseded=each.superseded,
                     )
                     for each in context.memories
                 ],
@@ -281,6 +291,15 @@ class Session:
                 for turn in past
             ],
         )
+
+
+def _zone(name: str | None) -> ZoneInfo:
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidMessage(
+            "time_zone: expected an IANA name such as Europe/Lisbon", param="time_zone"
+        ) from None
 
 
 def _text(identifier: int | None) -> str | None:

@@ -1,15 +1,15 @@
 """Any OpenAI-compatible server, with limits on everything it could do wrong."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import openai
 
 from foremind.errors import ModelServerError
-from foremind.generation.prompt import Prompt
+from foremind.generation.prompt import Message, Prompt
 
 # A server may ignore max_tokens; no model writes tokens longer than this on average.
 _MAX_CHARS_PER_TOKEN = 16
@@ -32,6 +32,8 @@ class ModelServerOptions:
 class ModelServer:
     """Streams replies of one model on one server."""
 
+    says_new_things = True
+
     def __init__(self, options: ModelServerOptions) -> None:
         self._options = options
         self._client = openai.AsyncOpenAI(
@@ -53,26 +55,36 @@ class ModelServer:
                 `model_broken`.
         """
         options = self._options
-        said = 0
+        written = self.write(prompt.messages(), options.max_tokens, options.temperature)
+        async with aclosing(written):
+            async for piece in written:
+                yield piece
+
+    async def write(
+        self, messages: Sequence[Message], max_tokens: int, temperature: float
+    ) -> AsyncGenerator[str, None]:
+        """Yield what the model writes to any messages; otherwise as `speak`."""
+        options = self._options
+        written = 0
         async with asyncio.timeout(options.reply_timeout_s):
             with _failures_named(options, "model_unreachable"):
                 stream: Any = await self._client.chat.completions.create(
                     model=options.model,
-                    messages=prompt.messages(),  # type: ignore[arg-type]
+                    messages=messages,  # type: ignore[arg-type]
                     stream=True,
-                    max_tokens=options.max_tokens,
-                    temperature=options.temperature,
+                    max_tokens=max_tokens,
+                    temperature=temperature,
                 )
             with _failures_named(options, "model_broken"):
                 try:
                     async for piece in _pieces(stream):
-                        said += len(piece)
+                        written += len(piece)
                         yield piece
-                        if said > options.max_tokens * _MAX_CHARS_PER_TOKEN:
+                        if written > max_tokens * _MAX_CHARS_PER_TOKEN:
                             break
                 finally:
                     await stream.close()
-        if not said:
+        if not written:
             raise ModelServerError("The language model gave an empty reply.", code="model_broken")
 
 

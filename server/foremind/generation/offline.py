@@ -31,6 +31,8 @@ _UNKNOWN = (
 class OfflineVoice:
     """Speaks in a few fixed phrases around quotations of what it recalls."""
 
+    says_new_things = False
+
     async def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply word by word."""
         for piece in _PIECE.findall(compose(prompt)):
@@ -43,7 +45,7 @@ def compose(prompt: Prompt) -> str:
     known = [
         memory
         for memory in prompt.memories
-        if memory.score >= _RELEVANT
+        if memory.relevance >= _RELEVANT
         and memory.speaker == "user"
         and memory.content.strip().casefold() != prompt.message.strip().casefold()
         and not (asked and memory.content.rstrip().endswith("?"))

@@ -7,7 +7,12 @@ from foremind.generation.prompt import Prompt
 
 
 class Voice(Protocol):
-    """Answers a prompt piece by piece."""
+    """Answers a prompt piece by piece.
+
+    `says_new_things` is False where replies are fixed phrases and quotations: not to be remembered.
+    """
+
+    says_new_things: bool
 
     def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply as it is made; closing the generator stops the work behind it.

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from foremind.companions import Companion
+from foremind.companions import Companion, CompanionSettings
 from foremind.generation.offline import OfflineVoice
 from foremind.generation.voice import Voice
 from foremind.settings import Settings
@@ -34,20 +34,24 @@ class Voices:
 
     def voice_of(self, companion: Companion) -> Voice:
         """Return the companion's voice."""
-        url = companion.settings.llm_url or self._settings.llm_url
+        return self.server_of(companion.settings) or self._offline
+
+    def server_of(self, own: CompanionSettings) -> "ModelServer | None":
+        """Return the client of the model server that a companion's settings name, if any."""
+        server = self._settings
+        url = own.llm_url or server.llm_url
         if not url:
-            return self._offline
+            return None
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.generation.model_server import (  # noqa: PLC0415
             ModelServer,
             ModelServerOptions,
         )
 
-        own, server = companion.settings, self._settings
         options = ModelServerOptions(
             url=url,
             model=own.llm_model or server.llm_model,
-            key=self._key(companion),
+            key=self._key(own),
             max_tokens=own.llm_max_tokens or server.llm_max_tokens,
             temperature=(
                 server.llm_temperature if own.llm_temperature is None else own.llm_temperature
@@ -60,11 +64,11 @@ class Voices:
             self._servers[options] = ModelServer(options)
         return self._servers[options]
 
-    def _key(self, companion: Companion) -> str | None:
-        if companion.settings.llm_key_env:
-            return os.environ.get(companion.settings.llm_key_env)
+    def _key(self, own: CompanionSettings) -> str | None:
+        if own.llm_key_env:
+            return os.environ.get(own.llm_key_env)
         # The server's key goes to the server's own URL, never to a companion's other one.
-        own_url = companion.settings.llm_url
+        own_url = own.llm_url
         if self._settings.llm_key is None or (own_url and own_url != self._settings.llm_url):
             return None
         return self._settings.llm_key.get_secret_value()

@@ -1,22 +1,25 @@
-"""The vector of a memory: what was said, read in its exchange, by whom. Pure.
+"""What a memory is found by: what was said, read in its exchange, by whom. Pure.
 
 "Yes, last Tuesday" means little alone, and people are asked about by a name that they seldom say
 themselves. So a memory's vector is its own text's, moved towards its neighbours' in the session and
-towards its speaker's name. All of these are made anyway: no text is embedded twice.
+towards its speaker's name, and its words are its own and a share of theirs. All of these are made
+anyway: no text is embedded twice.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from foremind.storage.remembering import ExchangeTurn
+from foremind.memory.terms import count_terms
+from foremind.storage.remembering import ExchangeTurn, MemoryText, Rereading
 from foremind.storage.turns import Speaker
 
 Vector = npt.NDArray[np.float32]
 
-# How far a memory is moved, by distance in turns. Measured on the LoCoMo development conversations
-# with the whole score: recall@10 .58 for the bare text, .67 with the name, .73 with both.
+# The share that a turn's neighbours have, by distance in turns; `docs/memory.md` says what it is
+# worth. Wider exchanges gain nothing.
 NEIGHBOURS = {-2: 0.2, -1: 0.5, 0: 1.0, 1: 0.3, 2: 0.1}
 NAME = 0.6
 REACH = max(NEIGHBOURS)
@@ -24,28 +27,39 @@ REACH = max(NEIGHBOURS)
 
 def read_in_exchange(
     around: Sequence[ExchangeTurn], position: int, names: Mapping[Speaker, Vector]
-) -> Vector:
-    """Return the unit vector, float32 [dimension], of the turn at `position` of `around`.
+) -> MemoryText:
+    """Return the text of the turn at `position` of `around`, read with the turns beside it.
 
-    Neighbours without a vector count as silence; `names` are the unit vectors of the names.
+    Neighbours without a vector are not judged yet and count as silence; `names` are the unit
+    vectors of the names.
     """
     total = NAME * names[around[position].speaker]
+    terms: dict[str, float] = defaultdict(float)
     for distance, share in NEIGHBOURS.items():
         index = position + distance
-        vector = around[index].vector if 0 <= index < len(around) else None
+        if not 0 <= index < len(around):
+            continue
+        vector = around[index].vector
         if vector is not None:
             total = total + share * vector
-    unit: Vector = (total / np.linalg.norm(total)).astype(np.float32)
-    return unit
+            for term, count in count_terms(around[index].content).items():
+                terms[term] += share * count
+    return MemoryText((total / np.linalg.norm(total)).astype(np.float32), dict(terms))
+
+
+def read_alone(turn: ExchangeTurn, vector: Vector) -> MemoryText:
+    """Return the text of a turn that is read by itself."""
+    return MemoryText(vector, {term: float(n) for term, n in count_terms(turn.content).items()})
 
 
 def reread(
     around: Sequence[ExchangeTurn], turn_id: int, names: Mapping[Speaker, Vector]
-) -> dict[int, Vector]:
-    """Return new vectors, by memory id, for the neighbours whose exchange a turn belongs to."""
+) -> dict[int, Rereading]:
+    """Return the new texts, by memory id, of the neighbours whose exchange a turn belongs to."""
     here = position_of(around, turn_id)
+    new_terms = frozenset(count_terms(around[here].content))
     return {
-        each.memory_id: read_in_exchange(around, index, names)
+        each.memory_id: Rereading(read_in_exchange(around, index, names), new_terms)
         for index, each in enumerate(around)
         if each.memory_id is not None and 0 < abs(index - here) <= REACH
     }

@@ -1,4 +1,4 @@
-"""The score of a memory: 0.70 cosine + 0.30 BM25 by default. Pure."""
+"""The order of memories: 0.70 cosine + 0.30 BM25, then what else speaks for each. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -6,17 +6,27 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
+import numpy.typing as npt
 from rank_bm25 import BM25Okapi
 
 from foremind.companions import RecallPolicy
-from foremind.memory.terms import terms_of
+from foremind.memory.asked import Asked
+from foremind.memory.dates import Span, beside, closeness, day_of
+from foremind.memory.decay import recency
 from foremind.storage.memories import Candidate, WordStatistics
 from foremind.storage.turns import Speaker
+
+# What no longer holds comes after what took its place, unless the past is asked about.
+_SUPERSEDED = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A memory that a search brought back; `score`, `cosine` and `keyword` are 0 to 1."""
+    """A memory that a search brought back; the numbers are 0 to 1.
+
+    `score` is what memories are ordered by; `relevance` is the 70/30 rule alone, made of `cosine`
+    and `keyword`. `superseded`: something newer contradicts it.
+    """
 
     id: int
     content: str
@@ -24,7 +34,9 @@ class Recalled:
     memory_type: str
     significance: float
     created_at: datetime
+    superseded: bool
     score: float
+    relevance: float
     cosine: float
     keyword: float
 
@@ -41,48 +53,35 @@ class CandidateBM25(BM25Okapi):  # type: ignore[misc]
         self.k1, self.b = 1.5, 0.75
         self.corpus_size = len(candidates)
         self.avgdl = max(1.0, statistics.words / max(1, statistics.memories))
-        named = {speaker: terms_of(name) for speaker, name in statistics.names.items()}
-        self.doc_freqs = [
-            _with_name(each.matches, named.get(each.speaker, ())) for each in candidates
-        ]
+        self.doc_freqs = [each.matches for each in candidates]
         self.doc_len = [each.length for each in candidates]
-        # A name stands in all that its speaker said. Each of two says about half, which is close
-        # enough for a word that common.
-        half = statistics.memories // 2
-        spread = dict.fromkeys((term for terms in named.values() for term in terms), half)
-        for word, count in statistics.memories_by_word.items():
-            spread[word] = max(count, spread.get(word, 0))
         self.idf = {
             word: math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
-            for word, count in spread.items()
+            for word, count in statistics.memories_by_word.items()
         }
-
-
-def _with_name(matches: dict[str, int], name: Sequence[str]) -> dict[str, int]:
-    """Count the words of the speaker's name once more."""
-    return matches | {term: matches.get(term, 0) + 1 for term in name}
 
 
 def rank(
     candidates: Sequence[Candidate],
-    terms: Sequence[str],
+    asked: Asked,
     statistics: WordStatistics,
     policy: RecallPolicy,
+    now: datetime,
 ) -> list[Recalled]:
-    """Return the best `policy.limit` candidates, best first.
+    """Return the best `policy.limit` candidates that are relevant enough, best first.
 
-    Cosines below zero count as zero. BM25 is divided by its best score, so that a lone weak
-    match counts as much as a lone strong one. Ties go to the newer memory.
+    Ties go to the newer memory.
     """
     if not candidates or policy.limit == 0:
         return []
     cosines = np.clip([each.cosine for each in candidates], 0.0, 1.0)
-    keywords = CandidateBM25(candidates, statistics).get_scores(list(terms))
+    keywords = CandidateBM25(candidates, statistics).get_scores(list(asked.terms))
     best = keywords.max()
     keywords = keywords / best if best > 0 else keywords
-    scores = policy.vector_weight * cosines + policy.keyword_weight * keywords
+    relevance = policy.vector_weight * cosines + policy.keyword_weight * keywords
+    scores = _scores(candidates, asked, cosines, relevance, policy, now)
     order = sorted(
-        range(len(candidates)),
+        (index for index in range(len(candidates)) if relevance[index] >= policy.min_score),
         key=lambda index: (
             -scores[index],
             -candidates[index].created_at.timestamp(),
@@ -97,9 +96,77 @@ def rank(
             memory_type=candidates[index].memory_type,
             significance=round(candidates[index].significance, 4),
             created_at=candidates[index].created_at,
+            superseded=candidates[index].superseded,
             score=round(float(scores[index]), 4),
+            relevance=round(float(relevance[index]), 4),
             cosine=round(float(cosines[index]), 4),
             keyword=round(float(keywords[index]), 4),
         )
         for index in order[: policy.limit]
     ]
+
+
+def _scores(
+    candidates: Sequence[Candidate],
+    asked: Asked,
+    cosines: npt.NDArray[np.float64],
+    relevance: npt.NDArray[np.float64],
+    policy: RecallPolicy,
+    now: datetime,
+) -> npt.NDArray[np.float64]:
+    """Return what each candidate is ordered by, 0 to 1.
+
+    Relevance, significance, recency and fitting the time asked for add up by their weights and are
+    divided by the sum of these; under `product` the published factors are multiplied instead.
+    """
+    significance = np.array([each.significance for each in candidates])
+    fresh = np.array(
+        [
+            recency(policy, each.significance, each.created_at, each.last_used_at, now)
+            for each in candidates
+        ]
+    )
+    if policy.decay == "product":
+        weights = [policy.user_weight if each.speaker == "user" else 1.0 for each in candidates]
+        scores = cosines * significance * np.array(weights) * fresh / max(1.0, policy.user_weight)
+    else:
+        scores = relevance + policy.significance_weight * significance
+        total = policy.vector_weight + policy.keyword_weight + policy.significance_weight
+        if policy.decay != "window":
+            scores = scores + policy.recency_weight * fresh
+            total += policy.recency_weight
+        times = _times_asked_for(candidates, asked, relevance)
+        if times:
+            fits = np.array([_fit(each, times) for each in candidates])
+            scores = scores + policy.time_weight * fits
+            total += policy.time_weight
+        scores = scores / max(total, 1e-9)
+    if not asked.about_the_past:
+        scores = scores * np.array([_SUPERSEDED if each.superseded else 1.0 for each in candidates])
+    return np.asarray(scores, np.float64)
+
+
+def _fit(candidate: Candidate, times: Sequence[Span]) -> float:
+    """Return how well a memory fits the times asked for: when it was said, what it tells of."""
+    own = [day_of(candidate.created_at)]
+    if candidate.happened is not None:
+        own.append(Span(*candidate.happened))
+    return max(closeness(asked, each) for asked in times for each in own)
+
+
+def _times_asked_for(
+    candidates: Sequence[Candidate], asked: Asked, relevance: npt.NDArray[np.float64]
+) -> list[Span]:
+    """Return the times that the text names, and those beside an event that a memory tells of."""
+    times = list(asked.times)
+    for anchor in asked.anchors:
+        telling = [
+            index
+            for index, each in enumerate(candidates)
+            if all(each.matches.get(term, 0) >= 1 for term in anchor.terms)
+        ]
+        if telling:
+            event = candidates[max(telling, key=lambda index: relevance[index])]
+            span = Span(*event.happened) if event.happened else day_of(event.created_at)
+            times.append(beside(span, anchor.side))
+    return times

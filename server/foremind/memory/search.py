@@ -8,14 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.companions import RecallPolicy
+from foremind.memory.asked import read_draft
+from foremind.memory.gate import worth_searching
+from foremind.memory.heads import Heads
 from foremind.memory.ranking import Recalled, rank
-from foremind.memory.terms import terms_of
 from foremind.storage.memories import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for; `vector` is the unit vector of `text`, float32 [dimension]."""
+    """What is searched for; `vector` is the unit vector of `text`, float32 [dimension].
+
+    `now` is in the player's time zone.
+    """
 
     relationship_id: int
     text: str
@@ -31,6 +36,28 @@ class MemorySearch(Protocol):
         """Return at most `query.policy.limit` memories, best first."""
 
 
+class GatedSearch:
+    """Searches only for texts that memories could help to answer."""
+
+    def __init__(self, search: MemorySearch, heads: Heads | None) -> None:
+        self._search = search
+        self._heads = heads
+
+    async def search(self, query: Query) -> list[Recalled]:
+        """Return the best memories, or none where the policy's gate is shut for the text.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        if query.policy.gate and not self._worth_searching(query):
+            return []
+        return await self._search.search(query)
+
+    def _worth_searching(self, query: Query) -> bool:
+        learned = None if self._heads is None else self._heads.read(query.text, query.vector).recall
+        return worth_searching(query.text, learned)
+
+
 class StoreSearch:
     """Searches the database: candidates in one round trip, scored here."""
 
@@ -43,12 +70,13 @@ class StoreSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        terms = terms_of(query.text)
+        asked = read_draft(query.text, query.now)
         candidates, statistics = await self._store.candidates(
             query.relationship_id,
             query.vector,
-            sorted(set(terms)),
+            sorted(set(asked.terms)),
             query.policy,
             query.now,
+            [(each.start, each.end) for each in asked.times],
         )
-        return rank(candidates, terms, statistics, query.policy)
+        return rank(candidates, asked, statistics, query.policy, query.now)

@@ -1,77 +1,75 @@
-"""How much a turn matters, 0 to 1, by the five published signals. Pure."""
+"""How much a turn matters, 0 to 1, and why. Pure.
 
-import re
+The largest of three: what the published signals add up to, the floors of what always matters, and
+what a small head has learned of utterances that people are asked about later. The signals alone
+keep hardly more of those than chance would.
+"""
+
+import math
 from dataclasses import dataclass
 
-_LONG = 100  # characters
+from foremind.companions import SignificanceRules
+from foremind.memory.floors import floors_in
+from foremind.memory.signals import signals_in
+from foremind.storage.remembering import Reason
 
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """One reason why a turn matters, and what it adds."""
-
-    name: str
-    weight: float
-    pattern: re.Pattern[str]
-
-
-def _words(*alternatives: str) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
-
-
-_SIGNALS = (
-    Signal(
-        "phrase",
-        0.30,
-        _words(
-            r"promis(?:e[ds]?|ing)", r"trust(?:ed|s|ing)?", r"remember(?:ed|s|ing)?",
-            r"important(?:ly)?", r"secrets?", r"(?:never|don[’']?t|won[’']?t) forget",
-            r"means? (?:a lot|so much|everything|the world)", r"matters? to me",
-        ),
-    ),
-    Signal(
-        "emotion",
-        0.20,
-        _words(
-            r"lov(?:e[ds]?|ing)", r"hat(?:e[ds]?|ing)", r"lik(?:e[ds]|ing)", r"enjoy(?:ed|s|ing)?",
-            r"happ(?:y|ier|iest|iness)", r"glad", r"joy(?:ful)?", r"excit(?:ed|ing)", r"thrilled",
-            r"proud", r"grateful", r"thank(?:s|ful)?", r"sad(?:ness|der)?", r"sorry", r"hurts?",
-            r"cr(?:y|ied|ying)", r"afraid", r"scared", r"fears?", r"worr(?:y|ied|ies|ying)",
-            r"anxious", r"nervous", r"ang(?:ry|er)", r"mad", r"upset", r"frustrat(?:ed|ing)",
-            r"lonely", r"alone", r"miss(?:ed|es|ing)?", r"hop(?:e[ds]?|ing)", r"wish(?:ed|es)?",
-            r"feel(?:s|ing|ings)?", r"felt", r"help(?:ed|s|ing)?", r"car(?:e[ds]?|ing)",
-            r"amazing", r"wonderful", r"awful", r"terrible", r"heartbroken", r"depressed",
-            r"stress(?:ed|ful)?", r"surprised", r"jealous", r"ashamed", r"embarrassed",
-        ),
-    ),
-    Signal(
-        "commitment",
-        0.15,
-        _words(
-            r"will", r"shall", r"decided", r"going to", r"gonna", r"(?:i|we)[’']ll",
-            r"plan(?:ned|ning)? to", r"intend to", r"agreed to",
-        ),
-    ),
-    Signal("question", 0.10, re.compile(r"\?")),
-    Signal("long", 0.10, re.compile(rf"(?s).{{{_LONG + 1}}}")),
-)  # fmt: skip
+# The learned head says "worth keeping" at log odds 0, which is the default threshold of 0.30, and
+# never more than twice that: only what can be named in words raises a turn above it.
+_LEARNED_AT_BOUNDARY = 0.30
+_LEARNED_SLOPE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Significance:
-    """A score from 0 to 1 and the names of the signals that made it."""
+    """A score from 0 to 1, and every reason that counted towards it, largest first."""
 
     score: float
-    signals: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
-def judge(text: str) -> Significance:
-    """Add up the signals found in `text`, capped at 1.
+def judge(text: str, learned: float | None, rules: SignificanceRules) -> Significance:
+    """Judge what was said.
 
-    The signals and weights are those of the published design: phrases such as promise, trust,
-    remember, important 0.30; emotional content 0.20 (helping counts); commitments such as will,
-    shall, decided, going to 0.15; questions 0.10; more than 100 characters 0.10.
+    Args:
+        learned: the keeping head's log odds for the text, None where the model has no head.
+        rules: the companion's own phrases, weights and floors.
     """
-    found = [signal for signal in _SIGNALS if signal.pattern.search(text)]
-    score = min(1.0, sum(signal.weight for signal in found))
-    return Significance(round(score, 2), tuple(signal.name for signal in found))
+    signals = [
+        Reason(each.name, rules.signals.get(each.name, each.weight)) for each in signals_in(text)
+    ]
+    floors = _floors(text, rules)
+    reasons = [each for each in (*signals, *floors) if each.score > 0]
+    score = max(
+        [sum(each.score for each in signals), *(each.score for each in floors)], default=0.0
+    )
+    if learned is not None and rules.learned:
+        worth = 2 * _LEARNED_AT_BOUNDARY / (1 + math.exp(-_LEARNED_SLOPE * learned))
+        score = max(score, worth)
+        if round(worth, 2) > 0:
+            reasons.append(Reason("learned", round(worth, 2)))
+    reasons.sort(key=lambda each: -each.score)
+    return Significance(round(min(1.0, score), 2), tuple(reasons))
+
+
+def judge_rated(text: str, rating: int, rules: SignificanceRules) -> Significance:
+    """Judge what was said by a language model's rating, 1 to 10.
+
+    The rating takes the place of what adds up and of what was learned, but of no floor.
+    """
+    reasons = sorted(
+        (Reason("model", rating / 10), *_floors(text, rules)), key=lambda each: -each.score
+    )
+    return Significance(reasons[0].score, tuple(reasons))
+
+
+def _floors(text: str, rules: SignificanceRules) -> list[Reason]:
+    """Return the floors that hold for a text, the companion's own phrases among them."""
+    said = text.casefold()
+    return [
+        *(Reason(each.name, rules.floors.get(each.name, each.score)) for each in floors_in(text)),
+        *(
+            Reason("companion's phrase", score)
+            for phrase, score in rules.phrases.items()
+            if phrase.casefold() in said
+        ),
+    ]

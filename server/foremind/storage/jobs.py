@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from foremind.clock import Clock
 from foremind.storage.database import Database
 
 REMEMBER_TURN = "remember_turn"
+RATE_TURN = "rate_turn"
 # A worker that was killed is presumed dead after this long, and its jobs run elsewhere.
 _HEARTBEAT = timedelta(seconds=10)
 _POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
@@ -29,23 +30,33 @@ _log = structlog.get_logger("foremind.jobs")
 
 async def enqueue_remember(connection: Any, turn_id: int) -> None:
     """Add the job that judges a turn, in the transaction of `connection`."""
-    await Queries.from_asyncpg_connection(connection).enqueue(
-        REMEMBER_TURN, str(turn_id).encode(), 0
-    )
+    await _enqueue(connection, REMEMBER_TURN, turn_id)
+
+
+async def enqueue_rating(connection: Any, turn_id: int) -> None:
+    """Add the job that lets a language model rate a turn, in the transaction of `connection`."""
+    await _enqueue(connection, RATE_TURN, turn_id)
+
+
+async def _enqueue(connection: Any, job: str, turn_id: int) -> None:
+    await Queries.from_asyncpg_connection(connection).enqueue(job, str(turn_id).encode(), 0)
 
 
 class JobWorker:
-    """Runs jobs until the block ends, then lets those under way finish.
+    """Runs jobs, each by its name and for a turn, until the block ends; then finishes those begun.
 
     A lost database restarts it; a failing job is retried with growing delays, then held with
     status `failed`, where an operator finds it.
     """
 
     def __init__(
-        self, database: Database, remember: Callable[[int], Awaitable[object]], clock: Clock
+        self,
+        database: Database,
+        jobs: Mapping[str, Callable[[int], Awaitable[object]]],
+        clock: Clock,
     ) -> None:
         self._database = database
-        self._remember = remember
+        self._jobs = jobs
         self._clock = clock
         self._manager: QueueManager | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,7 +79,8 @@ class JobWorker:
     async def _run(self) -> None:
         while True:
             manager = QueueManager(Queries.from_asyncpg_pool(self._database.pool))
-            manager.entrypoint(REMEMBER_TURN, on_failure="hold")(self._handle)
+            for name in self._jobs:
+                manager.entrypoint(name, on_failure="hold")(self._handle)
             self._manager = manager
             try:
                 await manager.run(
@@ -85,7 +97,7 @@ class JobWorker:
     async def _handle(self, job: Job) -> None:
         turn_id = int(job.payload or b"0")
         try:
-            await self._remember(turn_id)
+            await self._jobs[job.entrypoint](turn_id)
         except Exception as error:
             _log.warning(
                 "jobs.failed", turn_id=turn_id, attempt=job.attempts, reason=type(error).__name__

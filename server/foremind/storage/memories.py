@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,13 +20,16 @@ from foremind.storage.turns import Speaker
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 # How many memories each of the two searches puts forward for scoring.
 CANDIDATES = 40
+# The published product of similarity, importance, weight and recency ranks some 300.
+PRODUCT_CANDIDATES = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A memory that may be recalled, with what scoring it needs.
 
-    `cosine` is -1 to 1; `matches` counts the query's words in it; `length` counts all its words.
+    `cosine` is -1 to 1; `matches` counts the query's words in it by weight, `length` all its words;
+    `happened` is the span of time it speaks of, if any.
     """
 
     id: int
@@ -35,20 +38,21 @@ class Candidate:
     memory_type: str
     significance: float
     created_at: datetime
+    happened: tuple[datetime, datetime] | None
+    last_used_at: datetime | None
+    superseded: bool
     cosine: float
-    length: int
-    matches: dict[str, int]
+    length: float
+    matches: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class WordStatistics:
-    """The relationship's collection statistics: memories, words, memories by query word; and
-    what its two speakers are called."""
+    """The relationship's collection statistics: memories, words, memories by query word."""
 
     memories: int
-    words: int
+    words: float
     memories_by_word: dict[str, int]
-    names: dict[Speaker, str] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -95,8 +99,12 @@ class MemoryStore:
         terms: list[str],
         policy: RecallPolicy,
         now: datetime,
+        times: Sequence[tuple[datetime, datetime]],
     ) -> tuple[list[Candidate], WordStatistics]:
-        """Return the nearest and the best worded memories that `policy` lets be recalled."""
+        """Return the nearest and the best worded memories that `policy` lets be recalled.
+
+        Of each of the `times` asked for, from inclusive to exclusive, some are among them.
+        """
         rows = await self._database.rows(
             "memory_candidates",
             relationship_id,
@@ -104,9 +112,16 @@ class MemoryStore:
             terms,
             policy.significance_threshold,
             oldest_recalled(policy, now),
-            CANDIDATES,
+            PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES,
+            policy.permanent_significance,
+            [since for since, _ in times],
+            [until for _, until in times],
         )
         return [_candidate(row) for row in rows], _statistics(rows)
+
+    async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
+        """Note that memories were recalled and used: their recency begins anew."""
+        await self._database.execute("refresh_memories", relationship_id, list(memory_ids), now)
 
     async def versions(self, relationship_ids: Sequence[int]) -> dict[int, int]:
         """Return the memory version of each relationship."""
@@ -129,6 +144,11 @@ def _candidate(row: Any) -> Candidate:
         memory_type=row["memory_type"],
         significance=row["significance"],
         created_at=row["created_at"],
+        happened=(
+            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
+        ),
+        last_used_at=row["last_used_at"],
+        superseded=row["superseded"],
         cosine=row["cosine"],
         length=row["term_count"],
         matches=dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True)),
@@ -140,9 +160,4 @@ def _statistics(rows: Any) -> WordStatistics:
         return WordStatistics(0, 0, {})
     first = rows[0]
     spread = zip(first["spread_terms"] or (), first["spread_memories"] or (), strict=True)
-    return WordStatistics(
-        first["memory_count"],
-        first["total_terms"],
-        dict(spread),
-        {"user": first["user_name"], "companion": first["companion_name"]},
-    )
+    return WordStatistics(first["memory_count"], first["total_terms"], dict(spread))

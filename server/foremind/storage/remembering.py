@@ -14,7 +14,15 @@ from pgvector import HalfVector
 from foremind.companions import CompanionSettings
 from foremind.errors import ModelMismatch
 from foremind.storage.database import Connection, Database
+from foremind.storage.jobs import enqueue_rating
 from foremind.storage.turns import Speaker
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a turn matters: what was found, and how much that alone is worth, 0 to 1."""
+
+    name: str
+    score: float
 
 
 class MemoryAnnouncement(msgspec.Struct, frozen=True):
@@ -27,6 +35,7 @@ class MemoryAnnouncement(msgspec.Struct, frozen=True):
     memory_id: int | None = None
     memory_type: str | None = None
     memory_version: int | None = None
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class TurnToRemember:
     message_id: str | None
     user_name: str
     companion_name: str
+    time_zone: str
     settings: CompanionSettings
 
 
@@ -53,22 +63,65 @@ class ExchangeTurn:
 
     id: int
     speaker: Speaker
+    content: str
     vector: npt.NDArray[np.float32] | None
     memory_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryText:
+    """What a memory is found by: a unit vector, float32 [dimension], and weighted word counts."""
+
+    vector: npt.NDArray[np.float32]
+    terms: dict[str, float]
+
+    @property
+    def length(self) -> float:
+        """All its words, by weight."""
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rereading:
+    """A memory's text now that a turn beside it is known; `new_terms` are that turn's words."""
+
+    text: MemoryText
+    new_terms: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class NewMemory:
-    """A memory about to be stored; `terms` counts its stemmed words."""
+    """A memory about to be stored; `reasons` is JSON, `happened` the time it speaks of."""
 
     significance: float
+    reasons: str
     memory_type: str
-    vector: npt.NDArray[np.float32]
-    terms: dict[str, int]
+    text: MemoryText
+    happened: tuple[datetime, datetime] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarMemory:
+    """A memory that a turn may repeat; `cosine` is that of the two bare texts."""
+
+    id: int
+    speaker: Speaker
+    content: str
+    significance: float
+    created_at: datetime
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that can be true only one way at a time: a slot and what it is said to be."""
+
+    slot: str
+    value: str
 
 
 class RememberingTransaction:
-    """Keeps a turn's vector, stores its memory, rereads its neighbours', and announces it."""
+    """Keeps a turn's vector, stores or merges its memory, rereads its neighbours', announces it."""
 
     def __init__(self, connection: Connection, turn: TurnToRemember, fingerprint: str) -> None:
         self._connection = connection
@@ -110,6 +163,7 @@ class RememberingTransaction:
             ExchangeTurn(
                 id=row["id"],
                 speaker=row["speaker"],
+                content=row["content"],
                 vector=(
                     None
                     if row["embedding"] is None
@@ -120,8 +174,25 @@ class RememberingTransaction:
             for row in rows
         ]
 
+    async def memory(self) -> int | None:
+        """Return the memory that the turn was made into or merged into, if that is done."""
+        row = await self._connection.row("find_memory_of_turn", self._turn.id)
+        return None if row is None else int(row["id"])
+
+    async def similar(self, vector: npt.NDArray[np.float32]) -> list[SimilarMemory]:
+        """Return the memories, of either speaker, that may say the same, nearest first."""
+        turn = self._turn
+        rows = await self._connection.rows(
+            "similar_memories", turn.relationship_id, HalfVector(vector), turn.id
+        )
+        return [SimilarMemory(**dict(row)) for row in rows]
+
     async def insert(self, memory: NewMemory) -> int:
-        """Store the turn's memory, unless that is done already; return its id."""
+        """Store the turn's memory and return its id.
+
+        Raises:
+            ModelMismatch: the vector is not of the model this store belongs to.
+        """
         turn = self._turn
         row = await self._connection.row(
             "insert_memory",
@@ -129,32 +200,87 @@ class RememberingTransaction:
             turn.created_at,
             turn.id,
             memory.significance,
-            sum(memory.terms.values()),
+            memory.text.length,
             memory.memory_type,
             turn.speaker,
-            HalfVector(memory.vector),
+            HalfVector(memory.text.vector),
             turn.content,
-            list(memory.terms),
-            list(memory.terms.values()),
+            list(memory.text.terms),
+            list(memory.text.terms.values()),
             self._fingerprint,
+            memory.reasons,
+            *(memory.happened or (None, None)),
         )
-        self._changed |= row is not None
-        if row is None:
-            row = await self._connection.row("find_memory_of_turn", turn.id)
         if row is None:
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
+        self._changed = True
         return int(row["id"])
 
-    async def reread(self, vectors: Mapping[int, npt.NDArray[np.float32]]) -> None:
-        """Give memories of this relationship new vectors, by memory id."""
-        self._changed |= bool(vectors)
-        for memory_id, vector in vectors.items():
+    async def merge_into(
+        self, memory_id: int, significance: float, reasons: str, why: str, now: datetime
+    ) -> None:
+        """Let a memory stand for this turn too."""
+        self._changed = True
+        turn = self._turn
+        await self._connection.execute(
+            "merge_into_memory",
+            memory_id,
+            turn.relationship_id,
+            turn.id,
+            turn.created_at,
+            why,
+            now,
+            significance,
+            reasons,
+        )
+
+    async def rescore(self, memory_id: int, significance: float, reasons: str) -> None:
+        """Give a memory another significance."""
+        self._changed = True
+        await self._connection.execute(
+            "rescore_memory", memory_id, self._turn.relationship_id, significance, reasons
+        )
+
+    async def ask_for_rating(self) -> None:
+        """Have the turn rated by a language model, once this transaction commits."""
+        await enqueue_rating(self._connection.raw, self._turn.id)
+
+    async def state(self, memory_id: int, fact: Fact, now: datetime) -> None:
+        """Note what the turn's memory states; of two that contradict, the older is superseded."""
+        turn = self._turn
+        key = (turn.relationship_id, turn.speaker, fact.slot, fact.value)
+        await self._connection.execute("state_fact", *key, memory_id, turn.created_at)
+        why = f"another {fact.slot}"
+        for row in await self._connection.rows("contradicting_facts", *key, memory_id):
+            older, newer = row["memory_id"], memory_id
+            if row["said_at"] > turn.created_at:
+                older, newer = newer, older
+            self._changed = True
             await self._connection.execute(
-                "update_memory_vector", memory_id, self._turn.relationship_id, HalfVector(vector)
+                "supersede_memory", older, turn.relationship_id, newer, why, now
+            )
+
+    async def reread(self, readings: Mapping[int, Rereading]) -> None:
+        """Give memories of this relationship new vectors and words, by memory id."""
+        self._changed |= bool(readings)
+        for memory_id, reading in readings.items():
+            terms = {term: reading.text.terms[term] for term in reading.new_terms}
+            await self._connection.execute(
+                "reread_memory",
+                memory_id,
+                self._turn.relationship_id,
+                HalfVector(reading.text.vector),
+                reading.text.length,
+                list(terms),
+                list(terms.values()),
             )
 
     async def announce(
-        self, significance: float, memory_id: int | None, memory_type: str | None
+        self,
+        significance: float,
+        reasons: tuple[Reason, ...],
+        memory_id: int | None,
+        memory_type: str | None,
     ) -> MemoryAnnouncement:
         """Tell every process what became of the turn, once this transaction commits.
 
@@ -171,6 +297,7 @@ class RememberingTransaction:
             message_id=turn.message_id,
             speaker=turn.speaker,
             significance=significance,
+            reasons=reasons,
             memory_id=memory_id,
             memory_type=memory_type,
             memory_version=None if version is None else version["memory_version"],

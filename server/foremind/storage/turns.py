@@ -54,10 +54,20 @@ class TurnStore:
         self._database = database
 
     async def open_session(
-        self, external_id: str, name: str, companion_id: int, now: datetime
+        self,
+        external_id: str,
+        name: str,
+        companion_id: int,
+        now: datetime,
+        time_zone: str = "UTC",
     ) -> OpenedSession:
-        """Start a session, creating user and relationship at first sight."""
-        row = await self._database.row("open_session", external_id, name, companion_id, now)
+        """Start a session, creating user and relationship at first sight.
+
+        `time_zone` is the IANA name of the zone that the player's clock is in.
+        """
+        row = await self._database.row(
+            "open_session", external_id, name, companion_id, now, time_zone
+        )
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
         return OpenedSession(**dict(row))
@@ -100,10 +110,13 @@ class TurnStore:
         status: Status,
         text: str,
         now: datetime,
+        *,
+        judged: bool = True,
     ) -> int | None:
-        """Store what the player was shown of a reply, once for the turn it answers, with its job.
+        """Store what the player was shown of a reply, once for the turn it answers.
 
-        Return the turn, or None where a reply to `reply_to` is stored already.
+        With the job that judges it, unless it is not to be `judged`. Return the turn, or None
+        where a reply to `reply_to` is stored already.
         """
         async with self._database.transaction() as connection:
             row = await connection.row(
@@ -118,7 +131,8 @@ class TurnStore:
             )
             if row is None:
                 return None
-            await enqueue_remember(connection.raw, row["id"])
+            if judged:
+                await enqueue_remember(connection.raw, row["id"])
             return int(row["id"])
 
     async def _stored(

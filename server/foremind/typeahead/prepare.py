@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import tzinfo
 
 from foremind.clock import Clock
 from foremind.embedding.queue import Priority
@@ -17,6 +18,7 @@ class Subject:
 
     relationship_id: int
     validity: Validity
+    time_zone: tzinfo
 
 
 class Preparer:
@@ -61,7 +63,7 @@ class Preparer:
                 text=text,
                 vector=vector,
                 policy=whose.validity.limits,
-                now=self._clock.now(),
+                now=self._clock.now().astimezone(whose.time_zone),
             )
         )
         finished = self._clock.monotonic()

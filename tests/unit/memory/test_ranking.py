@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.companions import RecallPolicy
-from foremind.memory.ranking import rank
-from foremind.memory.terms import terms_of
+from foremind.companions import CompanionSettings, RecallPolicy, policy_for
+from foremind.memory.asked import Anchor, Asked
+from foremind.memory.dates import day_of
+from foremind.memory.ranking import Recalled
+from foremind.memory.ranking import rank as rank_asked
+from foremind.settings import Decay, load_settings
 from foremind.storage.memories import Candidate, WordStatistics
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
-POLICY = RecallPolicy(0.70, 0.30, 0.3, 90.0, 10)
+DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
+# The 70/30 rule alone.
+POLICY = dataclasses.replace(DEFAULT, significance_weight=0.0, min_score=0.0)
 
 
 def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
@@ -26,10 +31,23 @@ def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
         memory_type="conversation",
         significance=0.5,
         created_at=NOW - timedelta(days=number),
+        happened=None,
+        last_used_at=None,
+        superseded=False,
         cosine=cosine,
         length=10,
-        matches=matches,
+        matches=dict(matches),
     )
+
+
+def rank(
+    candidates: list[Candidate],
+    terms: list[str],
+    statistics: WordStatistics,
+    policy: RecallPolicy = DEFAULT,
+) -> list[Recalled]:
+    """Rank by words alone, now."""
+    return rank_asked(candidates, Asked(tuple(terms)), statistics, policy, NOW)
 
 
 def test_the_score_is_seventy_thirty_of_two_shares() -> None:
@@ -57,15 +75,6 @@ def test_bm25_is_okapi_with_the_statistics_of_the_relationship() -> None:
     }
 
 
-def test_a_speakers_name_stands_in_all_that_speaker_said() -> None:
-    """Asking about Ana brings what Ana said, though she did not say her name."""
-    statistics = WordStatistics(10, 100, {}, {"user": "Ana", "companion": "Mara"})
-    hers = candidate(2, 0.3)
-    mine = dataclasses.replace(candidate(1, 0.3), speaker="companion")
-    ranked = rank([mine, hers], terms_of("What did Ana say?"), statistics, POLICY)
-    assert [(each.id, each.keyword) for each in ranked] == [(2, 1.0), (1, 0.0)]
-
-
 def test_opposite_meanings_do_not_count_against_a_memory() -> None:
     """A cosine below zero is zero."""
     (only,) = rank([candidate(1, -0.4)], [], WordStatistics(1, 10, {}), POLICY)
@@ -85,9 +94,105 @@ def test_ranks_fall_and_scores_stay_in_range(memories: list[tuple[float, int]], 
         candidate(number, cosine, **({"rain": count} if count else {}))
         for number, (cosine, count) in enumerate(memories)
     ]
-    policy = RecallPolicy(0.70, 0.30, 0.3, None, limit)
+    policy = dataclasses.replace(POLICY, limit=limit)
     ranked = rank(candidates, ["rain"], WordStatistics(40, 400, {"rain": 20}), policy)
     scores = [each.score for each in ranked]
     assert len(ranked) == min(limit, len(candidates))
     assert scores == sorted(scores, reverse=True)
     assert all(0.0 <= score <= 1.0 for score in scores)
+
+
+NO_WORDS = WordStatistics(2, 20, {})
+
+
+def better(
+    first: Candidate, second: Candidate, asked: Asked, policy: RecallPolicy = DEFAULT
+) -> int:
+    """Which of two comes first."""
+    return rank_asked([first, second], asked, NO_WORDS, policy, NOW)[0].id
+
+
+def test_significance_decides_between_equals() -> None:
+    """And adds its weight, of all weights together."""
+    first, second = candidate(1, 0.5), dataclasses.replace(candidate(2, 0.5), significance=0.9)
+    ranked = rank([first, second], [], NO_WORDS)
+    assert [each.id for each in ranked] == [2, 1]
+    assert ranked[0].relevance == pytest.approx(0.35)
+    assert ranked[0].score == pytest.approx((0.35 + 0.25 * 0.9) / 1.25, abs=1e-4)
+
+
+def test_a_time_that_is_asked_for_speaks_for_what_was_said_then() -> None:
+    """Softly: a much better match of another day still comes first."""
+    then, other = candidate(5, 0.5), candidate(20, 0.55)
+    asked = Asked((), times=(day_of(then.created_at),))
+    assert better(then, other, asked) == 5
+    assert better(then, dataclasses.replace(other, cosine=0.95), asked) == 20
+
+
+def test_a_memory_fits_the_time_it_tells_of() -> None:
+    """Not only the day it was told."""
+    told = dataclasses.replace(candidate(1, 0.5), happened=(NOW, NOW + timedelta(days=1)))
+    asked = Asked((), times=(day_of(NOW),))
+    assert better(told, dataclasses.replace(candidate(2, 0.5)), asked) == 1
+
+
+def test_an_event_stands_for_its_time() -> None:
+    """ "Before the wedding": what was said before the memory that tells of it."""
+    wedding = dataclasses.replace(candidate(10, 0.4), matches={"wed": 1.0})
+    asked = Asked(("wed",), anchors=(Anchor("before", ("wed",)),))
+    ranked = rank_asked(
+        [wedding, candidate(2, 0.5), candidate(30, 0.5)],
+        asked,
+        WordStatistics(3, 30, {"wed": 1}),
+        DEFAULT,
+        NOW,
+    )
+    order = [each.id for each in ranked]
+    assert order.index(30) < order.index(2)
+
+
+def test_what_no_longer_holds_comes_after_what_does() -> None:
+    """Unless the past is asked about."""
+    old = dataclasses.replace(candidate(9, 0.8), superseded=True)
+    assert better(old, candidate(1, 0.6), Asked(())) == 1
+    assert better(old, candidate(1, 0.6), Asked((), about_the_past=True)) == 9
+
+
+def test_nothing_is_recalled_that_is_not_relevant_enough() -> None:
+    """However significant it is."""
+    loud = dataclasses.replace(candidate(1, 0.1), significance=1.0)
+    assert rank([loud], [], NO_WORDS) == []
+
+
+DECAYS: tuple[Decay, ...] = ("window", "half_life", "hourly", "product")
+
+
+@given(
+    st.sampled_from(DECAYS),
+    st.floats(0.3, 1),
+    st.floats(0, 1),
+    st.integers(0, 400),
+    st.sampled_from(["cosine", "significance", "created_at", "last_used_at", "matches"]),
+    st.floats(0, 0.3),
+)
+def test_more_similar_recent_or_significant_never_ranks_lower(
+    decay: Decay, cosine: float, significance: float, age: int, what: str, more: float
+) -> None:
+    """Other things equal, for any two memories and every way to fade."""
+    policy = dataclasses.replace(DEFAULT, decay=decay, min_score=0.0)
+    base = dataclasses.replace(
+        candidate(1, cosine, rain=1),
+        significance=significance,
+        created_at=NOW - timedelta(days=age),
+    )
+    changed = {
+        "cosine": min(1.0, cosine + more),
+        "significance": min(1.0, significance + more),
+        "created_at": base.created_at + timedelta(days=300 * more),
+        "last_used_at": base.created_at + timedelta(days=300 * more),
+        "matches": {"rain": 1 + 10 * more},
+    }[what]
+    rival = dataclasses.replace(base, id=2, **{what: changed})
+    asked = Asked(("rain",))
+    ranked = rank_asked([base, rival], asked, WordStatistics(9, 90, {"rain": 2}), policy, NOW)
+    assert ranked[0].id == 2

@@ -1,0 +1,57 @@
+"""What a draft asks for, besides its meaning: words, times, events beside which, the past. Pure."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from foremind.memory.dates import Span, spans_in
+from foremind.memory.terms import terms_of
+
+_ANCHOR = re.compile(
+    r"\b(?P<side>before|after|since|until) (?:the|my|our|his|her|their|your) "
+    r"(?P<event>[a-z][\w'’-]*(?: [a-z][\w'’-]*)?)",
+    re.IGNORECASE,
+)
+_PAST = re.compile(
+    r"\b(?:used to|before|previous(?:ly)?|former(?:ly)?|back then|in the past|originally|"
+    r"at first|earlier|old|first|ever|once|no longer|anymore)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """An event that a time is told by ("before the wedding"): which side of it, and its words."""
+
+    side: str
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a text asks for. `terms` may repeat; `times` are read from the player's clock."""
+
+    terms: tuple[str, ...]
+    times: tuple[Span, ...] = ()
+    anchors: tuple[Anchor, ...] = ()
+    about_the_past: bool = False
+
+
+def read_draft(text: str, now: datetime) -> Asked:
+    """Read what `text` asks for at `now`, which is in the player's time zone."""
+    times = tuple(spans_in(text, now))
+    return Asked(
+        terms=tuple(terms_of(text)),
+        times=times,
+        anchors=() if times else tuple(_anchors(text)),
+        about_the_past=_PAST.search(text) is not None,
+    )
+
+
+def _anchors(text: str) -> list[Anchor]:
+    found = []
+    for match in _ANCHOR.finditer(text):
+        terms = tuple(terms_of(match["event"].split()[0]))
+        if terms:
+            found.append(Anchor(match["side"].lower(), terms))
+    return found

@@ -1,0 +1,53 @@
+"""The learned heads: what is committed is what the script makes of the committed corpus."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from training.significance.train import held_out_accuracy, read_corpus, train
+
+from foremind.embedding.prepare import PreparedModel
+from foremind.errors import InvalidFile
+from foremind.memory import heads as heads_module
+from foremind.memory.heads import HeadsFile, features_of, heads_path, load_heads
+
+
+def test_the_committed_heads_are_those_of_the_committed_corpus(model: PreparedModel) -> None:
+    """At most one line in a hundred is judged otherwise: processors differ in the last digits."""
+    corpus = read_corpus()
+    assert len({each.text for each in corpus}) >= 1500
+    vectors = model.encoder().encode([each.text for each in corpus])
+    made = train(corpus, vectors, model.manifest.name)
+    kept = msgspec.json.decode(heads_path(model.manifest.name).read_bytes(), type=HeadsFile)
+    features = np.array(
+        [features_of(each.text, v) for each, v in zip(corpus, vectors, strict=True)]
+    )
+    for name in ("keep", "recall"):
+        first, second = (
+            features @ np.array(getattr(file, name).weights) + getattr(file, name).bias > 0
+            for file in (made, kept)
+        )
+        assert (first == second).mean() >= 0.99
+    held_out = held_out_accuracy(corpus, vectors, kept)
+    assert held_out["keep"] >= 0.88
+    assert held_out["recall"] >= 0.94
+
+
+def test_heads_of_another_shape_are_refused(
+    model: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights mean nothing to another model; a model without any has none."""
+    path = tmp_path / "heads.json"
+    monkeypatch.setattr(heads_module, "heads_path", lambda _: path)
+    assert load_heads(model.manifest) is None
+    path.write_text('{"model": "x", "shape": [], "keep": {"weights": [], "bias": 0}}')
+    with pytest.raises(InvalidFile, match="recall"):
+        load_heads(model.manifest)
+    file = msgspec.json.decode(
+        b'{"model": "x", "shape": [], "keep": {"weights": [1], "bias": 0},'
+        b'"recall": {"weights": [1], "bias": 0}}'
+    )
+    path.write_bytes(msgspec.json.encode(file))
+    with pytest.raises(InvalidFile, match="393 weights"):
+        load_heads(model.manifest)
