@@ -27,9 +27,10 @@ from foremind.generation.voices import Voices
 from foremind.http.readiness import Readiness
 from foremind.http.routes import HttpServices, routes
 from foremind.http.server import listening
-from foremind.memory.heads import load_heads
+from foremind.memory.heads import Heads, load_heads
+from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
-from foremind.memory.search import GatedSearch, MemorySearch, Query, StoreSearch
+from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch
 from foremind.metrics import Metrics
 from foremind.settings import Settings, check_binding
 from foremind.storage.companions import CompanionStore
@@ -62,6 +63,7 @@ class Core:
     turns: TurnStore
     memories: MemoryStore
     search: MemorySearch
+    heads: Heads | None
     rememberer: Rememberer
 
 
@@ -114,7 +116,7 @@ async def core(
         memories = MemoryStore(database, manifest.fingerprint)
         await memories.bind_model(manifest.name, manifest.dimension)
         heads = load_heads(manifest)
-        search = GatedSearch(StoreSearch(memories), heads)
+        search = GatedSearch(RankedSearch(memories), heads)
         await _warm_up(embedder, search, settings)
         yield Core(
             settings=settings,
@@ -127,6 +129,7 @@ async def core(
             turns=TurnStore(database),
             memories=memories,
             search=search,
+            heads=heads,
             rememberer=Rememberer(memories, embedder, heads, settings, clock, metrics),
         )
 
@@ -148,22 +151,33 @@ async def application(
         registry = SessionRegistry(
             settings.max_sessions, built.memories, built.clock, built.metrics
         )
+        index = await stack.enter_async_context(
+            IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
+        )
+        search = GatedSearch(RankedSearch(index), built.heads)
         services = Services(
             settings=settings,
             clock=built.clock,
             metrics=built.metrics,
             companions=built.companions,
             turns=built.turns,
-            preparer=Preparer(built.embedder, built.search, built.clock, built.metrics),
+            preparer=Preparer(built.embedder, search, built.clock, built.metrics),
             prepared=PreparedCache(
                 settings.prepared_capacity, settings.prepared_ttl_s, built.clock
             ),
+            index=index,
             rememberer=built.rememberer,
             voices=voices,
             embedding=built.embedder.manifest.fingerprint,
         )
         await stack.enter_async_context(
-            MemoryListener(built.database_url, registry.announce, registry.catch_up, built.clock)
+            MemoryListener(
+                built.database_url,
+                # The index first: nothing that is told of a version may be given an older one.
+                [index.heard, registry.announce],
+                [index.forget, registry.catch_up],
+                built.clock,
+            )
         )
         await stack.enter_async_context(
             JobWorker(

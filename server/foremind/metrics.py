@@ -57,6 +57,15 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self.searches = Counter(
+            "foremind_searches_total",
+            "Searches, by where the memories were read: index, database.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.index_bytes = Gauge(
+            "foremind_index_bytes", "Memory that loaded indexes take.", registry=self.registry
+        )
         self.sessions = Gauge("foremind_sessions", "Open sessions.", registry=self.registry)
         self.connections = Gauge(
             "foremind_connections", "Open WebSocket connections.", registry=self.registry

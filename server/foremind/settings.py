@@ -62,6 +62,10 @@ class Settings(BaseSettings):
     prepared_ttl_s: float = Field(60.0, gt=0, description="life of a prepared context")
     prepared_capacity: int = Field(10_000, ge=1, description="most prepared contexts held")
 
+    index_bytes: int = Field(
+        268_435_456, ge=0, description="most memory for relationships held in the process"
+    )
+
     vector_weight: float = Field(0.70, ge=0, le=1, description="share of the cosine in a score")
     keyword_weight: float = Field(0.30, ge=0, le=1, description="share of BM25 in a score")
     significance_threshold: float = Field(

@@ -93,6 +93,11 @@ CREATE TABLE memories (
     -- Unit length, of the dimension in embedding_model; insert_memory checks both owners.
     embedding halfvec NOT NULL,
     content text NOT NULL,
+    -- What its relationship's memory_version is once the last change to it is known: with it, a
+    -- process that holds a relationship in memory reads only what changed.
+    version bigint NOT NULL,
+    -- The words of memory_terms again, packed (see storage/packed_words), to be read at once.
+    words bytea NOT NULL,
     CHECK ((happened_from IS NULL) = (happened_to IS NULL))
 );
 
@@ -101,6 +106,8 @@ CREATE TABLE memories (
 -- is on a page of its own. An index entry holds at most 2,704 bytes, hence 1,280 dimensions.
 CREATE INDEX memories_by_relationship ON memories
     (relationship_id, created_at) INCLUDE (id, significance, embedding);
+
+CREATE INDEX memories_by_version ON memories (relationship_id, version);
 
 -- The turns that said again what a memory says already.
 CREATE TABLE memory_sources (

@@ -78,6 +78,19 @@ CROSS JOIN (
 LEFT JOIN worded ON worded.memory_id = memory.id;
 
 -- name: refresh_memories
--- Notes that memories of a relationship served a reply.
-UPDATE memories SET last_used_at = greatest(last_used_at, $3)
+-- Notes that memories of a relationship served a reply; processes learn it with the next change.
+WITH bond AS (SELECT memory_version FROM relationships WHERE id = $1 FOR NO KEY UPDATE)
+UPDATE memories SET last_used_at = greatest(last_used_at, $3), version = bond.memory_version + 1
+FROM bond
 WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
+
+-- name: index_state
+-- Reads how many memories and words a relationship has, as of which version.
+SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1;
+
+-- name: index_changes
+-- Reads the memories of a relationship that changed after a version, packed.
+SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
+    last_used_at, superseded_by IS NOT NULL AS superseded, term_count,
+    halfvec_send(embedding) AS vector, words
+FROM memories WHERE relationship_id = $1 AND version > $2;

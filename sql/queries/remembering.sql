@@ -35,18 +35,22 @@ UNION ALL
 SELECT memory_id FROM memory_sources WHERE turn_id = $1;
 
 -- name: similar_memories
--- Lists the memories that come nearest to a text, with the nearness of their texts.
+-- Lists the memories that come nearest to a turn whose vector is kept, by their bare texts.
+WITH said AS MATERIALIZED (
+    SELECT embedding FROM turns WHERE id = $2 AND relationship_id = $1 AND embedding IS NOT NULL
+)
 SELECT near.id, near.speaker, near.content, near.significance, near.created_at,
-    -(turn.embedding <#> $2::halfvec) AS cosine
-FROM (
+    -(turn.embedding <#> said.embedding) AS cosine
+FROM said
+CROSS JOIN LATERAL (
     SELECT id, speaker, content, significance, created_at, source_turn_id
     FROM memories
     WHERE relationship_id = $1 AND superseded_by IS NULL
-    ORDER BY embedding <#> $2::halfvec
+    ORDER BY embedding <#> said.embedding
     LIMIT 10
 ) AS near
 JOIN turns AS turn ON turn.id = near.source_turn_id
-WHERE turn.embedding IS NOT NULL AND turn.id <> $3
+WHERE turn.embedding IS NOT NULL AND turn.id <> $2
 ORDER BY cosine DESC;
 
 -- name: insert_memory
@@ -54,9 +58,10 @@ ORDER BY cosine DESC;
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
-        speaker, embedding, content, reasons, happened_from, happened_to
+        speaker, embedding, content, reasons, happened_from, happened_to, words, version
     )
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15, $16,
+        (SELECT memory_version + 1 FROM relationships WHERE id = $1)
     FROM embedding_model
     WHERE fingerprint = $12 AND dimension = vector_dims($8::halfvec)
     ON CONFLICT (source_turn_id) DO NOTHING
@@ -76,7 +81,9 @@ RETURNING stored.id;
 WITH known AS (
     SELECT term_count FROM memories WHERE id = $1 AND relationship_id = $2
 ), changed AS (
-    UPDATE memories SET embedding = $3, term_count = $4 WHERE id = $1 AND relationship_id = $2
+    UPDATE memories SET embedding = $3, term_count = $4, words = $7,
+        version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+    WHERE id = $1 AND relationship_id = $2
 ), words AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
     SELECT $2, word.term, $1, word.frequency
@@ -96,12 +103,15 @@ WITH source AS (
     VALUES ($2, $1, 'merged', $3, $5, $6)
 )
 UPDATE memories
-SET significance = $7, reasons = $8, created_at = greatest(created_at, $4)
+SET significance = $7, reasons = $8, created_at = greatest(created_at, $4),
+    version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
 WHERE id = $1 AND relationship_id = $2;
 
 -- name: rescore_memory
 -- Gives a memory of a relationship another significance.
-UPDATE memories SET significance = $3, reasons = $4 WHERE id = $1 AND relationship_id = $2;
+UPDATE memories SET significance = $3, reasons = $4,
+    version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+WHERE id = $1 AND relationship_id = $2;
 
 -- name: state_fact
 -- Notes what a memory states.
@@ -117,7 +127,8 @@ WHERE relationship_id = $1 AND speaker = $2 AND slot = $3 AND value <> $4 AND me
 -- name: supersede_memory
 -- Marks a memory as no longer true since another turn, unless it is already.
 WITH marked AS (
-    UPDATE memories SET superseded_by = $3
+    UPDATE memories SET superseded_by = $3,
+        version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
     WHERE id = $1 AND relationship_id = $2 AND superseded_by IS NULL
     RETURNING id
 )

@@ -475,31 +475,40 @@ async def test_yesterday_is_read_by_the_players_clock(start: StartServer) -> Non
 
 
 async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> None:
-    """Afterwards, never below a floor, and what was let go may be kept; its rating is a reason."""
-    ratings = {"the tide is low": 8, "My name is Ana": 1}
+    """Afterwards, never below a floor; what was let go may be kept, what changed gives way."""
+    answers = {
+        "the tide is low": {"rating": 8},
+        "My name is Ana": {"rating": 1},
+        "the tide is high": {"rating": 7, "no_longer": [1, 9]},
+    }
 
     def reply(request: dict) -> list[str]:
         system, *_, last = request["messages"]
         if "1 (small talk) to 10" not in system["content"]:
             return ["Mm", "."]
-        return ["Sure! ", '{"rating": ', f"{ratings[json.loads(last['content'])]}", "}"]
+        said = json.loads(last["content"].rpartition("Said now: ")[2])
+        return ["Sure! ", json.dumps(answers.get(said, {"rating": 1}))]
 
     async with scripted_model(Script(reply=reply)) as model:
         server = await start(llm_url=model.url)
+        rules = SignificanceRules(learned=False, model=True)
         await server.app.core.companions.put(
             CompanionFile(
-                "rated",
-                "Rated",
-                "A persona.",
-                settings=CompanionSettings(
-                    significance=SignificanceRules(learned=False, model=True)
-                ),
+                "rated", "Rated", "A persona.", settings=CompanionSettings(significance=rules)
             )
         )
         client = await server.session(companion="rated")
-        for text, first, rated in (("the tide is low", 0.0, 0.8), ("My name is Ana", 0.85, 0.85)):
+        for text, first, rated in (
+            ("the tide is low", 0.0, 0.8),
+            ("My name is Ana", 0.85, 0.85),
+            ("the tide is high", 0.0, 0.7),
+        ):
             stored = (await answered(client, text))["memory.stored"]
             assert stored["significance"] == first
             stored = await client.expect("memory.stored")
             assert (stored["stored"], stored["significance"]) == (True, rated)
             assert "model" in [each["name"] for each in stored["reasons"]]
+        old = await server.app.core.database.pool.fetch(
+            "SELECT content FROM memories WHERE superseded_by IS NOT NULL"
+        )
+        assert [each["content"] for each in old] == ["the tide is low"]

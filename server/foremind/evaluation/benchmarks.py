@@ -17,7 +17,8 @@ from foremind.embedding.encoder import OnnxEncoder
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.registry import find_model
 from foremind.evaluation.seeding import fill, words_said
-from foremind.memory.search import Query
+from foremind.memory.indexed import IndexedCandidates
+from foremind.memory.search import Query, RankedSearch
 from foremind.settings import Settings
 from foremind.storage.turns import OpenedSession
 
@@ -27,6 +28,7 @@ _ROUNDS = 60
 _LENGTHS = (8, 16, 32, 64, 128)
 _SEARCH_SIZES = (1_000, 10_000)
 _TABLE = 100_000
+_INDEX_BYTES = 1 << 30
 _ENTER_MEMORIES = 10_000
 _PAUSE_MS = 50  # the shortest allowed: a benchmark need not rest half a second each time
 
@@ -64,14 +66,14 @@ async def bench_embedding(settings: Settings, say: Say) -> list[Figure]:
 
 
 async def bench_search(settings: Settings, say: Say) -> list[Figure]:
-    """The search that the gateway calls, against plain pgvector and full text."""
+    """The gateway's search, in the process and in the database, against plain pgvector."""
     figures = []
     for size in _SEARCH_SIZES:
         say(f"Filling a table of {_TABLE:,} memories, {size:,} of one relationship ...")
         async with core(settings, say=lambda _: None) as parts:
             session = await fill(parts, parts.clock.now(), own=size, others=_TABLE - size)
             await _create_plain_text_index(parts)
-            figures.append(await _search_figure(parts, session, size))
+            figures += await _search_figures(parts, session, size)
             await _empty(parts)
     return figures
 
@@ -86,8 +88,10 @@ async def bench_enter(settings: Settings, say: Say) -> list[Figure]:
             await client.open_session("seeded", user_id="seeded", name="Seeded")
             hits, misses = [], []
             for number in range(_ROUNDS):
-                hits.append(await _send(client, f"What about word{number} today?", typed=True))
-                misses.append(await _send(client, f"And what of word{number} now?", typed=False))
+                hits.append(await _send(client, f"Do you remember word{number} today?", typed=True))
+                misses.append(
+                    await _send(client, f"And do you remember word{number} now?", typed=False)
+                )
         await _empty(app.core)
     return [_figure("Enter to context on a hit", "miss: all computed on Enter", hits, misses)]
 
@@ -124,7 +128,7 @@ def _in_thread(encoder: OnnxEncoder, text: str) -> Callable[[], Awaitable[object
     return encode
 
 
-async def _search_figure(parts: Core, session: OpenedSession, size: int) -> Figure:
+async def _search_figures(parts: Core, session: OpenedSession, size: int) -> list[Figure]:
     rng = np.random.default_rng(1)
     # Made-up words ask for nothing: the gate would keep them from being searched at all.
     policy = policy_for(CompanionSettings(recall_gate=False), parts.settings).recall
@@ -139,17 +143,25 @@ async def _search_figure(parts: Core, session: OpenedSession, size: int) -> Figu
             parts.clock.now(),
         )
 
-    async def ours() -> object:
-        return await parts.search.search(query())
+    async with IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index:
+        await index.loaded(session.relationship_id)
+        indexed = RankedSearch(index)
 
-    async def plain() -> object:
-        return await _plain_search(parts, query())
+        async def in_process() -> object:
+            return await indexed.search(query())
 
-    return _figure(
-        f"search {size:,} of {_TABLE:,}",
-        "pgvector scan, then ts_rank",
-        *await _in_turn([ours, plain]),
-    )
+        async def in_database() -> object:
+            return await parts.search.search(query())
+
+        async def plain() -> object:
+            return await _plain_search(parts, query())
+
+        ours, stored, theirs = await _in_turn([in_process, in_database, plain])
+    name = f"{size:,} of {_TABLE:,}"
+    return [
+        _figure(f"search {name} in the process", "the same in the database", ours, stored),
+        _figure(f"search {name} in the database", "pgvector scan, then ts_rank", stored, theirs),
+    ]
 
 
 async def _create_plain_text_index(parts: Core) -> None:

@@ -7,6 +7,7 @@ from pgvector import HalfVector
 
 from foremind.app import Core
 from foremind.companions import CompanionFile
+from foremind.storage.packed_words import pack_words
 from foremind.storage.turns import OpenedSession
 
 _WORDS = 5000  # distinct
@@ -20,7 +21,7 @@ _OTHER_USERS = 40
 _BATCH = 5000
 _COLUMNS = (
     "relationship_id", "id", "created_at", "significance", "term_count", "memory_type", "speaker",
-    "embedding", "content",
+    "embedding", "content", "version", "words",
 )  # fmt: skip
 
 
@@ -72,13 +73,16 @@ def _rows(
     terms: list[tuple[object, ...]] = []
     for index, owner in enumerate(map(int, owners)):
         said = words_said(rng, _WORDS_PER_MEMORY)
+        beside = words_said(rng, round(_WORDS_PER_MEMORY * _WORDS_BESIDE))
+        words = dict.fromkeys(beside, _SHARE_BESIDE) | {
+            word: float(said.count(word)) for word in said
+        }
         memory_id = first_id + index
         memories.append(
             (owner, memory_id, now - timedelta(days=float(rng.uniform(0, 80))),
              float(rng.uniform(0.3, 1)), len(said) * (1 + _WORDS_BESIDE * _SHARE_BESIDE),
-             "conversation", "user", HalfVector(vectors[index]), " ".join(said))
+             "conversation", "user", HalfVector(vectors[index]), " ".join(said), 0,
+             pack_words(words))
         )  # fmt: skip
-        beside = set(words_said(rng, round(_WORDS_PER_MEMORY * _WORDS_BESIDE))) - set(said)
-        terms += [(owner, word, memory_id, float(said.count(word))) for word in set(said)]
-        terms += [(owner, word, memory_id, _SHARE_BESIDE) for word in beside]
+        terms += [(owner, word, memory_id, frequency) for word, frequency in words.items()]
     return memories, terms

@@ -38,6 +38,7 @@ from foremind.gateway.outbox import Outbox
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
 from foremind.memory.age import age_in_words
+from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.metrics import Metrics
 from foremind.settings import Settings
@@ -63,6 +64,7 @@ class Services:
     turns: TurnStore
     preparer: Preparer
     prepared: PreparedCache
+    index: IndexedCandidates
     rememberer: Rememberer
     voices: Voices
     embedding: str
@@ -132,6 +134,7 @@ class Session:
         opened = await services.turns.open_session(
             identity.user_id, identity.name, companion.id, services.clock.now(), time_zone.key
         )
+        services.index.load(opened.relationship_id)
         past = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
         return cls(services, identity, companion, opened, time_zone, past, outbox)
 

@@ -40,6 +40,7 @@ _NAMES = 10_000  # speakers whose names are kept embedded
 
 # What was said is a conversation; the other types are for what games tell.
 _TYPE = "conversation"
+_MODEL_SAID = "the language model found that it no longer holds"
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -82,12 +83,13 @@ class Rememberer:
             await self._store.refresh(relationship_id, memory_ids, self._clock.now())
 
     async def remember(
-        self, turn_id: int, *, rating: int | None = None
+        self, turn_id: int, *, rating: int | None = None, replaced: Sequence[int] = ()
     ) -> MemoryAnnouncement | None:
         """Judge a stored turn and keep it if it matters; None where the turn is gone.
 
         Either way its neighbours' memories are read anew, now that more of the exchange is known.
-        With a language model's `rating`, 1 to 10, the turn is judged again by it.
+        With a language model's `rating`, 1 to 10, the turn is judged again by it, and the
+        memories that it says are `replaced` are superseded by the turn's.
 
         Raises:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
@@ -105,9 +107,12 @@ class Rememberer:
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
                 text = _read(around, turn, vector, names, policy)
-                memory_id = await self._keep(transaction, turn, text, vector, verdict, policy)
+                memory_id = await self._keep(transaction, turn, text, verdict, policy)
             elif memory_id is not None and rating is not None:
                 await transaction.rescore(memory_id, verdict.score, _json(verdict))
+            if memory_id is not None:
+                for older in replaced:
+                    await transaction.supersede(older, memory_id, _MODEL_SAID, self._clock.now())
             if policy.rules.model and rating is None and turn.content.strip():
                 await transaction.ask_for_rating()
             if policy.read_in_exchange:
@@ -134,7 +139,6 @@ class Rememberer:
         transaction: RememberingTransaction,
         turn: TurnToRemember,
         text: MemoryText,
-        vector: Vector,
         verdict: Significance,
         policy: StoragePolicy,
     ) -> int | None:
@@ -143,7 +147,7 @@ class Rememberer:
         None where the companion only quoted a memory.
         """
         now = self._clock.now()
-        similar = await transaction.similar(vector) if policy.consolidate else []
+        similar = await transaction.similar() if policy.consolidate else []
         if turn.speaker == "companion" and only_quotes(turn.content, similar):
             return None
         same = find_same(turn.content, turn.speaker, similar)

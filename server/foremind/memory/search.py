@@ -1,5 +1,6 @@
 """Search behind one narrow interface: a query in, the best memories out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -12,7 +13,7 @@ from foremind.memory.asked import read_draft
 from foremind.memory.gate import worth_searching
 from foremind.memory.heads import Heads
 from foremind.memory.ranking import Recalled, rank
-from foremind.storage.memories import MemoryStore
+from foremind.storage.memories import Candidate, WordStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,26 @@ class GatedSearch:
         return worth_searching(query.text, learned)
 
 
-class StoreSearch:
-    """Searches the database: candidates in one round trip, scored here."""
+class Candidates(Protocol):
+    """Puts memories forward for ranking: the database, or an index in the process."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    async def candidates(
+        self,
+        relationship_id: int,
+        vector: npt.NDArray[np.float32],
+        terms: list[str],
+        policy: RecallPolicy,
+        now: datetime,
+        times: Sequence[tuple[datetime, datetime]],
+    ) -> tuple[list[Candidate], WordStatistics]:
+        """Return memories that may be recalled, with what scoring them needs."""
+
+
+class RankedSearch:
+    """Ranks what is put forward."""
+
+    def __init__(self, source: Candidates) -> None:
+        self._source = source
 
     async def search(self, query: Query) -> list[Recalled]:
         """Return the best memories.
@@ -71,7 +87,7 @@ class StoreSearch:
             StorageUnavailable: the database did not answer.
         """
         asked = read_draft(query.text, query.now)
-        candidates, statistics = await self._store.candidates(
+        candidates, statistics = await self._source.candidates(
             query.relationship_id,
             query.vector,
             sorted(set(asked.terms)),

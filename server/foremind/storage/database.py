@@ -49,6 +49,14 @@ class Connection:
         """Run a named query for its effect."""
         await self.raw.execute(load_queries()[name], *args)
 
+    async def portions(
+        self, name: str, size: int, *args: object
+    ) -> AsyncIterator[Sequence[asyncpg.Record]]:
+        """Run a named query and yield its rows, at most `size` at a time."""
+        cursor = await self.raw.cursor(load_queries()[name], *args)
+        while rows := await cursor.fetch(size):
+            yield rows
+
 
 class Database:
     """A bounded pool of connections; every call may raise StorageUnavailable."""

@@ -1,11 +1,12 @@
 """Memories in the database: find candidates for recall, never mix vectors of two models."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
@@ -14,7 +15,11 @@ from foremind.companions import RecallPolicy
 from foremind.errors import ModelMismatch
 from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
-from foremind.storage.remembering import RememberingTransaction, TurnToRemember
+from foremind.storage.remembering import (
+    RememberingTransaction,
+    SimilarMemory,
+    TurnToRemember,
+)
 from foremind.storage.turns import Speaker
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
@@ -22,10 +27,10 @@ _ALWAYS = datetime.min.replace(tzinfo=UTC)
 CANDIDATES = 40
 # The published product of similarity, importance, weight and recency ranks some 300.
 PRODUCT_CANDIDATES = 150
+_PORTION = 500  # rows decoded at once: about two milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A memory that may be recalled, with what scoring it needs.
 
     `cosine` is -1 to 1; `matches` counts the query's words in it by weight, `length` all its words;
@@ -53,6 +58,37 @@ class WordStatistics:
     memories: int
     words: float
     memories_by_word: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """A relationship's memory version, and its collection statistics at that time."""
+
+    version: int
+    memories: int
+    words: float
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedMemory:
+    """A memory as an index in the process takes it.
+
+    `vector` is as `halfvec_send` gives it (four bytes, then big-endian half floats), `words` as
+    `packed_words` has them.
+    """
+
+    id: int
+    speaker: Speaker
+    memory_type: str
+    content: str
+    significance: float
+    created_at: datetime
+    happened: tuple[datetime, datetime] | None
+    last_used_at: datetime | None
+    superseded: bool
+    length: float
+    vector: bytes
+    words: bytes
 
 
 class MemoryStore:
@@ -86,6 +122,11 @@ class MemoryStore:
         values = dict(row)
         return TurnToRemember(**(values | {"settings": settings_from_json(values["settings"])}))
 
+    async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
+        """Return the memories nearest to a judged turn, nearest first."""
+        rows = await self._database.rows("similar_memories", turn.relationship_id, turn.id)
+        return [SimilarMemory(**dict(row)) for row in rows]
+
     def remembering(
         self, turn: TurnToRemember
     ) -> AbstractAsyncContextManager[RememberingTransaction]:
@@ -112,12 +153,31 @@ class MemoryStore:
             terms,
             policy.significance_threshold,
             oldest_recalled(policy, now),
-            PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES,
+            candidate_limit(policy),
             policy.permanent_significance,
             [since for since, _ in times],
             [until for _, until in times],
         )
         return [_candidate(row) for row in rows], _statistics(rows)
+
+    async def index_state(self, relationship_id: int) -> IndexState:
+        """Return what an index of a relationship is as of."""
+        row = await self._database.row("index_state", relationship_id)
+        return IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
+
+    async def changes(
+        self, relationship_id: int, after_version: int
+    ) -> AsyncIterator[list[IndexedMemory]]:
+        """Yield the memories that changed after a version (-1: all), some at a time.
+
+        Between two portions others get their turn: decoding thousands of rows takes a while.
+        """
+        async with self._database.transaction() as connection:
+            portions = connection.portions(
+                "index_changes", _PORTION, relationship_id, after_version
+            )
+            async for rows in portions:
+                yield [_indexed(row) for row in rows]
 
     async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
         """Note that memories were recalled and used: their recency begins anew."""
@@ -127,6 +187,11 @@ class MemoryStore:
         """Return the memory version of each relationship."""
         rows = await self._database.rows("memory_versions", list(relationship_ids))
         return {row["id"]: row["memory_version"] for row in rows}
+
+
+def candidate_limit(policy: RecallPolicy) -> int:
+    """Return how many memories each of the two searches puts forward."""
+    return PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES
 
 
 def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
@@ -144,15 +209,34 @@ def _candidate(row: Any) -> Candidate:
         memory_type=row["memory_type"],
         significance=row["significance"],
         created_at=row["created_at"],
-        happened=(
-            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
-        ),
+        happened=_happened(row),
         last_used_at=row["last_used_at"],
         superseded=row["superseded"],
         cosine=row["cosine"],
         length=row["term_count"],
         matches=dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True)),
     )
+
+
+def _indexed(row: Any) -> IndexedMemory:
+    return IndexedMemory(
+        id=row["id"],
+        speaker=row["speaker"],
+        memory_type=row["memory_type"],
+        content=row["content"],
+        significance=row["significance"],
+        created_at=row["created_at"],
+        happened=_happened(row),
+        last_used_at=row["last_used_at"],
+        superseded=row["superseded"],
+        length=row["term_count"],
+        vector=row["vector"],
+        words=row["words"],
+    )
+
+
+def _happened(row: Any) -> tuple[datetime, datetime] | None:
+    return None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
 
 
 def _statistics(rows: Any) -> WordStatistics:

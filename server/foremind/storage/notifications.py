@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import asyncpg
@@ -19,13 +19,16 @@ _log = structlog.get_logger("foremind.notifications")
 
 
 class MemoryListener:
-    """Calls `on_announcement` for every turn judged anywhere, `on_gap` after a lost connection."""
+    """Calls `on_announcement` for every turn judged anywhere, `on_gap` after a lost connection.
+
+    Of each, one after the other, in order.
+    """
 
     def __init__(
         self,
         url: str,
-        on_announcement: Callable[[MemoryAnnouncement], None],
-        on_gap: Callable[[], Awaitable[None]],
+        on_announcement: Sequence[Callable[[MemoryAnnouncement], None]],
+        on_gap: Sequence[Callable[[], Awaitable[None]]],
         clock: Clock,
     ) -> None:
         self._url = url
@@ -61,11 +64,14 @@ class MemoryListener:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(_CHANNEL, self._received)
             if listening.is_set():
-                await self._on_gap()
+                for catch_up in self._on_gap:
+                    await catch_up()
             listening.set()
             await lost.wait()
         finally:
             connection.terminate()
 
     def _received(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._on_announcement(msgspec.json.decode(payload, type=MemoryAnnouncement))
+        announcement = msgspec.json.decode(payload, type=MemoryAnnouncement)
+        for hear in self._on_announcement:
+            hear(announcement)

@@ -15,6 +15,7 @@ from foremind.companions import CompanionSettings
 from foremind.errors import ModelMismatch
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import enqueue_rating
+from foremind.storage.packed_words import pack_words
 from foremind.storage.turns import Speaker
 
 
@@ -179,12 +180,10 @@ class RememberingTransaction:
         row = await self._connection.row("find_memory_of_turn", self._turn.id)
         return None if row is None else int(row["id"])
 
-    async def similar(self, vector: npt.NDArray[np.float32]) -> list[SimilarMemory]:
+    async def similar(self) -> list[SimilarMemory]:
         """Return the memories, of either speaker, that may say the same, nearest first."""
         turn = self._turn
-        rows = await self._connection.rows(
-            "similar_memories", turn.relationship_id, HalfVector(vector), turn.id
-        )
+        rows = await self._connection.rows("similar_memories", turn.relationship_id, turn.id)
         return [SimilarMemory(**dict(row)) for row in rows]
 
     async def insert(self, memory: NewMemory) -> int:
@@ -210,6 +209,7 @@ class RememberingTransaction:
             self._fingerprint,
             memory.reasons,
             *(memory.happened or (None, None)),
+            pack_words(memory.text.terms),
         )
         if row is None:
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
@@ -255,10 +255,14 @@ class RememberingTransaction:
             older, newer = row["memory_id"], memory_id
             if row["said_at"] > turn.created_at:
                 older, newer = newer, older
-            self._changed = True
-            await self._connection.execute(
-                "supersede_memory", older, turn.relationship_id, newer, why, now
-            )
+            await self.supersede(older, newer, why, now)
+
+    async def supersede(self, older: int, newer: int, why: str, now: datetime) -> None:
+        """Mark a memory of this relationship as no longer true since another."""
+        self._changed = True
+        await self._connection.execute(
+            "supersede_memory", older, self._turn.relationship_id, newer, why, now
+        )
 
     async def reread(self, readings: Mapping[int, Rereading]) -> None:
         """Give memories of this relationship new vectors and words, by memory id."""
@@ -273,6 +277,7 @@ class RememberingTransaction:
                 reading.text.length,
                 list(terms),
                 list(terms.values()),
+                pack_words(reading.text.terms),
             )
 
     async def announce(

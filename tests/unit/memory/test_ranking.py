@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from foremind.companions import CompanionSettings, RecallPolicy, policy_for
 from foremind.memory.asked import Anchor, Asked
@@ -114,7 +115,7 @@ def better(
 
 def test_significance_decides_between_equals() -> None:
     """And adds its weight, of all weights together."""
-    first, second = candidate(1, 0.5), dataclasses.replace(candidate(2, 0.5), significance=0.9)
+    first, second = candidate(1, 0.5), structs.replace(candidate(2, 0.5), significance=0.9)
     ranked = rank([first, second], [], NO_WORDS)
     assert [each.id for each in ranked] == [2, 1]
     assert ranked[0].relevance == pytest.approx(0.35)
@@ -126,19 +127,19 @@ def test_a_time_that_is_asked_for_speaks_for_what_was_said_then() -> None:
     then, other = candidate(5, 0.5), candidate(20, 0.55)
     asked = Asked((), times=(day_of(then.created_at),))
     assert better(then, other, asked) == 5
-    assert better(then, dataclasses.replace(other, cosine=0.95), asked) == 20
+    assert better(then, structs.replace(other, cosine=0.95), asked) == 20
 
 
 def test_a_memory_fits_the_time_it_tells_of() -> None:
     """Not only the day it was told."""
-    told = dataclasses.replace(candidate(1, 0.5), happened=(NOW, NOW + timedelta(days=1)))
+    told = structs.replace(candidate(1, 0.5), happened=(NOW, NOW + timedelta(days=1)))
     asked = Asked((), times=(day_of(NOW),))
-    assert better(told, dataclasses.replace(candidate(2, 0.5)), asked) == 1
+    assert better(told, structs.replace(candidate(2, 0.5)), asked) == 1
 
 
 def test_an_event_stands_for_its_time() -> None:
     """ "Before the wedding": what was said before the memory that tells of it."""
-    wedding = dataclasses.replace(candidate(10, 0.4), matches={"wed": 1.0})
+    wedding = structs.replace(candidate(10, 0.4), matches={"wed": 1.0})
     asked = Asked(("wed",), anchors=(Anchor("before", ("wed",)),))
     ranked = rank_asked(
         [wedding, candidate(2, 0.5), candidate(30, 0.5)],
@@ -153,14 +154,14 @@ def test_an_event_stands_for_its_time() -> None:
 
 def test_what_no_longer_holds_comes_after_what_does() -> None:
     """Unless the past is asked about."""
-    old = dataclasses.replace(candidate(9, 0.8), superseded=True)
+    old = structs.replace(candidate(9, 0.8), superseded=True)
     assert better(old, candidate(1, 0.6), Asked(())) == 1
     assert better(old, candidate(1, 0.6), Asked((), about_the_past=True)) == 9
 
 
 def test_nothing_is_recalled_that_is_not_relevant_enough() -> None:
     """However significant it is."""
-    loud = dataclasses.replace(candidate(1, 0.1), significance=1.0)
+    loud = structs.replace(candidate(1, 0.1), significance=1.0)
     assert rank([loud], [], NO_WORDS) == []
 
 
@@ -180,7 +181,7 @@ def test_more_similar_recent_or_significant_never_ranks_lower(
 ) -> None:
     """Other things equal, for any two memories and every way to fade."""
     policy = dataclasses.replace(DEFAULT, decay=decay, min_score=0.0)
-    base = dataclasses.replace(
+    base = structs.replace(
         candidate(1, cosine, rain=1),
         significance=significance,
         created_at=NOW - timedelta(days=age),
@@ -192,7 +193,7 @@ def test_more_similar_recent_or_significant_never_ranks_lower(
         "last_used_at": base.created_at + timedelta(days=300 * more),
         "matches": {"rain": 1 + 10 * more},
     }[what]
-    rival = dataclasses.replace(base, id=2, **{what: changed})
+    rival = structs.replace(base, id=2, **{what: changed})
     asked = Asked(("rain",))
     ranked = rank_asked([base, rival], asked, WordStatistics(9, 90, {"rain": 2}), policy, NOW)
     assert ranked[0].id == 2
