@@ -17,7 +17,7 @@ from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
 from foremind.embedding.service import EmbeddingService
 from foremind.gateway.connection import Gateway
-from foremind.gateway.identity import identify_token
+from foremind.gateway.identity import identify_request, identify_token
 from foremind.gateway.messages import MAX_FRAME_BYTES
 from foremind.gateway.protocol import ForemindProtocol
 from foremind.gateway.registry import SessionRegistry
@@ -25,7 +25,8 @@ from foremind.gateway.session import Services
 from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
 from foremind.http.readiness import Readiness
-from foremind.http.routes import HttpServices, routes
+from foremind.http.relationships import RelationshipServices, relationship_routes
+from foremind.http.routes import HttpServices, bearer_token, routes
 from foremind.http.server import listening
 from foremind.memory.heads import Heads, load_heads
 from foremind.memory.indexed import IndexedCandidates
@@ -40,6 +41,7 @@ from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
 from foremind.storage.memories import MemoryStore
 from foremind.storage.migrations import migrate
 from foremind.storage.notifications import MemoryListener
+from foremind.storage.relationships import RelationshipStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
@@ -190,6 +192,21 @@ async def application(
             )
         )
         gateway = Gateway(services, registry)
+        views = RelationshipServices(
+            caller=lambda request: identify_request(
+                bearer_token(request),
+                request.query_params.get("user"),
+                request.url.hostname,
+                settings,
+            ),
+            settings=settings,
+            clock=built.clock,
+            companions=built.companions,
+            relationships=RelationshipStore(built.database),
+            turns=built.turns,
+            preparer=services.preparer,
+            embedding=services.embedding,
+        )
         http = HttpServices(
             companions=built.companions,
             database=built.database,
@@ -201,7 +218,12 @@ async def application(
         yield Application(
             core=built,
             registry=registry,
-            asgi=Starlette(routes=[WebSocketRoute("/v1/ws", gateway.serve), *routes(http)]),
+            asgi=Starlette(
+                routes=[
+                    WebSocketRoute("/v1/ws", gateway.serve),
+                    *routes(http, relationship_routes(views)),
+                ]
+            ),
         )
 
 

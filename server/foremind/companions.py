@@ -94,6 +94,9 @@ class Companion:
     version: int
 
 
+_OPERATORS = frozenset({"llm_url", "llm_model", "llm_key_env"})
+
+
 @dataclass(frozen=True, slots=True)
 class RecallPolicy:
     """What a search may return and in which order; names and units are those of `Settings`."""
@@ -169,6 +172,22 @@ def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
         history_turns=pick("history_turns"),
         context_tokens=pick("context_tokens"),
     )
+
+
+def origins_of(companion: CompanionSettings, server: Settings) -> dict[str, dict[str, object]]:
+    """Return each setting that a companion may have, its value in force and where it comes from.
+
+    Where the language model is, and its key, are the operator's own business.
+    """
+    listed: dict[str, dict[str, object]] = {}
+    for name in companion.__struct_fields__:
+        if name in _OPERATORS:
+            continue
+        own, default = getattr(companion, name), getattr(CompanionSettings(), name)
+        given = own != default
+        value = own if given or name not in Settings.model_fields else getattr(server, name)
+        listed[name] = {"value": value, "from": "companion" if given else "server"}
+    return listed
 
 
 def _max_age(companion: CompanionSettings, pick: Callable[[str], Any]) -> float | None:

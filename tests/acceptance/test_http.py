@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from foremind.companions import CompanionFile, CompanionSettings
+from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer
 from tests.unit.gateway.test_identity import SECRET, token
 
@@ -12,8 +14,8 @@ from tests.unit.gateway.test_identity import SECRET, token
 async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
     """A request over a real socket: status, headers, body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    lines = [f"GET {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
+    headers = {"host": "127.0.0.1", "connection": "close"} | headers
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
@@ -86,3 +88,99 @@ async def test_the_page_loads_nothing_from_elsewhere(start: StartServer, path: s
     assert status == 200
     assert "default-src 'self'" in headers["content-security-policy"]
     assert "https://" not in body
+
+
+async def told(server: RunningServer, *texts: str) -> int:
+    """Say things as Ana and return the relationship's id."""
+    client = await server.session()
+    for text in texts:
+        await client.send(text)
+        await client.expect("memory.stored")
+    _, _, body = await get(server, "/v1/relationships?user=ana")
+    (relationship,) = json.loads(body)
+    assert (relationship["companion"], relationship["memories"]) == ("wren", len(texts))
+    return int(relationship["id"])
+
+
+async def test_a_user_sees_every_memory_and_why_it_was_kept(start: StartServer) -> None:
+    """In pages, in the order in which they were stored."""
+    server = await start()
+    number = await told(server, "My name is Ana", "I promise to write", "I can't swim")
+    path = f"/v1/relationships/{number}/memories?user=ana"
+    _, _, body = await get(server, f"{path}&limit=2")
+    page = json.loads(body)
+    assert [each["content"] for each in page["memories"]] == [
+        "My name is Ana",
+        "I promise to write",
+    ]
+    assert page["memories"][0]["reasons"][0] == {"name": "identity", "score": 0.85}
+    _, _, body = await get(server, f"{path}&limit=2&after={page['next_after']}")
+    rest = json.loads(body)
+    assert [each["content"] for each in rest["memories"]] == ["I can't swim"]
+    assert rest["next_after"] is None
+
+
+async def test_the_context_of_a_draft_is_what_the_model_would_be_given(start: StartServer) -> None:
+    """Word for word, with its size and what it took; nothing is written by looking."""
+    async with scripted_model(Script()) as model:
+        server = await start(llm_url=model.url)
+        number = await told(server, "I promise to remember the red door")
+        path = f"/v1/relationships/{number}/context?user=ana&draft=What%20about%20the%20door%3F"
+        _, _, body = await get(server, path)
+        shown = json.loads(body)
+        client = await server.session()
+        await client.send("What about the door?")
+        await client.expect("response.done")
+        assert shown["messages"] == model.script.requests[-1]["messages"]
+    assert shown["layers"]["memories"] == {"count": 1, "of": 1}
+    assert shown["tokens"] > 0
+
+
+async def test_a_relationships_settings_say_where_they_come_from(start: StartServer) -> None:
+    """And nothing of the operator's model server."""
+    server = await start()
+    await server.app.core.companions.put(
+        CompanionFile("wren", "Wren", "P.", settings=CompanionSettings(recall_limit=3))
+    )
+    number = await told(server, "My name is Ana")
+    _, _, body = await get(server, f"/v1/relationships/{number}/config?user=ana")
+    config = json.loads(body)
+    assert config["recall_limit"] == {"value": 3, "from": "companion"}
+    assert config["pause_ms"] == {"value": 500, "from": "server"}
+    assert config.keys().isdisjoint({"llm_url", "llm_model", "llm_key_env"})
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "param"),
+    [
+        ("/v1/relationships", 401, "user"),
+        ("/v1/relationships/{id}/memories?user=bo", 404, "id"),
+        ("/v1/relationships/x/memories?user=ana", 400, "id"),
+        ("/v1/relationships/{id}/memories?user=ana&limit=0", 400, "limit"),
+        ("/v1/relationships/{id}/memories?user=ana&after=-1", 400, "after"),
+        ("/v1/relationships/{id}/context?user=ana", 400, "draft"),
+        ("/v1/relationships/{id}/context?user=bo&draft=x", 404, "id"),
+    ],
+)
+async def test_nobody_sees_what_is_not_theirs(
+    start: StartServer, path: str, status: int, param: str
+) -> None:
+    """And a wrong request is told which field is wrong."""
+    server = await start()
+    number = await told(server, "My name is Ana")
+    answered, _, body = await get(server, path.format(id=number))
+    assert (answered, json.loads(body)["error"]["param"]) == (status, param)
+
+
+async def test_with_a_secret_the_token_says_whose_memories(start: StartServer) -> None:
+    """Not what the request claims; and a foreign host name is nobody in open mode."""
+    guarded = await start(auth_secret=SECRET)
+    status, _, _ = await get(guarded, "/v1/relationships?user=ana")
+    assert status == 401
+    status, _, body = await get(
+        guarded, "/v1/relationships?user=bo", authorization=f"Bearer {token()}"
+    )
+    assert (status, json.loads(body)) == (200, [])
+    server = await start()
+    status, _, body = await get(server, "/v1/relationships?user=ana", host="evil.example")
+    assert (status, json.loads(body)["error"]["param"]) == (401, "host")

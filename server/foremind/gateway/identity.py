@@ -45,6 +45,26 @@ def identify(message: SessionOpen, settings: Settings) -> Identity:
     return identity
 
 
+def identify_request(
+    token: str | None, user_id: str | None, host: str | None, settings: Settings
+) -> Identity:
+    """Return who sends an HTTP request: by token, or in open mode the `user` it names.
+
+    In open mode the request must be made to a loopback name: a page of a foreign name that points
+    here (DNS rebinding) is nobody.
+
+    Raises:
+        NotAuthenticated: the token is missing, wrong or expired, or no user is given.
+    """
+    if not settings.open_mode:
+        return identify_token(token, settings)
+    if host not in _LOOPBACK:
+        raise NotAuthenticated("host: expected a loopback name", param="host")
+    if not user_id:
+        raise NotAuthenticated("user: expected the id of a user", param="user")
+    return Identity(user_id, user_id)
+
+
 def identify_token(token: str | None, settings: Settings) -> Identity:
     """Return whom a token names: `sub`, `name`, and `companions` where it limits them.
 

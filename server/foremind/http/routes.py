@@ -1,10 +1,9 @@
 """Every HTTP route. The socket is the gateway's."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +11,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from foremind.assets import asset
-from foremind.errors import ForemindError, NotAuthenticated
+from foremind.http.answers import answered, json_response
 from foremind.http.readiness import Readiness
 from foremind.metrics import Metrics
 from foremind.storage.companions import CompanionStore
@@ -53,27 +52,31 @@ class Page(StaticFiles):
         return response
 
 
-def routes(services: HttpServices) -> list[BaseRoute]:
-    """Return the routes, the catch-all page last."""
+def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """Return the routes, with `more` before the catch-all page."""
 
     async def healthz(_: Request) -> Response:
-        return _json({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
         checks = await services.readiness.check()
         ready = all(each == "ok" for each in checks.values())
-        return _json({"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503)
+        return json_response(
+            {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
+        )
 
     async def metrics(request: Request) -> Response:
         if not services.open_mode:
-            services.may_open(_token(request))
+            services.may_open(bearer_token(request))
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def companions(request: Request) -> Response:
-        allowed = (lambda _: True) if services.open_mode else services.may_open(_token(request))
+        allowed = (
+            (lambda _: True) if services.open_mode else services.may_open(bearer_token(request))
+        )
         known = await services.companions.list()
-        return _json(
+        return json_response(
             [
                 {"slug": each.slug, "name": each.name, "greeting": each.greeting}
                 for each in known
@@ -84,43 +87,14 @@ def routes(services: HttpServices) -> list[BaseRoute]:
     return [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
-        Route("/metrics", _guarded(metrics)),
-        Route("/v1/companions", _guarded(companions)),
+        Route("/metrics", answered(metrics)),
+        Route("/v1/companions", answered(companions)),
+        *more,
         Mount("/", Page(directory=asset("client_demo"), html=True)),
     ]
 
 
-def _token(request: Request) -> str | None:
+def bearer_token(request: Request) -> str | None:
+    """Return the token of a request's Authorization header."""
     header = request.headers.get("authorization", "")
     return header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
-
-
-def _guarded(
-    endpoint: Callable[[Request], Awaitable[Response]],
-) -> Callable[[Request], Awaitable[Response]]:
-    """Answer Foremind's own errors as JSON with a fitting status."""
-
-    async def guarded(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except NotAuthenticated as error:
-            return _json(_body(error), 401, {"www-authenticate": "Bearer"})
-        except ForemindError as error:
-            return _json(_body(error), 503 if error.retryable else 400)
-
-    return guarded
-
-
-def _body(error: ForemindError) -> dict[str, object]:
-    return {
-        "error": {
-            "code": error.code,
-            "message": error.message,
-            "param": error.param,
-            "retryable": error.retryable,
-        }
-    }
-
-
-def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
