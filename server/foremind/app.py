@@ -28,6 +28,7 @@ from foremind.http.readiness import Readiness
 from foremind.http.relationships import RelationshipServices, relationship_routes
 from foremind.http.routes import HttpServices, bearer_token, routes
 from foremind.http.server import listening
+from foremind.memory.forget import Forgetter
 from foremind.memory.heads import Heads, load_heads
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
@@ -157,6 +158,7 @@ async def application(
             IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
         )
         search = GatedSearch(RankedSearch(index), built.heads)
+        prepared = PreparedCache(settings.prepared_capacity, settings.prepared_ttl_s, built.clock)
         services = Services(
             settings=settings,
             clock=built.clock,
@@ -164,9 +166,7 @@ async def application(
             companions=built.companions,
             turns=built.turns,
             preparer=Preparer(built.embedder, search, built.clock, built.metrics),
-            prepared=PreparedCache(
-                settings.prepared_capacity, settings.prepared_ttl_s, built.clock
-            ),
+            prepared=prepared,
             index=index,
             rememberer=built.rememberer,
             voices=voices,
@@ -176,7 +176,7 @@ async def application(
             MemoryListener(
                 built.database_url,
                 # The index first: nothing that is told of a version may be given an older one.
-                [index.heard, registry.announce],
+                [index.heard, prepared.heard, built.rememberer.heard, registry.announce],
                 [index.forget, registry.catch_up],
                 built.clock,
             )
@@ -205,6 +205,7 @@ async def application(
             relationships=RelationshipStore(built.database),
             turns=built.turns,
             preparer=services.preparer,
+            forgetter=Forgetter(built.database, built.rememberer, built.clock),
             embedding=services.embedding,
         )
         http = HttpServices(

@@ -54,6 +54,8 @@ CREATE TABLE turns (
     created_at timestamptz NOT NULL,
     -- The vector of the exact text, once it is made: neighbours' memories are read with it.
     embedding halfvec,
+    -- When its user had it removed: the text and the vector are gone then.
+    removed_at timestamptz,
     -- A user's turn carries the client's message id, a companion's the turn it answers, if any.
     CHECK ((speaker = 'user') = (message_id IS NOT NULL)),
     CHECK (speaker = 'companion' OR reply_to IS NULL),
@@ -108,6 +110,8 @@ CREATE INDEX memories_by_relationship ON memories
     (relationship_id, created_at) INCLUDE (id, significance, embedding);
 
 CREATE INDEX memories_by_version ON memories (relationship_id, version);
+-- Deleting a memory looks for those that it superseded.
+CREATE INDEX memories_by_superseding ON memories (superseded_by) WHERE superseded_by IS NOT NULL;
 
 -- The turns that said again what a memory says already.
 CREATE TABLE memory_sources (
@@ -127,6 +131,7 @@ CREATE TABLE memory_facts (
     said_at timestamptz NOT NULL,
     PRIMARY KEY (relationship_id, speaker, slot, memory_id)
 );
+CREATE INDEX memory_facts_by_memory ON memory_facts (memory_id);
 
 -- The trace: what was merged into what, what was superseded by what, and why.
 CREATE TABLE memory_changes (

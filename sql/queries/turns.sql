@@ -22,7 +22,7 @@ RETURNING id;
 SELECT id, speaker, message_id, status, content, created_at
 FROM (
     SELECT id, speaker, message_id, status, content, created_at
-    FROM turns WHERE relationship_id = $1 ORDER BY id DESC LIMIT $2
+    FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id DESC LIMIT $2
 ) AS latest
 ORDER BY id;
 
@@ -37,4 +37,4 @@ JOIN relationships AS bond ON bond.id = turn.relationship_id
 JOIN companions AS companion ON companion.id = bond.companion_id
 JOIN users AS account ON account.id = bond.user_id
 LEFT JOIN turns AS asked ON asked.id = turn.reply_to
-WHERE turn.id = $1;
+WHERE turn.id = $1 AND turn.removed_at IS NULL;

@@ -12,10 +12,17 @@ from tests.unit.gateway.test_identity import SECRET, token
 
 
 async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    """GET a path: status, headers, body."""
+    return await request(server, "GET", path, **headers)
+
+
+async def request(
+    server: RunningServer, method: str, path: str, **headers: str
+) -> tuple[int, dict[str, str], str]:
     """A request over a real socket: status, headers, body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     headers = {"host": "127.0.0.1", "connection": "close"} | headers
-    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()

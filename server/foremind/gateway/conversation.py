@@ -84,6 +84,7 @@ class Conversation:
         self._emit = emit
         self._fail = fail
         self._on_context = on_context
+        self._history_known = True
         self._one_at_a_time = asyncio.Lock()
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._settled: LRUCache[str, int] = LRUCache(_SETTLED_IDS)
@@ -113,6 +114,11 @@ class Conversation:
         task = asyncio.create_task(self._answer(message, arrived), name="answer")
         self._waiting[message.id] = task
         task.add_done_callback(lambda _: self._waiting.pop(message.id, None))
+
+    def forget_history(self) -> None:
+        """Drop what was said so far; what is left of it is read again with the next message."""
+        self._history.clear()
+        self._history_known = False
 
     def cancel(self, response_id: str) -> bool:
         """Stop a reply; False where it is not being spoken."""
@@ -152,6 +158,8 @@ class Conversation:
         reply: Reply | None = None
         try:
             taken = await self._watcher.take(message.text)
+            if not self._history_known:
+                await self._read_history(message.id)
             ready = self._clock.monotonic()
             reply = self._begin(message, taken)
             stored = await commit
@@ -169,6 +177,15 @@ class Conversation:
             return
         self._note(message, stored, taken, ready - arrived)
         await self._speak(message, stored, reply, arrived)
+
+    async def _read_history(self, message_id: str) -> None:
+        limit = self._parties.policy.history_turns
+        past = await self._turns.recent(self._parties.opened.relationship_id, limit + 1)
+        # The message under way may be stored by now; it is not its own past.
+        self._history.extend(
+            PastTurn(turn.speaker, turn.content) for turn in past if turn.message_id != message_id
+        )
+        self._history_known = True
 
     def _begin(self, message: MessageSend, taken: Taken) -> Reply:
         parties = self._parties

@@ -6,8 +6,9 @@ from foremind.clock import Clock
 from foremind.errors import Overloaded
 from foremind.gateway.session import Session
 from foremind.metrics import Metrics
+from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore
-from foremind.storage.remembering import MemoryAnnouncement
+from foremind.storage.notifications import Announcement
 
 DRAINING = 4503
 _POLL_S = 0.05
@@ -46,10 +47,13 @@ class SessionRegistry:
         self._count -= 1
         self._metrics.sessions.set(self._count)
 
-    def announce(self, announcement: MemoryAnnouncement) -> None:
-        """Tell the sessions of a relationship what became of a turn."""
+    def announce(self, announcement: Announcement) -> None:
+        """Tell the sessions of a relationship what became of a turn, or that some are gone."""
         for session in list(self._sessions.get(announcement.relationship_id, ())):
-            session.heard(announcement)
+            if isinstance(announcement, MemoriesForgotten):
+                session.forget(announcement.memory_version)
+            else:
+                session.heard(announcement)
 
     async def catch_up(self) -> None:
         """Learn the memory versions anew, after announcements may have been missed."""

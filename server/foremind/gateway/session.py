@@ -201,6 +201,11 @@ class Session:
                 )
             )
 
+    def forget(self, memory_version: int) -> None:
+        """Learn that things said here or elsewhere are forgotten: the history is read anew."""
+        self.observe_version(memory_version)
+        self._conversation.forget_history()
+
     def observe_version(self, memory_version: int) -> None:
         """Learn the relationship's memory version; versions only rise."""
         self._memory_version = max(self._memory_version, memory_version)

@@ -15,6 +15,7 @@ from foremind.embedding.queue import Priority
 from foremind.errors import InvalidMessage, NotAllowed
 from foremind.generation.prompt import PastTurn, Prompt, estimate_tokens, fit
 from foremind.http.answers import answered, json_response
+from foremind.memory.forget import Forgetter
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
 from foremind.storage.relationships import Relationship, RelationshipStore
@@ -49,6 +50,7 @@ class RelationshipServices:
     relationships: RelationshipStore
     turns: TurnStore
     preparer: Preparer
+    forgetter: Forgetter
     embedding: str
 
 
@@ -81,6 +83,16 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         following = page[-1].id if len(page) == limit else None
         return json_response({"memories": page, "next_after": following})
 
+    async def forgotten(request: Request) -> Response:
+        relationship, companion = await found(request)
+        one = request.path_params.get("memory")
+        receipt = await services.forgetter.forget(
+            relationship.id,
+            (relationship.user_name, companion.name),
+            None if one is None else _number(one, "memory", 1, 2**62),
+        )
+        return json_response(receipt)
+
     async def config(request: Request) -> Response:
         _, companion = await found(request)
         return json_response(origins_of(companion.settings, services.settings))
@@ -98,6 +110,8 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
     return [
         Route("/v1/relationships", answered(listed)),
         Route("/v1/relationships/{id}/memories", answered(memories)),
+        Route("/v1/relationships/{id}/memories", answered(forgotten), methods=["DELETE"]),
+        Route("/v1/relationships/{id}/memories/{memory}", answered(forgotten), methods=["DELETE"]),
         Route("/v1/relationships/{id}/config", answered(config)),
         Route("/v1/relationships/{id}/context", answered(context)),
     ]

@@ -16,8 +16,9 @@ from foremind.companions import RecallPolicy
 from foremind.errors import ForemindError
 from foremind.memory.index import MemoryIndex
 from foremind.metrics import Metrics
+from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import Candidate, IndexedMemory, MemoryStore, WordStatistics
-from foremind.storage.remembering import MemoryAnnouncement
+from foremind.storage.notifications import Announcement
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
 _LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
@@ -97,8 +98,13 @@ class IndexedCandidates:
         self._updates[relationship_id] = task
         task.add_done_callback(lambda _: self._updates.pop(relationship_id, None))
 
-    def heard(self, announcement: MemoryAnnouncement) -> None:
-        """Learn that memories of a relationship changed."""
+    def heard(self, announcement: Announcement) -> None:
+        """Learn that memories of a relationship changed, or are gone."""
+        if isinstance(announcement, MemoriesForgotten):
+            self._gaps += 1  # what is being read may hold them
+            if announcement.relationship_id in self._indexes:
+                self._evict(announcement.relationship_id)
+            return
         if announcement.memory_version is None or announcement.relationship_id not in self._known():
             return
         known = self._announced.get(announcement.relationship_id, -1)

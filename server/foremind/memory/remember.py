@@ -20,7 +20,9 @@ from foremind.memory.heads import Heads
 from foremind.memory.significance import Significance, judge, judge_rated
 from foremind.metrics import Metrics
 from foremind.settings import Settings
+from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore
+from foremind.storage.notifications import Announcement
 from foremind.storage.remembering import (
     ExchangeTurn,
     MemoryAnnouncement,
@@ -100,7 +102,7 @@ class Rememberer:
             return None
         policy = policy_for(turn.settings, self._settings).storage
         vector = await self._vector(turn)
-        names = await self._name_vectors(turn)
+        names = await self.name_vectors(turn.user_name, turn.companion_name)
         verdict = self._judge(turn, vector, policy, rating)
         async with self._store.remembering(turn) as transaction:
             around = await transaction.exchange(vector)
@@ -177,11 +179,15 @@ class Rememberer:
         made = self._vectors.pop(turn.id, None)
         return await self._embedder.embed_passage(turn.content) if made is None else made
 
-    async def _name_vectors(self, turn: TurnToRemember) -> dict[Speaker, Vector]:
-        return {
-            "user": await self._name(turn.user_name),
-            "companion": await self._name(turn.companion_name),
-        }
+    async def name_vectors(self, user_name: str, companion_name: str) -> dict[Speaker, Vector]:
+        """Return the unit vectors of the names of both who speak."""
+        return {"user": await self._name(user_name), "companion": await self._name(companion_name)}
+
+    def heard(self, announcement: Announcement) -> None:
+        """Drop vectors that were handed over for turns that are forgotten."""
+        if isinstance(announcement, MemoriesForgotten):
+            for turn_id in announcement.turn_ids:
+                self._vectors.pop(turn_id, None)
 
     async def _name(self, name: str) -> Vector:
         vector = self._names.get(name)

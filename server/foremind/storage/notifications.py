@@ -10,7 +10,10 @@ import msgspec
 import structlog
 
 from foremind.clock import Clock
+from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.remembering import MemoryAnnouncement
+
+Announcement = MemoryAnnouncement | MemoriesForgotten
 
 _CHANNEL = "foremind_memory"
 _RECONNECT_S = 1.0
@@ -19,7 +22,7 @@ _log = structlog.get_logger("foremind.notifications")
 
 
 class MemoryListener:
-    """Calls `on_announcement` for every turn judged anywhere, `on_gap` after a lost connection.
+    """Calls `on_announcement` for what is judged or forgotten, `on_gap` after a lost connection.
 
     Of each, one after the other, in order.
     """
@@ -27,7 +30,7 @@ class MemoryListener:
     def __init__(
         self,
         url: str,
-        on_announcement: Sequence[Callable[[MemoryAnnouncement], None]],
+        on_announcement: Sequence[Callable[[Announcement], None]],
         on_gap: Sequence[Callable[[], Awaitable[None]]],
         clock: Clock,
     ) -> None:
@@ -72,6 +75,6 @@ class MemoryListener:
             connection.terminate()
 
     def _received(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        announcement = msgspec.json.decode(payload, type=MemoryAnnouncement)
+        announcement = msgspec.json.decode(payload, type=Announcement)
         for hear in self._on_announcement:
             hear(announcement)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ class Reason(msgspec.Struct, frozen=True):
     score: float
 
 
-class MemoryAnnouncement(msgspec.Struct, frozen=True):
+class MemoryAnnouncement(msgspec.Struct, frozen=True, tag="judged"):
     """What became of a turn, as every server process is told."""
 
     relationship_id: int
@@ -160,20 +160,7 @@ class RememberingTransaction:
         if kept is None:
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
         rows = await self._connection.rows("exchange_around", turn.id, turn.relationship_id)
-        return [
-            ExchangeTurn(
-                id=row["id"],
-                speaker=row["speaker"],
-                content=row["content"],
-                vector=(
-                    None
-                    if row["embedding"] is None
-                    else np.asarray(row["embedding"].to_numpy(), np.float32)
-                ),
-                memory_id=row["memory_id"],
-            )
-            for row in rows
-        ]
+        return [exchange_turn(row) for row in rows]
 
     async def memory(self) -> int | None:
         """Return the memory that the turn was made into or merged into, if that is done."""
@@ -311,3 +298,15 @@ class RememberingTransaction:
             "announce_memory", msgspec.json.encode(announcement).decode()
         )
         return announcement
+
+
+def exchange_turn(row: Any) -> ExchangeTurn:
+    """Read a row of `exchange_around`."""
+    vector = row["embedding"]
+    return ExchangeTurn(
+        id=row["id"],
+        speaker=row["speaker"],
+        content=row["content"],
+        vector=None if vector is None else np.asarray(vector.to_numpy(), np.float32),
+        memory_id=row["memory_id"],
+    )

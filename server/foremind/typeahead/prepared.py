@@ -9,6 +9,8 @@ from cachetools import TTLCache
 from foremind.clock import Clock
 from foremind.companions import RecallPolicy
 from foremind.memory.ranking import Recalled
+from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.notifications import Announcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,13 @@ class PreparedCache:
     def get(self, relationship_id: int, text: str) -> PreparedContext | None:
         """Return what was last prepared for this text, valid or not."""
         return self._contexts.get((relationship_id, text))
+
+    def heard(self, announcement: Announcement) -> None:
+        """Drop every context of a relationship that forgot something."""
+        if isinstance(announcement, MemoriesForgotten):
+            whose = announcement.relationship_id
+            for key in [key for key in self._contexts if key[0] == whose]:
+                self._contexts.pop(key, None)
 
     def put(self, relationship_id: int, context: PreparedContext) -> None:
         """Keep a context, forgetting the oldest where there is no room."""

@@ -1,0 +1,158 @@
+"""What a user takes back is gone: from every table, index, cache, context and conversation."""
+
+import gc
+import json
+from typing import Any
+
+import pytest
+
+from foremind.client import Client
+from foremind.gateway.conversation import PastTurn
+from foremind.memory.ranking import Recalled
+from foremind.storage.memories import Candidate, IndexedMemory
+from foremind.storage.turns import Turn
+from foremind.testing.model_server import Script, ScriptedModel, scripted_model
+from foremind.typeahead.prepared import PreparedContext
+from tests.acceptance.test_http import request
+from tests.conftest import RunningServer, StartServer, eventually
+
+SECRET = "I buried the xylophone under the pear tree"
+WORD = "xylophon"  # as it is stemmed
+
+
+async def say(client: Client, *texts: str) -> None:
+    """Say things and wait until each is judged."""
+    for text in texts:
+        await client.send(text)
+        await client.expect_all("response.done", "memory.stored")
+
+
+async def stored_text(server: RunningServer) -> str:
+    """Every row of every table, as text."""
+    pool = server.app.core.database.pool
+    tables = await pool.fetch(
+        "SELECT format('%I', tablename) AS name FROM pg_tables WHERE schemaname = 'public'"
+    )
+    rows: list[Any] = []
+    for table in tables:
+        rows += await pool.fetch(f"SELECT whole::text FROM {table['name']} AS whole")
+    return "\n".join(row[0] for row in rows).lower()
+
+
+def held_in_process() -> list[str]:
+    """What the process's own objects hold of it."""
+    gc.collect()
+    kinds = (Recalled, Candidate, IndexedMemory, Turn, PastTurn, PreparedContext)
+    held = [each for each in gc.get_objects() if isinstance(each, kinds)]
+    return [repr(each)[:200] for each in held if WORD in repr(each).lower()]
+
+
+async def memory_id(server: RunningServer, content: str) -> tuple[int, int]:
+    """The relationship and the memory with this content."""
+    row = await server.app.core.database.pool.fetchrow(
+        "SELECT relationship_id, id FROM memories WHERE content = $1", content
+    )
+    return int(row[0]), int(row[1])
+
+
+async def told(server: RunningServer) -> Client:
+    """A talk in which one thing is said, repeated by the companion, recalled and prepared for."""
+    client = await server.session()
+    await say(
+        client, "I live in Porto", SECRET, "My dog is called Scout", "Where is the xylophone?"
+    )
+    await client.draft("What did I bury?")
+    await client.expect("context.ready")
+    return client
+
+
+def quoting(asked: dict) -> list[str]:
+    """A model that repeats what it is told."""
+    return [asked["messages"][-1]["content"].rpartition("\n\n")[2]]
+
+
+async def test_a_forgotten_memory_is_nowhere_any_more(start: StartServer) -> None:
+    """Its turn, the replies that quote it, its words, vectors, prepared contexts, the history."""
+    async with scripted_model(Script(reply=quoting)) as model:
+        server = await start(llm_url=model.url, pause_ms=50)
+        client = await told(server)
+        assert WORD in await stored_text(server)
+        assert held_in_process() != []
+        relationship, memory = await memory_id(server, SECRET)
+        path = f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
+        status, _, body = await request(server, "DELETE", path)
+        receipt = json.loads(body)
+        assert (status, memory in receipt["memories"]) == (200, True)
+        assert receipt["turns"] == 2  # what was said, and the reply that repeated it
+        await _gone(server, model, client)
+        # Another question speaks of it, but does not hold what it said.
+        assert "where is the xylophone?" in await stored_text(server)
+
+
+async def _gone(server: RunningServer, model: ScriptedModel, client: Client) -> None:
+    assert SECRET.lower() not in await stored_text(server)
+    await client.clear_draft()
+    await eventually(lambda: not any(SECRET[:20] in each for each in held_in_process()))
+    await say(client, "What did I bury under the tree?")
+    asked = json.dumps(model.script.requests[-1]["messages"])
+    assert SECRET not in asked
+    assert "Porto" in asked  # the rest of the history is still there
+
+
+async def test_forgetting_everything_leaves_no_text(start: StartServer) -> None:
+    """And what was said before a job ran is not remembered by it."""
+    server = await start(pause_ms=50)
+    client = await told(server)
+    relationship, _ = await memory_id(server, SECRET)
+    status, _, _ = await request(
+        server, "DELETE", f"/v1/relationships/{relationship}/memories?user=ana"
+    )
+    assert status == 200
+    await client.clear_draft()
+    text = await stored_text(server)
+    assert all(each not in text for each in (WORD, "porto", "scout"))
+    await eventually(lambda: held_in_process() == [])
+    turn = await server.app.core.database.pool.fetchval("SELECT min(id) FROM turns")
+    assert await server.app.core.rememberer.remember(turn) is None
+
+
+async def test_memories_beside_a_forgotten_one_lose_its_share(start: StartServer) -> None:
+    """They end as if it had never been said."""
+    server = await start()
+    client = await server.session()
+    await say(client, "I live in Porto", SECRET, "My dog is called Scout")
+    relationship, memory = await memory_id(server, SECRET)
+    await request(server, "DELETE", f"/v1/relationships/{relationship}/memories/{memory}?user=ana")
+    pool = server.app.core.database.pool
+    words = {row["term"] for row in await pool.fetch("SELECT term FROM memory_terms")}
+    assert words == {"live", "porto", "dog", "call", "scout"}
+    counted = await pool.fetchrow("SELECT memory_count, term_count FROM relationships")
+    held = await pool.fetchrow("SELECT count(*), sum(term_count) FROM memories")
+    assert tuple(counted) == pytest.approx(tuple(map(float, held)))
+
+
+async def test_what_was_superseded_by_a_forgotten_memory_holds_again(start: StartServer) -> None:
+    """Nothing contradicts it any more."""
+    server = await start()
+    client = await server.session()
+    await say(client, "I live in Lisbon", "I moved to Porto")
+    relationship, memory = await memory_id(server, "I moved to Porto")
+    await request(server, "DELETE", f"/v1/relationships/{relationship}/memories/{memory}?user=ana")
+    pool = server.app.core.database.pool
+    assert await pool.fetchval("SELECT superseded_by FROM memories") is None
+    assert await pool.fetchval("SELECT count(*) FROM memory_changes") == 0
+
+
+async def test_nobody_forgets_for_another(start: StartServer) -> None:
+    """Neither another user's memory nor one that is not there."""
+    server = await start()
+    client = await server.session()
+    await say(client, "I live in Porto")
+    relationship, memory = await memory_id(server, "I live in Porto")
+    for path, param in (
+        (f"/v1/relationships/{relationship}/memories/{memory}?user=bo", "id"),
+        (f"/v1/relationships/{relationship}/memories/999?user=ana", "memory"),
+    ):
+        status, _, body = await request(server, "DELETE", path)
+        assert (status, json.loads(body)["error"]["param"]) == (404, param)
+    assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM memories") == 1
