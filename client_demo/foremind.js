@@ -39,6 +39,7 @@ export class Foremind extends EventTarget {
   #open = false;
   #draft = null; // the newest draft that is not sent yet
   #merge = null;
+  #relationship = null; // its id and its user's, once the session is open
   #unaccepted = new Map(); // message id -> text, until message.accepted
 
   /** @param {Options} options */
@@ -92,6 +93,25 @@ export class Foremind extends EventTarget {
     this.#write({ type: "response.cancel", response_id: responseId });
   }
 
+  /**
+   * Forget a memory for good, with everything that quotes it.
+   * @param {string} memoryId as in context.ready and memory.stored
+   * @returns {Promise<{memories: number[], turns: number, reread: number}>} what was removed
+   * @throws {Error} saying why it could not be done
+   */
+  async forget(memoryId) {
+    if (!this.#relationship) throw new Error("not connected");
+    const { url = ownServer(), token } = this.#options;
+    const { id, user } = this.#relationship;
+    const target = new URL(`/v1/relationships/${id}/memories/${memoryId}`, url.replace(/^ws/, "http"));
+    if (!token) target.searchParams.set("user", user);
+    const headers = token ? { authorization: `Bearer ${token}` } : {};
+    const answer = await fetch(target, { method: "DELETE", headers });
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(body.error.message);
+    return body;
+  }
+
   /** Leave for good. */
   close() {
     this.#closed = true;
@@ -118,6 +138,7 @@ export class Foremind extends EventTarget {
 
   #receive(event) {
     if (event.type === "session.opened") {
+      this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
       this.#attempt = 0;
       this.#tell("open");

@@ -49,6 +49,26 @@ function notice(text) {
   $("notice").hidden = !text;
 }
 
+/** Forgets a memory for good; what is shown of it goes as well. */
+function forgetButton(memory, item) {
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Forget" });
+  button.setAttribute("aria-label", `Forget: ${memory.content}`);
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      await mind.forget(memory.id);
+    } catch (error) {
+      button.disabled = false;
+      return notice(`It could not be forgotten: ${error.message}`);
+    }
+    item.remove();
+    for (const turn of [...$("turns").children]) {
+      if (turn.querySelector(".text")?.textContent.includes(memory.content)) turn.remove();
+    }
+  };
+  return button;
+}
+
 function showMemories(draft, memories) {
   $("recalled-for").textContent = memories.length ? `for “${draft}”` : `Nothing for “${draft}”.`;
   $("memories").replaceChildren(
@@ -57,6 +77,7 @@ function showMemories(draft, memories) {
       const who = memory.speaker === "user" ? "you said" : "the companion said";
       const about = `${memory.age}, ${who} · score ${memory.score.toFixed(2)} · significance ${memory.significance.toFixed(2)}`;
       item.append(memory.content, Object.assign(document.createElement("small"), { textContent: about }));
+      item.append(forgetButton(memory, item));
       return item;
     }),
   );
@@ -124,10 +145,11 @@ function listen(client) {
     if (reply?.id === response_id) reply = null;
     if ($("lamp").dataset.state === "idle") lamp("idle");
   });
-  on("memory.stored", ({ message_id, stored, significance }) => {
+  on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
     const item = sent.get(message_id);
-    if (item) note(item, `${stored ? "remembered" : "not kept"} · significance ${significance.toFixed(2)}`);
+    const why = reasons.length ? ` · ${reasons.map(({ name }) => name).join(", ")}` : "";
+    if (item) note(item, `${stored ? "remembered" : "not kept"} · significance ${significance.toFixed(2)}${why}`);
     sent.delete(message_id);
   });
   on("error", ({ error }) => {

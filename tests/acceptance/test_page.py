@@ -92,6 +92,26 @@ async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: 
     await expect(reply).to_be_in_viewport(ratio=1)
 
 
+async def test_a_player_may_take_something_back(start: StartServer, page: Page) -> None:
+    """One button beside what is recalled, also by keyboard; then it is gone from everywhere."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    mine = page.locator("#turns li.user")
+    await expect(mine.last).to_contain_text("remembered")
+    await expect(mine.last).to_contain_text("phrase")
+    await say(page, ASKED)
+    await expect(page.locator("#memories li")).to_have_count(1)
+    await page.get_by_role("button", name=f"Forget: {SAID}").press("Enter")
+    await expect(page.locator("#memories li")).to_have_count(0)
+    await expect(mine).to_have_count(1)
+    await page.reload()
+    await expect(mine).to_have_count(1)
+    await expect(mine).to_have_text(ASKED)
+    left = await server.app.core.database.pool.fetch("SELECT content FROM memories")
+    assert all("Zephyrine" not in row["content"] for row in left)
+
+
 async def test_the_page_comes_back_after_the_server_was_away(
     start: StartServer, page: Page
 ) -> None:

@@ -154,9 +154,13 @@ class Event(Struct, tag_field="type"):
 
 
 class SessionOpened(Event, tag="session.opened", kw_only=True):
-    """The session is open. `model` is None where the offline voice answers."""
+    """The session is open. `model` is None where the offline voice answers.
+
+    `relationship_id` is what `/v1/relationships` knows this user and companion by.
+    """
 
     session_id: str
+    relationship_id: str
     user: UserClaim
     companion: CompanionCard
     pause_ms: int

@@ -281,6 +281,7 @@ class Session:
         companion, settings = self._companion, self._services.settings
         return SessionOpened(
             session_id=self.id,
+            relationship_id=str(self.relationship_id),
             user=UserClaim(self._identity.user_id, self._identity.name),
             companion=CompanionCard(companion.slug, companion.name, companion.greeting),
             pause_ms=round(self._policy.pause_s * 1000),
