@@ -3,10 +3,10 @@
 SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: keep_turn_vector
--- Keeps the vector of a turn's exact text, if it is of the store's model.
+-- Keeps the vector of a turn's exact text, if it is of the store's model and not removed.
 UPDATE turns SET embedding = $2
 FROM embedding_model
-WHERE turns.id = $1 AND relationship_id = $4 AND fingerprint = $3
+WHERE turns.id = $1 AND relationship_id = $4 AND fingerprint = $3 AND removed_at IS NULL
     AND dimension = vector_dims($2::halfvec)
 RETURNING turns.id;
 

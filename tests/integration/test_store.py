@@ -31,6 +31,7 @@ from foremind.memory.exchange import read_in_exchange
 from foremind.memory.search import Query
 from foremind.settings import Settings, load_settings
 from foremind.storage.database import Database
+from foremind.storage.forgetting import ForgettingTransaction
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.queries import load_queries
 from foremind.storage.remembering import ExchangeTurn
@@ -443,3 +444,20 @@ async def test_what_was_used_is_refreshed(built: Core) -> None:
     await built.memories.refresh(session.relationship_id, [older], NOW)
     policy = dataclasses.replace(OPEN, decay="half_life", recency_weight=1.0, max_age_days=None)
     assert (await recall(built, session, "the boat", policy))[0].endswith("2")
+
+
+async def test_what_is_forgotten_before_its_job_runs_is_not_remembered(built: Core) -> None:
+    """Not even by a job that has read it already and waits for the lock."""
+    session = await opened(built)
+    turn = await built.turns.commit_message(session, "m1", "I promise to keep the secret", NOW)
+    async with ForgettingTransaction.begin(built.database, session.relationship_id) as forgetting:
+        job = asyncio.create_task(built.rememberer.remember(turn.id))
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        async with asyncio.timeout(10):
+            while not await built.database.pool.fetchval(waiting):
+                await asyncio.sleep(0.01)
+        assert await forgetting.remove([], [turn.id], NOW) == 1
+    assert await job is None
+    stored = await built.database.pool.fetchrow("SELECT content, embedding FROM turns")
+    assert tuple(stored) == ("", None)
+    assert await built.database.pool.fetchval("SELECT count(*) FROM memories") == 0

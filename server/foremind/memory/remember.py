@@ -12,6 +12,7 @@ from cachetools import LRUCache, TTLCache
 from foremind.clock import Clock
 from foremind.companions import StoragePolicy, policy_for
 from foremind.embedding.service import EmbeddingService
+from foremind.errors import NotFound
 from foremind.memory.consolidation import find_same, grown, only_quotes
 from foremind.memory.dates import spans_in
 from foremind.memory.exchange import position_of, read_alone, read_in_exchange, reread
@@ -100,6 +101,24 @@ class Rememberer:
         turn = await self._store.turn(turn_id)
         if turn is None:
             return None
+        try:
+            announcement = await self._remember(turn, rating, replaced)
+        except NotFound:  # forgotten while this waited for its turn
+            return None
+        kept = announcement.memory_id is not None
+        self._metrics.memories.labels("stored" if kept else "insignificant").inc()
+        self._metrics.stage_seconds.labels("store").observe(self._clock.monotonic() - started)
+        _log.info(
+            "turn.judged",
+            turn_id=turn_id,
+            memory_id=announcement.memory_id,
+            significance=announcement.significance,
+        )
+        return announcement
+
+    async def _remember(
+        self, turn: TurnToRemember, rating: int | None, replaced: Sequence[int]
+    ) -> MemoryAnnouncement:
         policy = policy_for(turn.settings, self._settings).storage
         vector = await self._vector(turn)
         names = await self.name_vectors(turn.user_name, turn.companion_name)
@@ -122,10 +141,6 @@ class Rememberer:
             announcement: MemoryAnnouncement = await transaction.announce(
                 verdict.score, verdict.reasons, memory_id, None if memory_id is None else _TYPE
             )
-        stored = "insignificant" if memory_id is None else "stored"
-        self._metrics.memories.labels(stored).inc()
-        self._metrics.stage_seconds.labels("store").observe(self._clock.monotonic() - started)
-        _log.info("turn.judged", turn_id=turn_id, memory_id=memory_id, significance=verdict.score)
         return announcement
 
     def _judge(

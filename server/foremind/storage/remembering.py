@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.companions import CompanionSettings
-from foremind.errors import ModelMismatch
+from foremind.errors import ModelMismatch, NotFound
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import enqueue_rating
 from foremind.storage.packed_words import pack_words
@@ -148,6 +148,7 @@ class RememberingTransaction:
 
         Raises:
             ModelMismatch: the vector is not of the model this store belongs to.
+            NotFound: the turn was removed before this transaction had the lock.
         """
         turn = self._turn
         kept = await self._connection.row(
@@ -158,6 +159,8 @@ class RememberingTransaction:
             turn.relationship_id,
         )
         if kept is None:
+            if await self._connection.row("turn_to_remember", turn.id) is None:
+                raise NotFound("The turn was removed meanwhile.")
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
         rows = await self._connection.rows("exchange_around", turn.id, turn.relationship_id)
         return [exchange_turn(row) for row in rows]
