@@ -58,6 +58,10 @@ async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSes
             "FROM (SELECT relationship_id, count(*) AS memories, sum(term_count) AS terms "
             "FROM memories GROUP BY 1) AS own WHERE own.relationship_id = bond.id"
         )
+        # The ids were given: let the next memory's come after them.
+        await raw.execute(
+            "SELECT setval(pg_get_serial_sequence('memories', 'id'), max(id)) FROM memories"
+        )
         # What autovacuum does by itself within minutes.
         await raw.execute("VACUUM ANALYZE memories")
         await raw.execute("VACUUM ANALYZE memory_terms")
