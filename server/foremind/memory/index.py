@@ -15,6 +15,7 @@ from foremind.storage.memories import (
     Candidate,
     IndexedMemory,
     IndexState,
+    Wanted,
     WordStatistics,
     candidate_limit,
     oldest_recalled,
@@ -50,28 +51,22 @@ class MemoryIndex:
         """Return the index with these memories added or replaced."""
         return MemoryIndex(state, {**self.memories, **{each.id: each for each in changes}})
 
-    def candidates(
-        self,
-        vector: Vector,
-        terms: Sequence[str],
-        policy: RecallPolicy,
-        now: datetime,
-        times: Sequence[tuple[datetime, datetime]],
-    ) -> tuple[list[Candidate], WordStatistics]:
+    def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
         """Return what `MemoryStore.candidates` returns, from memory."""
-        found = {term: self._postings.of(term) for term in terms}
+        found = {term: self._postings.of(term) for term in wanted.terms}
         spread = {term: len(rows) for term, (rows, _) in found.items() if len(rows)}
         statistics = WordStatistics(self.state.memories, self.state.words, spread)
         if not self._rows:
             return [], statistics
-        recallable = self._recallable(policy, now)
-        cosines = self._vectors @ vector
-        limit = candidate_limit(policy)
+        recallable = self._recallable(wanted.policy, wanted.now)
+        cosines = self._vectors @ wanted.vector
+        limit = candidate_limit(wanted.policy)
         chosen = [_best(cosines, recallable, limit)]
         worded = self._worded(found, statistics)
         chosen.append(_best(worded, recallable & (worded > 0), limit))
-        if times:
-            chosen.append(_best(cosines, recallable & self._of_that_time(times), limit // 2))
+        if wanted.times:
+            then = self._of_that_time(wanted.times)
+            chosen.append(_best(cosines, recallable & then, limit // 2))
         picked = np.unique(np.concatenate(chosen))
         matches = _matches(picked, found)
         return [

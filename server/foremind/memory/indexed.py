@@ -3,21 +3,16 @@
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 from cachetools import LRUCache
 
-from foremind.companions import RecallPolicy
 from foremind.errors import ForemindError
 from foremind.memory.index import MemoryIndex
 from foremind.metrics import Metrics
 from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.memories import Candidate, IndexedMemory, MemoryStore, WordStatistics
+from foremind.storage.memories import Candidate, IndexedMemory, MemoryStore, Wanted, WordStatistics
 from foremind.storage.notifications import Announcement
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
@@ -57,26 +52,18 @@ class IndexedCandidates:
             with contextlib.suppress(asyncio.CancelledError):
                 await each
 
-    async def candidates(
-        self,
-        relationship_id: int,
-        vector: npt.NDArray[np.float32],
-        terms: list[str],
-        policy: RecallPolicy,
-        now: datetime,
-        times: Sequence[tuple[datetime, datetime]],
-    ) -> tuple[list[Candidate], WordStatistics]:
+    async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
         """Return memories that may be recalled, with what scoring them needs.
 
         Raises:
             StorageUnavailable: the database was needed and did not answer.
         """
-        index = self._current(relationship_id)
+        index = self._current(wanted.relationship_id)
         self._metrics.searches.labels("database" if index is None else "index").inc()
         if index is not None:
-            return index.candidates(vector, terms, policy, now, times)
-        self.load(relationship_id)
-        return await self._store.candidates(relationship_id, vector, terms, policy, now, times)
+            return index.candidates(wanted)
+        self.load(wanted.relationship_id)
+        return await self._store.candidates(wanted)
 
     def holds(self, relationship_id: int) -> bool:
         """Return whether a relationship is loaded and nothing newer is announced."""

@@ -1,6 +1,5 @@
 """Search behind one narrow interface: a query in, the best memories out."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -13,7 +12,7 @@ from foremind.memory.asked import read_draft
 from foremind.memory.gate import worth_searching
 from foremind.memory.heads import Heads
 from foremind.memory.ranking import Recalled, rank
-from foremind.storage.memories import Candidate, WordStatistics
+from foremind.storage.memories import Candidate, Wanted, WordStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,7 @@ class GatedSearch:
 class Candidates(Protocol):
     """Puts memories forward for ranking: the database, or an index in the process."""
 
-    async def candidates(
-        self,
-        relationship_id: int,
-        vector: npt.NDArray[np.float32],
-        terms: list[str],
-        policy: RecallPolicy,
-        now: datetime,
-        times: Sequence[tuple[datetime, datetime]],
-    ) -> tuple[list[Candidate], WordStatistics]:
+    async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
         """Return memories that may be recalled, with what scoring them needs."""
 
 
@@ -88,11 +79,13 @@ class RankedSearch:
         """
         asked = read_draft(query.text, query.now)
         candidates, statistics = await self._source.candidates(
-            query.relationship_id,
-            query.vector,
-            sorted(set(asked.terms)),
-            query.policy,
-            query.now,
-            [(each.start, each.end) for each in asked.times],
+            Wanted(
+                relationship_id=query.relationship_id,
+                vector=query.vector,
+                terms=sorted(set(asked.terms)),
+                policy=query.policy,
+                now=query.now,
+                times=[(each.start, each.end) for each in asked.times],
+            )
         )
         return rank(candidates, asked, statistics, query.policy, query.now)

@@ -52,6 +52,22 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What candidates are put forward for.
+
+    `vector` is a unit vector, float32 [dimension]; `terms` are distinct; of each of the `times`
+    asked for, from inclusive to exclusive, some memories are among the candidates.
+    """
+
+    relationship_id: int
+    vector: npt.NDArray[np.float32]
+    terms: list[str]
+    policy: RecallPolicy
+    now: datetime
+    times: Sequence[tuple[datetime, datetime]]
+
+
+@dataclass(frozen=True, slots=True)
 class WordStatistics:
     """The relationship's collection statistics: memories, words, memories by query word."""
 
@@ -133,30 +149,20 @@ class MemoryStore:
         """Begin the transaction in which a judged turn becomes a memory, or does not."""
         return RememberingTransaction.begin(self._database, turn, self._fingerprint)
 
-    async def candidates(
-        self,
-        relationship_id: int,
-        vector: npt.NDArray[np.float32],
-        terms: list[str],
-        policy: RecallPolicy,
-        now: datetime,
-        times: Sequence[tuple[datetime, datetime]],
-    ) -> tuple[list[Candidate], WordStatistics]:
-        """Return the nearest and the best worded memories that `policy` lets be recalled.
-
-        Of each of the `times` asked for, from inclusive to exclusive, some are among them.
-        """
+    async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
+        """Return the nearest and the best worded memories that the policy lets be recalled."""
+        policy = wanted.policy
         rows = await self._database.rows(
             "memory_candidates",
-            relationship_id,
-            HalfVector(vector),
-            terms,
+            wanted.relationship_id,
+            HalfVector(wanted.vector),
+            wanted.terms,
             policy.significance_threshold,
-            oldest_recalled(policy, now),
+            oldest_recalled(policy, wanted.now),
             candidate_limit(policy),
             policy.permanent_significance,
-            [since for since, _ in times],
-            [until for _, until in times],
+            [since for since, _ in wanted.times],
+            [until for _, until in wanted.times],
         )
         return [_candidate(row) for row in rows], _statistics(rows)
 
