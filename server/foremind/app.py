@@ -249,7 +249,7 @@ async def serving(
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:
     """Do once what is slow the first time, so that no player pays for it."""
-    text = "What do you remember of the harbour?"
+    text = "What do you remember of the harbour yesterday?"  # the date, too, is slow at first
     vector = await embedder.embed_query(text, Priority.ENTER)
     policy = policy_for(CompanionSettings(), settings).recall
     await search.search(Query(0, text, vector, policy, datetime.now(UTC)))

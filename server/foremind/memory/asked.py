@@ -9,7 +9,7 @@ from foremind.memory.terms import terms_of
 
 _ANCHOR = re.compile(
     r"\b(?P<side>before|after|since|until) (?:the|my|our|his|her|their|your) "
-    r"(?P<event>[a-z][\w'’-]*(?: [a-z][\w'’-]*)?)",
+    r"(?P<event>[a-z][\w'’-]*)",
     re.IGNORECASE,
 )
 _PAST = re.compile(
@@ -51,7 +51,7 @@ def read_draft(text: str, now: datetime) -> Asked:
 def _anchors(text: str) -> list[Anchor]:
     found = []
     for match in _ANCHOR.finditer(text):
-        terms = tuple(terms_of(match["event"].split()[0]))
+        terms = tuple(terms_of(match["event"]))
         if terms:
             found.append(Anchor(match["side"].lower(), terms))
     return found

@@ -38,10 +38,12 @@ class MemoryIndex:
         self.memories = memories
         self._rows = list(memories.values())
         self._vectors = _matrix([each.vector for each in self._rows])
-        self._significance = np.array([each.significance for each in self._rows], np.float32)
-        self._created = np.array([each.created_at.timestamp() for each in self._rows])
+        self._significance = np.array([each.memory.significance for each in self._rows], np.float32)
+        self._created = np.array([each.memory.created_at.timestamp() for each in self._rows])
         self._postings = _Postings([each.words for each in self._rows])
-        texts = sum(len(each.content) + len(each.vector) + len(each.words) for each in self._rows)
+        texts = sum(
+            len(each.memory.content) + len(each.vector) + len(each.words) for each in self._rows
+        )
         #: About what it takes in memory.
         self.size_bytes = (
             self._vectors.nbytes + self._postings.size_bytes + texts + _ROW_BYTES * len(self._rows)
@@ -49,7 +51,7 @@ class MemoryIndex:
 
     def changed(self, state: IndexState, changes: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Return the index with these memories added or replaced."""
-        return MemoryIndex(state, {**self.memories, **{each.id: each for each in changes}})
+        return MemoryIndex(state, {**self.memories, **{each.memory.id: each for each in changes}})
 
     def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
         """Return what `MemoryStore.candidates` returns, from memory."""
@@ -70,8 +72,10 @@ class MemoryIndex:
         picked = np.unique(np.concatenate(chosen))
         matches = _matches(picked, found)
         return [
-            self._candidate(row, float(cosines[row]), matches[index])
-            for index, row in enumerate(picked.tolist())
+            Candidate(self._rows[row].memory, cosine, found_in)
+            for row, cosine, found_in in zip(
+                picked.tolist(), cosines[picked].tolist(), matches, strict=True
+            )
         ], statistics
 
     def _recallable(self, policy: RecallPolicy, now: datetime) -> npt.NDArray[np.bool_]:
@@ -97,23 +101,6 @@ class MemoryIndex:
             rarity = np.log(1 + (max(statistics.memories - common, 0) + 0.5) / (common + 0.5))
             scores[rows] += rarity * frequencies / (frequencies + _K1)
         return scores
-
-    def _candidate(self, row: int, cosine: float, matches: dict[str, float]) -> Candidate:
-        memory = self._rows[row]
-        return Candidate(
-            id=memory.id,
-            content=memory.content,
-            speaker=memory.speaker,
-            memory_type=memory.memory_type,
-            significance=memory.significance,
-            created_at=memory.created_at,
-            happened=memory.happened,
-            last_used_at=memory.last_used_at,
-            superseded=memory.superseded,
-            cosine=cosine,
-            length=memory.length,
-            matches=matches,
-        )
 
 
 _Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]

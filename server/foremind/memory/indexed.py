@@ -103,7 +103,6 @@ class IndexedCandidates:
         self._gaps += 1
         for relationship_id in list(self._indexes):
             self._evict(relationship_id)
-        self._report()
 
     def _known(self) -> set[int]:
         return {*self._indexes, *self._updates}
@@ -136,9 +135,8 @@ class IndexedCandidates:
         changes: list[IndexedMemory] = []
         async for portion in self._store.changes(relationship_id, after):
             changes += portion
-            await asyncio.sleep(0)
         if known is None:
-            return await asyncio.to_thread(MemoryIndex, state, {each.id: each for each in changes})
+            known = MemoryIndex(state, {})
         return await asyncio.to_thread(known.changed, state, changes)
 
     def _keep(self, relationship_id: int, index: MemoryIndex) -> bool:
@@ -154,12 +152,10 @@ class IndexedCandidates:
         self._indexes[relationship_id] = index
         while self._bytes > self._capacity:
             self._evict(next(iter(self._indexes)))
-        self._report()
+        self._metrics.index_bytes.set(self._bytes)
         return True
 
     def _evict(self, relationship_id: int) -> None:
         self._bytes -= self._indexes.pop(relationship_id).size_bytes
         self._announced.pop(relationship_id, None)
-
-    def _report(self) -> None:
         self._metrics.index_bytes.set(self._bytes)

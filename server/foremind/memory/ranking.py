@@ -13,7 +13,7 @@ from foremind.companions import RecallPolicy
 from foremind.memory.asked import Asked
 from foremind.memory.dates import Span, beside, closeness, day_of
 from foremind.memory.decay import recency
-from foremind.storage.memories import Candidate, WordStatistics
+from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 from foremind.storage.turns import Speaker
 
 # What no longer holds comes after what took its place, unless the past is asked about.
@@ -54,7 +54,7 @@ class CandidateBM25(BM25Okapi):  # type: ignore[misc]
         self.corpus_size = len(candidates)
         self.avgdl = max(1.0, statistics.words / max(1, statistics.memories))
         self.doc_freqs = [each.matches for each in candidates]
-        self.doc_len = [each.length for each in candidates]
+        self.doc_len = [each.memory.length for each in candidates]
         self.idf = {
             word: math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
             for word, count in statistics.memories_by_word.items()
@@ -84,26 +84,28 @@ def rank(
         (index for index in range(len(candidates)) if relevance[index] >= policy.min_score),
         key=lambda index: (
             -scores[index],
-            -candidates[index].created_at.timestamp(),
-            -candidates[index].id,
+            -candidates[index].memory.created_at.timestamp(),
+            -candidates[index].memory.id,
         ),
     )
-    return [
-        Recalled(
-            id=candidates[index].id,
-            content=candidates[index].content,
-            speaker=candidates[index].speaker,
-            memory_type=candidates[index].memory_type,
-            significance=round(candidates[index].significance, 4),
-            created_at=candidates[index].created_at,
-            superseded=candidates[index].superseded,
+
+    def recalled(index: int) -> Recalled:
+        memory = candidates[index].memory
+        return Recalled(
+            id=memory.id,
+            content=memory.content,
+            speaker=memory.speaker,
+            memory_type=memory.memory_type,
+            significance=round(memory.significance, 4),
+            created_at=memory.created_at,
+            superseded=memory.superseded,
             score=round(float(scores[index]), 4),
             relevance=round(float(relevance[index]), 4),
             cosine=round(float(cosines[index]), 4),
             keyword=round(float(keywords[index]), 4),
         )
-        for index in order[: policy.limit]
-    ]
+
+    return [recalled(index) for index in order[: policy.limit]]
 
 
 def _scores(
@@ -119,38 +121,45 @@ def _scores(
     Relevance, significance, recency and fitting the time asked for add up by their weights and are
     divided by the sum of these; under `product` the published factors are multiplied instead.
     """
-    significance = np.array([each.significance for each in candidates])
-    fresh = np.array(
-        [
-            recency(policy, each.significance, each.created_at, each.last_used_at, now)
-            for each in candidates
-        ]
-    )
+    memories = [each.memory for each in candidates]
+    significance = np.array([each.significance for each in memories])
     if policy.decay == "product":
-        weights = [policy.user_weight if each.speaker == "user" else 1.0 for each in candidates]
+        weights = [policy.user_weight if each.speaker == "user" else 1.0 for each in memories]
+        fresh = _recencies(memories, policy, now)
         scores = cosines * significance * np.array(weights) * fresh / max(1.0, policy.user_weight)
     else:
         scores = relevance + policy.significance_weight * significance
         total = policy.vector_weight + policy.keyword_weight + policy.significance_weight
         if policy.decay != "window":
-            scores = scores + policy.recency_weight * fresh
+            scores = scores + policy.recency_weight * _recencies(memories, policy, now)
             total += policy.recency_weight
         times = _times_asked_for(candidates, asked, relevance)
         if times:
-            fits = np.array([_fit(each, times) for each in candidates])
+            fits = np.array([_fit(each, times) for each in memories])
             scores = scores + policy.time_weight * fits
             total += policy.time_weight
         scores = scores / max(total, 1e-9)
     if not asked.about_the_past:
-        scores = scores * np.array([_SUPERSEDED if each.superseded else 1.0 for each in candidates])
+        scores = scores * np.array([_SUPERSEDED if each.superseded else 1.0 for each in memories])
     return np.asarray(scores, np.float64)
 
 
-def _fit(candidate: Candidate, times: Sequence[Span]) -> float:
+def _recencies(
+    memories: Sequence[KnownMemory], policy: RecallPolicy, now: datetime
+) -> npt.NDArray[np.float64]:
+    return np.array(
+        [
+            recency(policy, each.significance, each.created_at, each.last_used_at, now)
+            for each in memories
+        ]
+    )
+
+
+def _fit(memory: KnownMemory, times: Sequence[Span]) -> float:
     """Return how well a memory fits the times asked for: when it was said, what it tells of."""
-    own = [day_of(candidate.created_at)]
-    if candidate.happened is not None:
-        own.append(Span(*candidate.happened))
+    own = [day_of(memory.created_at)]
+    if memory.happened is not None:
+        own.append(Span(*memory.happened))
     return max(closeness(asked, each) for asked in times for each in own)
 
 
@@ -166,7 +175,7 @@ def _times_asked_for(
             if all(each.matches.get(term, 0) >= 1 for term in anchor.terms)
         ]
         if telling:
-            event = candidates[max(telling, key=lambda index: relevance[index])]
+            event = candidates[max(telling, key=lambda index: relevance[index])].memory
             span = Span(*event.happened) if event.happened else day_of(event.created_at)
             times.append(beside(span, anchor.side))
     return times

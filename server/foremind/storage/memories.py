@@ -30,11 +30,10 @@ PRODUCT_CANDIDATES = 150
 _PORTION = 500  # rows decoded at once: about two milliseconds
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A memory that may be recalled, with what scoring it needs.
+class KnownMemory(msgspec.Struct, frozen=True, gc=False):
+    """What ranking wants to know of a memory, wherever it was read.
 
-    `cosine` is -1 to 1; `matches` counts the query's words in it by weight, `length` all its words;
-    `happened` is the span of time it speaks of, if any.
+    `happened` is the span of time it speaks of, if any; `length` counts all its words by weight.
     """
 
     id: int
@@ -46,8 +45,14 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     happened: tuple[datetime, datetime] | None
     last_used_at: datetime | None
     superseded: bool
-    cosine: float
     length: float
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A memory that may be recalled: its cosine, -1 to 1, and the query's words in it by weight."""
+
+    memory: KnownMemory
+    cosine: float
     matches: dict[str, float]
 
 
@@ -93,16 +98,7 @@ class IndexedMemory:
     `packed_words` has them.
     """
 
-    id: int
-    speaker: Speaker
-    memory_type: str
-    content: str
-    significance: float
-    created_at: datetime
-    happened: tuple[datetime, datetime] | None
-    last_used_at: datetime | None
-    superseded: bool
-    length: float
+    memory: KnownMemory
     vector: bytes
     words: bytes
 
@@ -183,7 +179,7 @@ class MemoryStore:
                 "index_changes", _PORTION, relationship_id, after_version
             )
             async for rows in portions:
-                yield [_indexed(row) for row in rows]
+                yield [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
 
     async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
         """Note that memories were recalled and used: their recency begins anew."""
@@ -207,42 +203,26 @@ def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
     return datetime.fromtimestamp(now.timestamp() - policy.max_age_days * 86_400, UTC)
 
 
+def _known(row: Any) -> KnownMemory:
+    return KnownMemory(
+        id=row["id"],
+        content=row["content"],
+        speaker=row["speaker"],
+        memory_type=row["memory_type"],
+        significance=row["significance"],
+        created_at=row["created_at"],
+        happened=(
+            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
+        ),
+        last_used_at=row["last_used_at"],
+        superseded=row["superseded"],
+        length=row["term_count"],
+    )
+
+
 def _candidate(row: Any) -> Candidate:
-    return Candidate(
-        id=row["id"],
-        content=row["content"],
-        speaker=row["speaker"],
-        memory_type=row["memory_type"],
-        significance=row["significance"],
-        created_at=row["created_at"],
-        happened=_happened(row),
-        last_used_at=row["last_used_at"],
-        superseded=row["superseded"],
-        cosine=row["cosine"],
-        length=row["term_count"],
-        matches=dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True)),
-    )
-
-
-def _indexed(row: Any) -> IndexedMemory:
-    return IndexedMemory(
-        id=row["id"],
-        speaker=row["speaker"],
-        memory_type=row["memory_type"],
-        content=row["content"],
-        significance=row["significance"],
-        created_at=row["created_at"],
-        happened=_happened(row),
-        last_used_at=row["last_used_at"],
-        superseded=row["superseded"],
-        length=row["term_count"],
-        vector=row["vector"],
-        words=row["words"],
-    )
-
-
-def _happened(row: Any) -> tuple[datetime, datetime] | None:
-    return None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
+    matches = dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True))
+    return Candidate(_known(row), row["cosine"], matches)
 
 
 def _statistics(rows: Any) -> WordStatistics:

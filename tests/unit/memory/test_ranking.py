@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from foremind.memory.dates import day_of
 from foremind.memory.ranking import Recalled
 from foremind.memory.ranking import rank as rank_asked
 from foremind.settings import Decay, load_settings
-from foremind.storage.memories import Candidate, WordStatistics
+from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
@@ -25,7 +26,7 @@ POLICY = dataclasses.replace(DEFAULT, significance_weight=0.0, min_score=0.0)
 
 def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
     """A memory with the query's words in it."""
-    return Candidate(
+    memory = KnownMemory(
         id=number,
         content=f"memory {number}",
         speaker="user",
@@ -35,10 +36,15 @@ def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
         happened=None,
         last_used_at=None,
         superseded=False,
-        cosine=cosine,
         length=10,
-        matches=dict(matches),
     )
+    return Candidate(memory, cosine, dict(matches))
+
+
+def changed(known: Candidate, **what: Any) -> Candidate:
+    """The same with other values, of the candidate or of its memory."""
+    own = {name: what.pop(name) for name in ("cosine", "matches") if name in what}
+    return structs.replace(known, memory=structs.replace(known.memory, **what), **own)
 
 
 def rank(
@@ -115,7 +121,7 @@ def better(
 
 def test_significance_decides_between_equals() -> None:
     """And adds its weight, of all weights together."""
-    first, second = candidate(1, 0.5), structs.replace(candidate(2, 0.5), significance=0.9)
+    first, second = candidate(1, 0.5), changed(candidate(2, 0.5), significance=0.9)
     ranked = rank([first, second], [], NO_WORDS)
     assert [each.id for each in ranked] == [2, 1]
     assert ranked[0].relevance == pytest.approx(0.35)
@@ -125,21 +131,21 @@ def test_significance_decides_between_equals() -> None:
 def test_a_time_that_is_asked_for_speaks_for_what_was_said_then() -> None:
     """Softly: a much better match of another day still comes first."""
     then, other = candidate(5, 0.5), candidate(20, 0.55)
-    asked = Asked((), times=(day_of(then.created_at),))
+    asked = Asked((), times=(day_of(then.memory.created_at),))
     assert better(then, other, asked) == 5
-    assert better(then, structs.replace(other, cosine=0.95), asked) == 20
+    assert better(then, changed(other, cosine=0.95), asked) == 20
 
 
 def test_a_memory_fits_the_time_it_tells_of() -> None:
     """Not only the day it was told."""
-    told = structs.replace(candidate(1, 0.5), happened=(NOW, NOW + timedelta(days=1)))
+    told = changed(candidate(1, 0.5), happened=(NOW, NOW + timedelta(days=1)))
     asked = Asked((), times=(day_of(NOW),))
-    assert better(told, structs.replace(candidate(2, 0.5)), asked) == 1
+    assert better(told, changed(candidate(2, 0.5)), asked) == 1
 
 
 def test_an_event_stands_for_its_time() -> None:
     """ "Before the wedding": what was said before the memory that tells of it."""
-    wedding = structs.replace(candidate(10, 0.4), matches={"wed": 1.0})
+    wedding = changed(candidate(10, 0.4), matches={"wed": 1.0})
     asked = Asked(("wed",), anchors=(Anchor("before", ("wed",)),))
     ranked = rank_asked(
         [wedding, candidate(2, 0.5), candidate(30, 0.5)],
@@ -154,14 +160,14 @@ def test_an_event_stands_for_its_time() -> None:
 
 def test_what_no_longer_holds_comes_after_what_does() -> None:
     """Unless the past is asked about."""
-    old = structs.replace(candidate(9, 0.8), superseded=True)
+    old = changed(candidate(9, 0.8), superseded=True)
     assert better(old, candidate(1, 0.6), Asked(())) == 1
     assert better(old, candidate(1, 0.6), Asked((), about_the_past=True)) == 9
 
 
 def test_nothing_is_recalled_that_is_not_relevant_enough() -> None:
     """However significant it is."""
-    loud = structs.replace(candidate(1, 0.1), significance=1.0)
+    loud = changed(candidate(1, 0.1), significance=1.0)
     assert rank([loud], [], NO_WORDS) == []
 
 
@@ -181,19 +187,19 @@ def test_more_similar_recent_or_significant_never_ranks_lower(
 ) -> None:
     """Other things equal, for any two memories and every way to fade."""
     policy = dataclasses.replace(DEFAULT, decay=decay, min_score=0.0)
-    base = structs.replace(
+    base = changed(
         candidate(1, cosine, rain=1),
         significance=significance,
         created_at=NOW - timedelta(days=age),
     )
-    changed = {
+    better_by = {
         "cosine": min(1.0, cosine + more),
         "significance": min(1.0, significance + more),
-        "created_at": base.created_at + timedelta(days=300 * more),
-        "last_used_at": base.created_at + timedelta(days=300 * more),
+        "created_at": base.memory.created_at + timedelta(days=300 * more),
+        "last_used_at": base.memory.created_at + timedelta(days=300 * more),
         "matches": {"rain": 1 + 10 * more},
     }[what]
-    rival = structs.replace(base, id=2, **{what: changed})
+    rival = changed(base, id=2, **{what: better_by})
     asked = Asked(("rain",))
     ranked = rank_asked([base, rival], asked, WordStatistics(9, 90, {"rain": 2}), policy, NOW)
     assert ranked[0].id == 2
