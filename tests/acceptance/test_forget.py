@@ -131,6 +131,22 @@ async def test_memories_beside_a_forgotten_one_lose_its_share(start: StartServer
     assert tuple(counted) == pytest.approx(tuple(map(float, held)))
 
 
+async def test_memories_that_share_nothing_stay_as_they_are(start: StartServer) -> None:
+    """A companion that reads every turn alone has none to read anew."""
+    server = await start(read_in_exchange=False)
+    client = await server.session()
+    await say(client, "I live in Porto", SECRET, "My dog is called Scout")
+    relationship, memory = await memory_id(server, SECRET)
+    pool = server.app.core.database.pool
+    others = "SELECT id, embedding::text, words FROM memories WHERE id <> $1 ORDER BY id"
+    before = await pool.fetch(others, memory)
+    _, _, body = await request(
+        server, "DELETE", f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
+    )
+    assert json.loads(body)["reread"] == 0
+    assert await pool.fetch(others, memory) == before
+
+
 async def test_what_was_superseded_by_a_forgotten_memory_holds_again(start: StartServer) -> None:
     """Nothing contradicts it any more."""
     server = await start()

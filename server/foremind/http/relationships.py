@@ -90,6 +90,9 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
             relationship.id,
             (relationship.user_name, companion.name),
             None if one is None else _number(one, "memory", 1, 2**62),
+            read_in_exchange=policy_for(
+                companion.settings, services.settings
+            ).storage.read_in_exchange,
         )
         return json_response(receipt)
 

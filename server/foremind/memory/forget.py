@@ -5,7 +5,7 @@ import structlog
 
 from foremind.clock import Clock
 from foremind.errors import NotFound
-from foremind.memory.exchange import REACH, position_of, read_in_exchange
+from foremind.memory.exchange import reread
 from foremind.memory.remember import Rememberer
 from foremind.storage.database import Database
 from foremind.storage.forgetting import ForgettingTransaction
@@ -36,12 +36,18 @@ class Forgetter:
         self._clock = clock
 
     async def forget(
-        self, relationship_id: int, names: tuple[str, str], memory_id: int | None
+        self,
+        relationship_id: int,
+        names: tuple[str, str],
+        memory_id: int | None,
+        *,
+        read_in_exchange: bool,
     ) -> Receipt:
         """Forget one memory of a relationship, or with None everything.
 
         Args:
             names: the user's and the companion's.
+            read_in_exchange: whether the companion's memories share with those beside them.
 
         Raises:
             NotFound: the relationship has no such memory.
@@ -54,19 +60,14 @@ class Forgetter:
                 memories = await transaction.memories_behind(turns)
             else:
                 memories, turns = await _everything_that_holds(transaction, memory_id)
-            around = {turn: await transaction.exchange(turn) for turn in turns if memory_id}
             emptied = await transaction.remove(memories, turns, self._clock.now())
             texts: dict[int, MemoryText] = {}
-            for turn, before in around.items():
-                beside = {
-                    each.memory_id
-                    for index, each in enumerate(before)
-                    if abs(index - position_of(before, turn)) <= REACH
+            # Of everything, nothing is left beside it.
+            for turn in turns if read_in_exchange and memory_id is not None else ():
+                around = await transaction.exchange(turn)
+                texts |= {
+                    each: reading.text for each, reading in reread(around, turn, vectors).items()
                 }
-                left = await transaction.exchange(turn)
-                for index, each in enumerate(left):
-                    if each.memory_id is not None and each.memory_id in beside:
-                        texts[each.memory_id] = read_in_exchange(left, index, vectors)
             for each_id, text in texts.items():
                 await transaction.rewrite(each_id, text)
             await transaction.announce(turns)
