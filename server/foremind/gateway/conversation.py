@@ -23,7 +23,7 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
-from foremind.generation.prompt import PastTurn, Prompt, fit
+from foremind.generation.prompt import PastTurn, prompt_for
 from foremind.generation.voices import Voices
 from foremind.memory.ranking import Recalled
 from foremind.memory.remember import Rememberer
@@ -190,17 +190,14 @@ class Conversation:
     def _begin(self, message: MessageSend, taken: Taken) -> Reply:
         parties = self._parties
         memories: tuple[Recalled, ...] = taken.context.memories if taken.context else ()
-        prompt = fit(
-            Prompt(
-                companion_name=parties.companion.name,
-                persona=parties.companion.persona,
-                user_name=parties.user_name,
-                memories=memories,
-                history=tuple(self._history),
-                message=message.text,
-                now=self._clock.now().astimezone(parties.time_zone),
-            ),
-            parties.policy.context_tokens,
+        prompt = prompt_for(
+            parties.companion,
+            parties.policy,
+            user_name=parties.user_name,
+            memories=memories,
+            history=tuple(self._history),
+            message=message.text,
+            now=self._clock.now().astimezone(parties.time_zone),
         )
         reply = Reply(self._voices.voice_of(parties.companion), prompt, self._heard, self._clock)
         self._reply = reply
@@ -247,11 +244,11 @@ class Conversation:
         self._reply = None
         if result.text:
             self._history.append(PastTurn("companion", result.text))
-            await self._store_reply(stored, reply.prompt, result)
+            await self._store_reply(stored, reply, result)
             self._settled[message.id] = stored.id
         self._finish(reply, result, arrived)
 
-    async def _store_reply(self, stored: StoredTurn, prompt: Prompt, result: ReplyResult) -> None:
+    async def _store_reply(self, stored: StoredTurn, reply: Reply, result: ReplyResult) -> None:
         try:
             await self._turns.commit_reply(
                 self._parties.opened,
@@ -259,9 +256,9 @@ class Conversation:
                 result.status,
                 result.text,
                 self._clock.now(),
-                judged=self._voices.voice_of(self._parties.companion).says_new_things,
+                judged=reply.voice.says_new_things,
             )
-            used = used_in(result.text, prompt.memories)
+            used = used_in(result.text, reply.prompt.memories)
             await self._rememberer.refresh(self._parties.opened.relationship_id, used)
         except ForemindError as error:
             # It was said all the same; only the record of it is missing.

@@ -40,7 +40,7 @@ class Reply:
         self, voice: Voice, prompt: Prompt, on_piece: Callable[[str], None], clock: Clock
     ) -> None:
         self.id = uuid.uuid4().hex
-        self._voice = voice
+        self.voice = voice
         self.prompt = prompt
         self._on_piece = on_piece
         self._clock = clock
@@ -70,7 +70,7 @@ class Reply:
         return ReplyResult(status, "".join(self._said), self._first_token_at, error)
 
     async def _speak(self) -> None:
-        async with aclosing(self._voice.speak(self.prompt)) as pieces:
+        async with aclosing(self.voice.speak(self.prompt)) as pieces:
             async for piece in pieces:
                 if self._first_token_at is None:
                     self._first_token_at = self._clock.monotonic()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypedDict
 
+from foremind.companions import Companion, Policy
 from foremind.memory.age import age_in_words
 from foremind.memory.ranking import Recalled
 from foremind.storage.turns import Speaker
@@ -85,6 +86,29 @@ def memory_line(memory: Recalled, user_name: str, now: datetime) -> str:
 def estimate_tokens(text: str) -> int:
     """Estimate the tokens `text` takes, erring on the high side for other scripts."""
     return len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN + 1
+
+
+def prompt_for(
+    companion: Companion,
+    policy: Policy,
+    *,
+    user_name: str,
+    memories: tuple[Recalled, ...],
+    history: Sequence[PastTurn],
+    message: str,
+    now: datetime,
+) -> Prompt:
+    """Return what a companion's language model is given for a message, cut to its policy."""
+    whole = Prompt(
+        companion_name=companion.name,
+        persona=companion.persona,
+        user_name=user_name,
+        memories=memories,
+        history=tuple(history),
+        message=message,
+        now=now,
+    )
+    return fit(whole, policy.context_tokens)
 
 
 def fit(prompt: Prompt, tokens: int) -> Prompt:

@@ -13,7 +13,7 @@ from foremind.clock import Clock
 from foremind.companions import Companion, origins_of, policy_for
 from foremind.embedding.queue import Priority
 from foremind.errors import InvalidMessage, NotAllowed
-from foremind.generation.prompt import PastTurn, Prompt, estimate_tokens, fit
+from foremind.generation.prompt import PastTurn, estimate_tokens, prompt_for
 from foremind.http.answers import answered, json_response
 from foremind.memory.forget import Forgetter
 from foremind.settings import Settings
@@ -139,17 +139,14 @@ async def _context(
     )
     prepared = await services.preparer.prepare(normalise(draft), lambda: subject, Priority.PAUSE)
     history = await services.turns.recent(relationship.id, policy.history_turns)
-    prompt = fit(
-        Prompt(
-            companion_name=companion.name,
-            persona=companion.persona,
-            user_name=relationship.user_name,
-            memories=prepared.memories,
-            history=tuple(PastTurn(turn.speaker, turn.content) for turn in history),
-            message=draft,
-            now=services.clock.now().astimezone(zone),
-        ),
-        policy.context_tokens,
+    prompt = prompt_for(
+        companion,
+        policy,
+        user_name=relationship.user_name,
+        memories=prepared.memories,
+        history=[PastTurn(turn.speaker, turn.content) for turn in history],
+        message=draft,
+        now=services.clock.now().astimezone(zone),
     )
     messages = prompt.messages()
     return {

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from foremind.memory.terms import terms_of
+from foremind.memory.terms import names_in, terms_of
 from foremind.storage.remembering import SimilarMemory
 from foremind.storage.turns import Speaker
 
@@ -19,7 +19,6 @@ _NEGATION = re.compile(r"\b(?:not|no|never|nobody|nothing|without|hate|dislike)\
 _NUMBER = re.compile(
     r"\d+|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b", re.I
 )
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|last|next|ago|this|again|january|february|march|april|"
     r"may|june|july|august|september|october|november|december|"
@@ -59,8 +58,8 @@ def says_the_same(text: str, known: SimilarMemory) -> bool:
         return False
     if text.rstrip().endswith("?") or known.content.rstrip().endswith("?"):
         return False
-    for pattern in (_NUMBER, _NAME):
-        if _found(pattern, text) != _found(pattern, known.content):
+    for found_in in (_NUMBER.findall, names_in):
+        if _folded(found_in(text)) != _folded(found_in(known.content)):
             return False
     if bool(_NEGATION.search(text)) != bool(_NEGATION.search(known.content)):
         return False
@@ -81,5 +80,5 @@ def _one_word_differs(one: str, other: str) -> bool:
     return alike and sum(first.strip(".!") != second.strip(".!") for first, second in pairs) == 1
 
 
-def _found(pattern: re.Pattern[str], text: str) -> set[str]:
-    return {each.casefold() for each in pattern.findall(text)}
+def _folded(words: Sequence[str]) -> set[str]:
+    return {each.casefold() for each in words}

@@ -6,6 +6,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from foremind.memory.terms import names_in
+
 NAMES = (
     "length", "questions", "digits", "time", "names", "first person", "second person",
     "exclamations", "reaction",
@@ -25,7 +27,6 @@ _FIRST_PERSON = re.compile(
     r"\b(?:i|i[’'](?:m|ve|d|ll)|my|me|mine|we|we[’'](?:re|ve)|our|us)\b", re.I
 )
 _SECOND_PERSON = re.compile(r"\b(?:you|your|you[’'](?:re|ve)|yours)\b", re.IGNORECASE)
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _REACTION = re.compile(
     r"^\W*(?:wow|oh|haha|hey|hi|hello|thanks|thank|cool|nice|great|that|that[’']s|sounds|aww?|"
     r"congrats|congratulations|yeah|yep|absolutely|definitely|good|glad|sorry|sure|no way|awesome|"
@@ -45,7 +46,7 @@ def shape_of(text: str) -> npt.NDArray[np.float32]:
             sum(each.endswith("?") for each in sentences) / len(sentences),
             any(char.isdigit() for char in text),
             _TIME.search(text) is not None,
-            min(3, len(_NAME.findall(text))) / 2,
+            min(3, len(names_in(text))) / 2,
             5 * len(_FIRST_PERSON.findall(text)) / words,
             5 * len(_SECOND_PERSON.findall(text)) / words,
             sum(each.endswith("!") for each in sentences) / len(sentences),

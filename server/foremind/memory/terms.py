@@ -8,6 +8,7 @@ from functools import lru_cache
 import snowballstemmer
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _MAX_TERM_CHARS = 64  # longer "words" are noise that an index entry need not hold
 _MAX_FREQUENCY = 32_767  # what the column holds
 
@@ -44,6 +45,11 @@ def terms_of(text: str) -> list[str]:
         for word in _WORD.findall(plain)
         if len(word) <= _MAX_TERM_CHARS and word.replace("'", "") not in _STOP_WORDS
     ]
+
+
+def names_in(text: str) -> list[str]:
+    """Return the words that stand with a capital inside a sentence."""
+    return _NAME.findall(text)
 
 
 def count_terms(text: str) -> dict[str, int]:
