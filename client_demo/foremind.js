@@ -96,20 +96,46 @@ export class Foremind extends EventTarget {
   /**
    * Forget a memory for good, with everything that quotes it.
    * @param {string} memoryId as in context.ready and memory.stored
-   * @returns {Promise<{memories: number[], turns: number, reread: number}>} what was removed
+   * @returns {Promise<{memories: number[], turns: number, records: number, reread: number}>} the receipt
    * @throws {Error} saying why it could not be done
    */
-  async forget(memoryId) {
+  forget(memoryId) {
+    return this.request("DELETE", `/memories/${memoryId}`);
+  }
+
+  /**
+   * Ask the server something about this relationship, or have it changed.
+   * @param {string} method
+   * @param {string} path below `/v1/relationships/{id}`
+   * @param {object} [body] sent as JSON
+   * @returns {Promise<object>} the answer
+   * @throws {Error} saying why it could not be done
+   */
+  async request(method, path, body) {
     if (!this.#relationship) throw new Error("not connected");
+    return this.#fetch(method, `/v1/relationships/${this.#relationship.id}${path}`, body);
+  }
+
+  /**
+   * Restore what was exported, as this user's relationship with this companion.
+   * @param {object} exported
+   * @returns {Promise<{id: number}>}
+   * @throws {Error} saying why it could not be done
+   */
+  restore(exported) {
+    const companion = encodeURIComponent(this.#options.companion);
+    return this.#fetch("POST", `/v1/relationships/import?companion=${companion}`, exported);
+  }
+
+  async #fetch(method, path, body) {
     const { url = ownServer(), token } = this.#options;
-    const { id, user } = this.#relationship;
-    const target = new URL(`/v1/relationships/${id}/memories/${memoryId}`, url.replace(/^ws/, "http"));
-    if (!token) target.searchParams.set("user", user);
+    const target = new URL(path, url.replace(/^ws/, "http"));
+    if (!token) target.searchParams.set("user", this.#relationship.user);
     const headers = token ? { authorization: `Bearer ${token}` } : {};
-    const answer = await fetch(target, { method: "DELETE", headers });
-    const body = await answer.json();
-    if (!answer.ok) throw new Error(body.error.message);
-    return body;
+    const answer = await fetch(target, { method, headers, body: body && JSON.stringify(body) });
+    const result = await answer.json();
+    if (!answer.ok) throw new Error(result.error.message);
+    return result;
   }
 
   /** Leave for good. */

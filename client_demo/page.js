@@ -1,9 +1,11 @@
 /** The demo page: a conversation, a lamp, a timeline and what was recalled. */
 
 import { Foremind } from "./foremind.js";
+import { MemoryPanel } from "./panel.js";
 import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
+const panel = new MemoryPanel($("panel"));
 const timeline = new Timeline($("timeline"), $("summary"));
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const LAMP = {
@@ -99,6 +101,7 @@ function opened({ companion, turns, pause_ms, model, user }) {
       ? `No language model is configured: ${companion.name} answers with an offline voice that quotes what it recalls.`
       : "",
   );
+  $("open-panel").hidden = false;
   lamp("idle", `here, with ${user.name}`);
   $("draft").focus();
 }
@@ -231,6 +234,7 @@ async function start() {
   begin(first.slug, user);
 }
 
+$("open-panel").onclick = () => mind && panel.open(mind);
 $("draft").addEventListener("input", typed);
 $("draft").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

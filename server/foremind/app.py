@@ -11,7 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
 from foremind.clock import Clock, SystemClock
-from foremind.companions import CompanionSettings, policy_for, read_companion
+from foremind.companions import CompanionSettings, read_companion
+from foremind.curation.afterwards import Afterwards
+from foremind.curation.by_hand import Editor
+from foremind.curation.worker import Curation
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
@@ -24,25 +27,39 @@ from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.session import Services
 from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
+from foremind.http.callers import RelationshipServices
+from foremind.http.documents import document_routes
+from foremind.http.memories import memory_routes
 from foremind.http.readiness import Readiness
-from foremind.http.relationships import RelationshipServices, relationship_routes
+from foremind.http.records import record_routes
+from foremind.http.relationships import relationship_routes
 from foremind.http.routes import HttpServices, bearer_token, routes
 from foremind.http.server import listening
+from foremind.http.transfer import transfer_routes
+from foremind.layers.held import HeldLayers
+from foremind.layers.library import Library
+from foremind.memory.correct import Corrector
 from foremind.memory.forget import Forgetter
 from foremind.memory.heads import Heads, load_heads
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
+from foremind.memory.restore import Restorer
 from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch
 from foremind.metrics import Metrics
+from foremind.policies import policy_for
 from foremind.settings import Settings, check_binding
 from foremind.storage.companions import CompanionStore
+from foremind.storage.curation import CurationStore
 from foremind.storage.database import Database
+from foremind.storage.documents import DocumentStore
 from foremind.storage.embedded import embedded_postgres
 from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
 from foremind.storage.memories import MemoryStore
 from foremind.storage.migrations import migrate
 from foremind.storage.notifications import MemoryListener
+from foremind.storage.record_store import RecordStore
 from foremind.storage.relationships import RelationshipStore
+from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
@@ -68,6 +85,8 @@ class Core:
     search: MemorySearch
     heads: Heads | None
     rememberer: Rememberer
+    records: RecordStore
+    documents: DocumentStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +153,8 @@ async def core(
             search=search,
             heads=heads,
             rememberer=Rememberer(memories, embedder, heads, settings, clock, metrics),
+            records=RecordStore(database, manifest.fingerprint),
+            documents=DocumentStore(database, manifest.fingerprint),
         )
 
 
@@ -158,6 +179,12 @@ async def application(
             IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
         )
         search = GatedSearch(RankedSearch(index), built.heads)
+        held = await stack.enter_async_context(HeldLayers(built.records, built.embedder.manifest))
+        library = await stack.enter_async_context(
+            Library(built.documents, built.embedder, built.clock)
+        )
+        curation = curation_of(built, voices)
+        afterwards = await stack.enter_async_context(Afterwards(voices, built.metrics))
         prepared = PreparedCache(settings.prepared_capacity, settings.prepared_ttl_s, built.clock)
         services = Services(
             settings=settings,
@@ -165,9 +192,13 @@ async def application(
             metrics=built.metrics,
             companions=built.companions,
             turns=built.turns,
-            preparer=Preparer(built.embedder, search, built.clock, built.metrics),
+            preparer=Preparer(built.embedder, search, held, library, built.clock, built.metrics),
             prepared=prepared,
             index=index,
+            held=held,
+            library=library,
+            curation=curation,
+            afterwards=afterwards,
             rememberer=built.rememberer,
             voices=voices,
             embedding=built.embedder.manifest.fingerprint,
@@ -176,8 +207,15 @@ async def application(
             MemoryListener(
                 built.database_url,
                 # The index first: nothing that is told of a version may be given an older one.
-                [index.heard, prepared.heard, built.rememberer.heard, registry.announce],
-                [index.forget, registry.catch_up],
+                [
+                    index.heard,
+                    prepared.heard,
+                    held.heard,
+                    library.heard,
+                    built.rememberer.heard,
+                    registry.announce,
+                ],
+                [index.forget, held.forget, library.forget, registry.catch_up],
                 built.clock,
             )
         )
@@ -191,7 +229,9 @@ async def application(
                 built.clock,
             )
         )
+        await stack.enter_async_context(curation)
         gateway = Gateway(services, registry)
+        transfer = TransferStore(built.database, services.embedding)
         views = RelationshipServices(
             caller=lambda request: identify_request(
                 bearer_token(request),
@@ -205,8 +245,16 @@ async def application(
             relationships=RelationshipStore(built.database),
             turns=built.turns,
             preparer=services.preparer,
+            records=built.records,
+            held=held,
+            library=library,
+            curation=curation,
+            embedder=built.embedder,
             forgetter=Forgetter(built.database, built.rememberer, built.clock),
-            embedding=services.embedding,
+            corrector=Corrector(built.database, built.embedder, built.rememberer, built.clock),
+            editor=Editor(built.records, built.embedder, built.clock),
+            transfer=transfer,
+            restorer=Restorer(transfer, built.embedder, built.rememberer),
         )
         http = HttpServices(
             companions=built.companions,
@@ -222,7 +270,16 @@ async def application(
             asgi=Starlette(
                 routes=[
                     WebSocketRoute("/v1/ws", gateway.serve),
-                    *routes(http, relationship_routes(views)),
+                    *routes(
+                        http,
+                        [
+                            *transfer_routes(views),
+                            *relationship_routes(views),
+                            *memory_routes(views),
+                            *record_routes(views),
+                            *document_routes(views, built.documents),
+                        ],
+                    ),
                 ]
             ),
         )
@@ -245,6 +302,20 @@ async def serving(
             yield app, port
         finally:
             await app.registry.drain(settings.drain_s)
+
+
+def curation_of(built: Core, voices: Voices) -> Curation:
+    """Return what does the background work on layers; it works while entered."""
+    return Curation(
+        CurationStore(built.database),
+        built.records,
+        built.embedder,
+        voices,
+        Forgetter(built.database, built.rememberer, built.clock),
+        built.settings,
+        built.clock,
+        built.metrics,
+    )
 
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:

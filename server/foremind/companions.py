@@ -1,16 +1,16 @@
 """Companions: a persona, and the settings it may have of its own."""
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from pydantic import ValidationError
 
 from foremind.errors import InvalidFile
-from foremind.settings import Decay, Settings
+from foremind.settings import Decay, LayerName, Settings
 
 SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
 FloorName = Literal["identity", "goal", "constraint", "preference"]
@@ -34,13 +34,59 @@ class SignificanceRules(
     model: bool = False
 
 
+_KINDS = {
+    "identity": "who the user is: name, age, home, work",
+    "preference": "what the user likes, dislikes, wants done or not done",
+    "goal": "what the user wants to reach",
+    "event": "what happened or will happen to the user, with its date",
+    "relationship": "people and animals in the user's life",
+    "other": "anything else that is worth knowing in a month",
+}
+
+
+class ScratchpadExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said, and the entry that it should become."""
+
+    said: str
+    kind: str
+    entry: str
+
+
+class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a companion keeps its scratchpad: a prompt of its own, the kinds of entry, examples."""
+
+    prompt: str | None = None
+    kinds: dict[str, str] = msgspec.field(default_factory=lambda: dict(_KINDS))
+    examples: tuple[ScratchpadExample, ...] = ()
+
+
+class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An instruction, and when it holds: every condition that is given must.
+
+    `says` are words or phrases of which the message holds one; `recalls` is a layer that brought
+    something back; `opening` is the first message of a session; `from_hour` to `to_hour` is the
+    player's time of day, also across midnight. `after` runs it once the reply is over, apart from
+    it, and the client is told what came of it.
+    """
+
+    name: str
+    instruction: str
+    says: tuple[str, ...] = ()
+    recalls: LayerName | None = None
+    opening: bool | None = None
+    from_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
+    to_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
+    after: bool = False
+
+
 class CompanionSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """Settings of one companion; None means that the server's value holds.
 
     The names and units are those of `Settings`. `llm_key_env` names an environment variable,
-    so that no key is kept in the database; `recall_any_age` switches the age window off.
+    so that no key is kept in the database; `recall_any_age` switches the age window off;
+    `shares_counts` lets users who agree be counted, and nothing else of them, with other users.
     """
 
     pause_ms: int | None = None
@@ -62,11 +108,23 @@ class CompanionSettings(
     recall_gate: bool | None = None
     recall_min_score: float | None = None
     recall_limit: int | None = None
-    history_turns: int | None = None
     context_tokens: int | None = None
+    working_tokens: int | None = None
+    session_hours: float | None = None
+    layers_off: frozenset[LayerName] | None = None
+    layers_share: float | None = None
+    layers_deadline_ms: int | None = None
+    summary_tokens: int | None = None
+    summary_messages: int | None = None
+    topic_half_life_days: float | None = None
+    retention_days: dict[str, float] | None = None
+    shares_counts: bool = False
+    scratchpad: ScratchpadRules = ScratchpadRules()
+    behaviours: tuple[Behaviour, ...] = ()
     llm_url: str | None = None
     llm_model: str | None = None
     llm_key_env: str | None = None
+    llm_tokenizer: str | None = None
     llm_max_tokens: int | None = None
     llm_temperature: float | None = None
 
@@ -94,110 +152,6 @@ class Companion:
     version: int
 
 
-_OPERATORS = frozenset({"llm_url", "llm_model", "llm_key_env"})
-
-
-@dataclass(frozen=True, slots=True)
-class RecallPolicy:
-    """What a search may return and in which order; names and units are those of `Settings`."""
-
-    vector_weight: float
-    keyword_weight: float
-    significance_weight: float
-    time_weight: float
-    recency_weight: float
-    user_weight: float
-    significance_threshold: float
-    permanent_significance: float
-    decay: Decay
-    max_age_days: float | None
-    half_life_days: float
-    gate: bool
-    min_score: float
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoragePolicy:
-    """What becomes a memory, and how it is read."""
-
-    threshold: float
-    rules: SignificanceRules
-    read_in_exchange: bool
-    consolidate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The settings in force for one companion on this server."""
-
-    pause_s: float
-    recall: RecallPolicy
-    storage: StoragePolicy
-    history_turns: int
-    context_tokens: int
-
-
-def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
-    """Lay a companion's settings over the server's."""
-
-    def pick(name: str) -> Any:
-        own = getattr(companion, name)
-        return getattr(server, name) if own is None else own
-
-    return Policy(
-        pause_s=pick("pause_ms") / 1000,
-        recall=RecallPolicy(
-            vector_weight=pick("vector_weight"),
-            keyword_weight=pick("keyword_weight"),
-            significance_weight=pick("significance_weight"),
-            time_weight=pick("time_weight"),
-            recency_weight=pick("recency_weight"),
-            user_weight=pick("user_weight"),
-            significance_threshold=pick("significance_threshold"),
-            permanent_significance=pick("permanent_significance"),
-            decay=pick("memory_decay"),
-            max_age_days=_max_age(companion, pick),
-            half_life_days=pick("memory_half_life_days"),
-            gate=pick("recall_gate"),
-            min_score=pick("recall_min_score"),
-            limit=pick("recall_limit"),
-        ),
-        storage=StoragePolicy(
-            threshold=pick("significance_threshold"),
-            rules=companion.significance,
-            read_in_exchange=pick("read_in_exchange"),
-            consolidate=pick("consolidate"),
-        ),
-        history_turns=pick("history_turns"),
-        context_tokens=pick("context_tokens"),
-    )
-
-
-def origins_of(companion: CompanionSettings, server: Settings) -> dict[str, dict[str, object]]:
-    """Return each setting that a companion may have, its value in force and where it comes from.
-
-    Where the language model is, and its key, are the operator's own business.
-    """
-    listed: dict[str, dict[str, object]] = {}
-    for name in companion.__struct_fields__:
-        if name in _OPERATORS:
-            continue
-        own, default = getattr(companion, name), getattr(CompanionSettings(), name)
-        given = own != default
-        value = own if given or name not in Settings.model_fields else getattr(server, name)
-        listed[name] = {"value": value, "from": "companion" if given else "server"}
-    return listed
-
-
-def _max_age(companion: CompanionSettings, pick: Callable[[str], Any]) -> float | None:
-    """Only the window has an edge; the other ways to fade have none."""
-    if companion.recall_any_age or pick("memory_decay") != "window":
-        return None
-    age: float | None = pick("memory_max_age_days")
-    return age
-
-
 def read_companion(path: Path, server: Settings) -> CompanionFile:
     """Read a companion file, and check its settings as the server's own are checked.
 
@@ -218,7 +172,13 @@ def read_companion(path: Path, server: Settings) -> CompanionFile:
 
 
 def _check_ranges(path: Path, own: CompanionSettings, server: Settings) -> None:
-    """Let the server's own validation judge the values that a companion overrides."""
+    problem = problem_with(own, server)
+    if problem is not None:
+        raise InvalidFile(f"{path}: settings: {problem}")
+
+
+def problem_with(own: CompanionSettings, server: Settings) -> str | None:
+    """Let the server's own validation judge values that are laid over its; None where they fit."""
     given = {
         name: value
         for name in own.__struct_fields__
@@ -226,5 +186,7 @@ def _check_ranges(path: Path, own: CompanionSettings, server: Settings) -> None:
     }
     try:
         Settings.model_validate({**server.model_dump(), **given})
-    except ValueError as error:
-        raise InvalidFile(f"{path}: settings: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return None

@@ -5,7 +5,8 @@ ForemindError
 │   ├── InvalidMessage      the message itself is wrong
 │   ├── NotAuthenticated    the token is missing, wrong or expired
 │   ├── NotAllowed          the caller may not do this
-│   └── NotFound            what was named does not exist
+│   ├── NotFound            what was named does not exist
+│   └── Conflict            what was to be changed has changed meanwhile
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
 │   ├── StorageUnavailable  the database did not answer
@@ -61,6 +62,12 @@ class NotFound(RequestError):
     """What the request names does not exist."""
 
     code = "not_found"
+
+
+class Conflict(RequestError):
+    """What the request was made for has changed meanwhile."""
+
+    code = "conflict"
 
 
 class TemporaryError(ForemindError):

@@ -39,6 +39,18 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self.left_out = Counter(
+            "foremind_layers_left_out_total",
+            "Layers that failed or were too late for a context, by layer.",
+            ["layer"],
+            registry=self.registry,
+        )
+        self.curated = Counter(
+            "foremind_curated_total",
+            "Background work on layers, by kind and outcome: model, rules, failed.",
+            ["work", "outcome"],
+            registry=self.registry,
+        )
         self.errors = Counter(
             "foremind_errors_total",
             "Error events sent to clients, by code.",

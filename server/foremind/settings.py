@@ -2,7 +2,7 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -17,6 +17,11 @@ from foremind.errors import InvalidFile, UnsafeBinding
 SETTINGS_FILE = "foremind.toml"
 
 Decay = Literal["window", "half_life", "hourly", "product"]
+LayerName = Literal[
+    "working", "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions",
+    "hot", "library", "vault", "behaviours", "memories",
+]  # fmt: skip
+LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 
 
 class Settings(BaseSettings):
@@ -108,12 +113,42 @@ class Settings(BaseSettings):
         0.10, ge=0, le=1, description="least relevance (70/30) of a recalled memory"
     )
     recall_limit: int = Field(10, ge=0, le=100, description="most memories in a context")
-    history_turns: int = Field(10, ge=0, le=100, description="most recent turns in a prompt")
-    context_tokens: int = Field(3000, ge=200, description="most tokens in a prompt, estimated")
+
+    context_tokens: int = Field(16_384, ge=200, description="tokens the language model takes in")
+    working_tokens: int = Field(
+        12_000, ge=0, description="most tokens of recent turns in a prompt, where they fit"
+    )
+    session_hours: float = Field(
+        24.0, gt=0, description="time without a word after which a session is over"
+    )
+    layers_off: frozenset[LayerName] = Field(
+        frozenset(), description="layers of memory that are switched off, by name"
+    )
+    layers_share: float = Field(
+        0.20, ge=0, le=0.9, description="share of the model's context for all layers of memory"
+    )
+    layers_deadline_ms: int = Field(
+        1000, ge=1, le=10_000, description="what is not recalled by then is left out of a context"
+    )
+    summary_tokens: int = Field(
+        8000, ge=100, description="tokens of turns from which the oldest are summarised"
+    )
+    summary_messages: int = Field(
+        20, ge=12, le=500, description="number of turns from which the oldest are summarised"
+    )
+    topic_half_life_days: float = Field(
+        180.0, gt=0, description="time after which a topic without news has half its weight"
+    )
+    retention_days: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="days that layers and types of memories are kept, by name; others stay"
+    )
 
     llm_url: str | None = Field(None, description="base URL of an OpenAI-compatible server")
     llm_model: str = Field("default", description="model name sent to it")
     llm_key: SecretStr | None = Field(None, description="its key, where it wants one")
+    llm_tokenizer: Path | None = Field(
+        None, description="its tokenizer.json; without, four bytes count as a token"
+    )
     llm_max_tokens: int = Field(400, ge=1, description="hard limit of a reply, in tokens")
     llm_temperature: float = Field(0.8, ge=0, le=2, description="sampling temperature")
     llm_connect_timeout_s: float = Field(5.0, gt=0, description="longest wait to connect")

@@ -33,10 +33,12 @@ CREATE TABLE relationships (
     UNIQUE (user_id, companion_id)
 );
 
+-- One conversation, over one or more connections: it goes on where its user comes back in time.
 CREATE TABLE sessions (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     relationship_id bigint NOT NULL REFERENCES relationships,
     opened_at timestamptz NOT NULL,
+    active_at timestamptz NOT NULL,
     closed_at timestamptz
 );
 CREATE INDEX sessions_by_relationship ON sessions (relationship_id, opened_at);

@@ -24,6 +24,21 @@ SELECT id FROM memories WHERE relationship_id = $1 AND source_turn_id = ANY ($2:
 -- Lists every turn of a relationship that was not removed.
 SELECT id FROM turns WHERE relationship_id = $1 AND removed_at IS NULL;
 
+-- name: turns_of_session
+-- Lists the turns of a session of a relationship that were not removed.
+SELECT id FROM turns
+WHERE relationship_id = $1 AND session_id::text = $2 AND removed_at IS NULL;
+
+-- name: texts_of_relationship
+-- Reads what was said in a relationship.
+SELECT id, content FROM turns WHERE relationship_id = $1 AND removed_at IS NULL;
+
+-- name: memories_older
+-- Lists the memories of a relationship, of a type, that were last said before a time.
+SELECT id FROM memories
+WHERE relationship_id = $1 AND memory_type = $2 AND created_at < $3
+ORDER BY id LIMIT $4;
+
 -- name: forget_memories
 -- Deletes memories of a relationship with their words, facts, sources and traces.
 WITH gone AS (
@@ -67,3 +82,23 @@ RETURNING id;
 -- name: forget_words
 -- Deletes the words of a memory of a relationship, to be written anew.
 DELETE FROM memory_terms WHERE relationship_id = $1 AND memory_id = $2;
+
+-- name: say_instead
+-- Puts other words in the place of a memory's and its turns'.
+WITH said AS (
+    UPDATE turns SET content = $4, embedding = $5
+    WHERE relationship_id = $1 AND id = ANY ($3::bigint[])
+)
+UPDATE memories SET content = $4,
+    version = (SELECT memory_version + 1 FROM relationships WHERE id = $1)
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: unstate_facts
+-- Deletes what a memory of a relationship states.
+DELETE FROM memory_facts WHERE relationship_id = $1 AND memory_id = $2;
+
+-- name: restate_fact
+-- Notes what a memory states, as its speaker, when it was said.
+INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
+SELECT $1, speaker, $3, $4, id, created_at FROM memories WHERE relationship_id = $1 AND id = $2
+ON CONFLICT DO NOTHING;

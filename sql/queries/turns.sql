@@ -1,5 +1,8 @@
 -- name: insert_user_turn
--- Stores what a user said, unless this user's message id is already stored.
+-- Stores what a user said, unless this user's message id is already stored; its session goes on.
+WITH active AS (
+    UPDATE sessions SET active_at = greatest(active_at, $6), closed_at = NULL WHERE id = $2
+)
 INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
 VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6)
 ON CONFLICT (user_id, message_id) DO NOTHING
@@ -11,7 +14,8 @@ SELECT id, EXISTS (SELECT FROM turns AS reply WHERE reply.reply_to = turn.id) AS
 FROM turns AS turn WHERE user_id = $1 AND message_id = $2;
 
 -- name: insert_reply
--- Stores what the companion was heard to say, once for each turn it answers.
+-- Stores what the companion was heard to say, once for each turn it answers, to be curated.
+WITH due AS (UPDATE relationships SET due_at = $7 WHERE id = $1)
 INSERT INTO turns (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at)
 VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
 ON CONFLICT (reply_to) DO NOTHING
@@ -23,6 +27,17 @@ SELECT id, speaker, message_id, status, content, created_at
 FROM (
     SELECT id, speaker, message_id, status, content, created_at
     FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id DESC LIMIT $2
+) AS latest
+ORDER BY id;
+
+-- name: working_turns
+-- Lists the last turns of a session, oldest first.
+SELECT id, speaker, message_id, status, content, created_at
+FROM (
+    SELECT id, speaker, message_id, status, content, created_at
+    FROM turns
+    WHERE relationship_id = $1 AND session_id = $2 AND removed_at IS NULL
+    ORDER BY id DESC LIMIT $3
 ) AS latest
 ORDER BY id;
 

@@ -138,8 +138,10 @@ async def test_the_context_of_a_draft_is_what_the_model_would_be_given(start: St
         client = await server.session()
         await client.send("What about the door?")
         await client.expect("response.done")
-        assert shown["messages"] == model.script.requests[-1]["messages"]
-    assert shown["layers"]["memories"] == {"count": 1, "of": 1}
+        assert shown["messages"] == model.script.spoken[-1]["messages"]
+        memories = shown["layers"]["memories"]
+        assert (memories["on"], memories["count"], memories["of"]) == (True, 1, 1)
+        assert memories["tokens"] > 0
     assert shown["tokens"] > 0
 
 

@@ -153,3 +153,33 @@ async def test_a_phone_shows_everything_without_scrolling_sideways(
     await expect(page.locator("#turns li.companion")).to_have_count(2)
     width = await page.evaluate("document.documentElement.scrollWidth")
     assert width <= 360
+
+
+async def test_the_panel_shows_corrects_saves_exports_and_forgets(
+    start: StartServer, page: Page
+) -> None:
+    """Everything that is known, with the keyboard or the mouse; forgotten is gone."""
+    server = await start(pause_ms=60)
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns .note")).to_contain_text("remembered")
+    await page.click("#open-panel")
+    layers = page.locator("#layers")
+    await expect(layers).to_contain_text("Zephyrine")
+    await page.get_by_label(f"Correct: {SAID}").click()
+    await page.get_by_label("What it should say").fill("I promise to name my boat Marguerite")
+    await page.get_by_role("button", name="Keep").click()
+    await expect(layers).to_contain_text("Marguerite")
+    await expect(layers).not_to_contain_text("Zephyrine")
+    await page.get_by_label("What to save").fill("The gate code is 4711")
+    await page.get_by_role("button", name="Save").click()
+    await expect(layers).to_contain_text("4711")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export").click()
+    assert "Marguerite" in (await (await download.value).path()).read_text()
+    await page.get_by_label("Forget everything about").fill("Marguerite")
+    await page.locator("#forget-about button").click()
+    await expect(page.locator("#panel-notice")).to_contain_text("Forgotten for good: 1 memories")
+    await expect(layers).not_to_contain_text("name my boat")
+    await page.get_by_role("button", name="Close").click()
+    await expect(page.locator("#draft")).to_be_visible()

@@ -27,7 +27,7 @@ async def test_the_model_is_given_persona_memories_history_and_message(
         await client.send("What about the door?", "m2")
         await client.expect("message.accepted")
         await client.expect("response.done")
-        request = model.script.requests[-1]
+        request = model.script.spoken[-1]
     assert (request["model"], request["max_tokens"], request["stream"]) == ("m", 77, True)
     system, *history, last = request["messages"]
     assert "You are Wren" in system["content"]

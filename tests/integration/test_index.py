@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from foremind.app import Core
-from foremind.companions import CompanionFile, CompanionSettings, RecallPolicy, policy_for
+from foremind.companions import CompanionFile, CompanionSettings
 from foremind.embedding.queue import Priority
 from foremind.evaluation.seeding import fill, words_said
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.search import Query, RankedSearch
+from foremind.policies import RecallPolicy, policy_for
 from foremind.settings import load_settings
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.turns import OpenedSession

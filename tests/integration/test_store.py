@@ -15,13 +15,7 @@ from pgqueuer.queries import Queries
 from pgvector import HalfVector
 
 from foremind.app import Core, core
-from foremind.companions import (
-    CompanionFile,
-    CompanionSettings,
-    RecallPolicy,
-    SignificanceRules,
-    policy_for,
-)
+from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
 from foremind.embedding.describe import Prefixes, describe_folder
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
@@ -29,6 +23,7 @@ from foremind.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailabl
 from foremind.evaluation.seeding import fill, words_said
 from foremind.memory.exchange import read_in_exchange
 from foremind.memory.search import Query
+from foremind.policies import RecallPolicy, policy_for
 from foremind.settings import Settings, load_settings
 from foremind.storage.database import Database
 from foremind.storage.forgetting import ForgettingTransaction

@@ -1,11 +1,13 @@
 """Settings: read once, checked, safe by default."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from foremind.companions import CompanionSettings, policy_for, read_companion
+from foremind.companions import CompanionSettings, read_companion
 from foremind.errors import InvalidFile, UnsafeBinding
+from foremind.policies import policy_for
 from foremind.settings import check_binding, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +20,10 @@ def test_the_defaults_are_the_published_ones() -> None:
     assert policy.pause_s == 0.5
     assert (policy.recall.vector_weight, policy.recall.keyword_weight) == (0.70, 0.30)
     assert (policy.recall.significance_threshold, policy.recall.max_age_days) == (0.30, 90.0)
-    assert (policy.recall.limit, policy.history_turns) == (10, 10)
+    assert policy.recall.limit == 10
+    assert (policy.layers.working_tokens, policy.layers.share) == (12_000, 0.20)
+    assert (policy.layers.summary_tokens, policy.layers.summary_messages) == (8000, 20)
+    assert policy.layers.session == timedelta(hours=24)
     assert settings.prepared_ttl_s == 60.0
 
 

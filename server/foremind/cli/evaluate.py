@@ -15,17 +15,23 @@ from foremind.errors import InvalidFile
 from foremind.evaluation.chart import draw
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.labelled import read_labelled
+from foremind.evaluation.life import LifeReport, measure_life
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import RecallReport, measure, steps
 from foremind.evaluation.variants import Variant, ablation, one_variant
 from foremind.settings import Settings, load_settings
+from foremind.testing.clock import ManualClock
 
+_A_LIFE = "layers"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
-    what: str = typer.Argument(help="locomo, madial, or a labelled conversation of your own."),
+    what: str = typer.Argument(
+        help="locomo, madial, a labelled conversation of your own, or layers: one session a day "
+        "of LoCoMo's conversations through every layer."
+    ),
     path: Path | None = typer.Argument(None, help="LoCoMo's file, or MADial-Bench's folder."),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
@@ -37,12 +43,17 @@ def evaluate(
     ablate: bool = typer.Option(
         False, "--ablate", help="Compare with simpler ways, each improvement switched on in turn."
     ),
+    days: int = typer.Option(90, "--days", help="For layers: the most days that are lived."),
     plot: Path | None = typer.Option(None, "--plot", help="Write a picture (SVG) here."),
 ) -> None:
     """Measure how well it remembers, through the real store and search.
 
     The conversations go into a database of their own, which is removed afterwards.
     """
+    if what == _A_LIFE:
+        life = run(_live(load_settings(), _read("locomo", path), days))
+        print(msgspec.json.encode(life).decode()) if json else _show(life)
+        return
     dialogues = _read(what, path)
     variants = (
         ablation(age_window=age_window)
@@ -87,6 +98,47 @@ def _table(reports: list[RecallReport]) -> Table:
             f"{each.search_ms_p50:.1f} ms",
         )
     return table
+
+
+def _show(life: LifeReport) -> None:
+    console = Console()
+    layers = Table("layer", "tokens", "ms", "evidence without it", "with it alone")
+    for each in life.layers:
+        layers.add_row(
+            each.layer,
+            f"{each.tokens:.0f}",
+            f"{each.ms:.2f}",
+            f"{each.without:.3f}",
+            f"{each.alone:.3f}",
+        )
+    weeks = Table("week", "tokens a prompt", "most", "ms", "layers alive")
+    for week in life.weeks:
+        weeks.add_row(
+            f"{week.week}",
+            f"{week.tokens:.0f}",
+            f"{week.most_tokens}",
+            f"{week.ms:.1f}",
+            f"{len(week.alive)}",
+        )
+    console.print(
+        f"{life.questions} questions, evidence present with all layers: {life.evidence:.3f}"
+    )
+    console.print(layers)
+    console.print(weeks)
+    console.print("Background work per message: ", life.asked)
+
+
+async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LifeReport:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    clock = ManualClock()
+    total = sum(len(each.turns) + len(each.questions) for each in dialogues)
+    with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
+        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
+            with Progress(console=Console(stderr=True)) as bar:
+                task = bar.add_task("Living and asking", total=total)
+                return await measure_life(
+                    built, clock, dialogues, days, lambda done: bar.advance(task, done)
+                )
 
 
 async def _measure(

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from foremind import __version__
-from foremind.cli import bench, chat, companions, database, evaluate, models, serve
+from foremind.cli import bench, chat, companions, database, evaluate, files, models, serve
 from foremind.errors import ForemindError
 from foremind.logs import configure_logging
 from foremind.settings import load_settings
@@ -24,6 +24,7 @@ app.command("eval")(evaluate.evaluate)
 app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")
 app.add_typer(database.app, name="db")
+app.add_typer(files.app, name="files")
 
 
 def _show_version(wanted: bool) -> None:

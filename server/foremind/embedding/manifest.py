@@ -52,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `files` maps each needed file to its SHA-256. `pooling` is how token vectors become one.
     Prefixes are put before a query or a passage, as the model was trained to expect.
+    `calibration` maps cosines published for other models to those of this one that mean the same.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query_prefix: str = ""
     passage_prefix: str = ""
     checks: Checks = Checks()
+    calibration: dict[str, float] = {}
 
     @property
     def fingerprint(self) -> str:

@@ -12,14 +12,15 @@ from pgvector import HalfVector
 
 from foremind.app import Core, core, serving
 from foremind.client import Client, connect
-from foremind.companions import CompanionSettings, policy_for
+from foremind.companions import CompanionSettings
 from foremind.embedding.encoder import OnnxEncoder
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.registry import find_model
-from foremind.evaluation.seeding import fill, words_said
+from foremind.evaluation.seeding import fill, fill_layers, words_said
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.search import Query, RankedSearch
-from foremind.settings import Settings
+from foremind.policies import policy_for
+from foremind.settings import LAYERS, LayerName, Settings
 from foremind.storage.turns import OpenedSession
 
 Say = Callable[[str], None]
@@ -30,6 +31,8 @@ _SEARCH_SIZES = (1_000, 10_000)
 _TABLE = 100_000
 _INDEX_BYTES = 1 << 30
 _ENTER_MEMORIES = 10_000
+_LAYERS_MEMORIES = 1_000
+_REST_S = 0.3  # nobody writes the next message within it
 _PAUSE_MS = 50  # the shortest allowed: a benchmark need not rest half a second each time
 
 
@@ -96,10 +99,46 @@ async def bench_enter(settings: Settings, say: Say) -> list[Figure]:
     return [_figure("Enter to context on a hit", "miss: all computed on Enter", hits, misses)]
 
 
+async def bench_layers(settings: Settings, say: Say) -> list[Figure]:
+    """The same with every layer alive and a full window, against memories alone."""
+    say(f"Filling a relationship with {_LAYERS_MEMORIES:,} memories and every layer ...")
+    alone = frozenset(LAYERS) - {"memories", "working"}
+    taken: dict[str, list[float]] = {}
+    for name, off in (("all layers", frozenset[LayerName]()), ("memories alone", alone)):
+        quick = settings.model_copy(
+            update={"pause_ms": _PAUSE_MS, "port": 0, "layers_off": off,
+                    "data_dir": settings.data_dir / name.replace(" ", "-")}
+        )  # fmt: skip
+        async with serving(quick, say=lambda _: None) as (app, port):
+            session = await fill(app.core, app.core.clock.now(), own=_LAYERS_MEMORIES, others=0)
+            await fill_layers(app.core, session, app.core.clock.now())
+            async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
+                await client.open_session("seeded", user_id="seeded", name="Seeded")
+                hits, misses = [], []
+                for number in range(_ROUNDS):
+                    asked = f"Do you remember word{number} today?"
+                    hits.append(await _send(client, asked, typed=True))
+                    await asyncio.sleep(_REST_S)
+                    asked = f"And do you remember word{number} now?"
+                    misses.append(await _send(client, asked, typed=False))
+                    await asyncio.sleep(_REST_S)
+                taken[f"{name} hit"], taken[f"{name} miss"] = hits, misses
+    return [
+        _figure(
+            f"Enter to model request, all layers, {kind}",
+            "memories alone",
+            taken[f"all layers {kind}"],
+            taken[f"memories alone {kind}"],
+        )
+        for kind in ("hit", "miss")
+    ]
+
+
 BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "embedding": bench_embedding,
     "search": bench_search,
     "enter": bench_enter,
+    "layers": bench_layers,
 }
 
 

@@ -10,13 +10,15 @@ import msgspec
 import numpy as np
 
 from foremind.app import Core
-from foremind.companions import CompanionSettings, policy_for
+from foremind.companions import CompanionSettings
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.told import Told, Vectors, tell
 from foremind.evaluation.variants import Variant
-from foremind.generation.prompt import estimate_tokens, memory_line
+from foremind.layers.tokens import estimate_tokens
+from foremind.layers.wording import memory_line
 from foremind.memory.ranking import Recalled
 from foremind.memory.search import Query
+from foremind.policies import policy_for
 
 CUTOFFS = (5, 10, 20)
 _RESAMPLES = 1000  # of the bootstrap

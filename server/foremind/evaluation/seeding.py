@@ -8,6 +8,7 @@ from pgvector import HalfVector
 from foremind.app import Core
 from foremind.companions import CompanionFile
 from foremind.storage.packed_words import pack_words
+from foremind.storage.records import Details, NewRecord, RecordLayer
 from foremind.storage.turns import OpenedSession
 
 _WORDS = 5000  # distinct
@@ -17,6 +18,12 @@ _SHARES /= _SHARES.sum()
 _WORDS_PER_MEMORY = 12
 # As in LoCoMo: the turns around one bring twice as many words again, at a quarter each.
 _WORDS_BESIDE, _SHARE_BESIDE = 2.0, 0.25
+# Layer, records, words of each.
+_A_YEAR: tuple[tuple[RecordLayer, int, int], ...] = (
+    ("hot", 1, 500), ("summary", 1, 80), ("opening", 1, 50), ("profile", 20, 8),
+    ("scratchpad", 60, 10), ("episodes", 300, 60), ("topics", 100, 80), ("questions", 50, 12),
+    ("vault", 50, 12),
+)  # fmt: skip
 _OTHER_USERS = 40
 _BATCH = 5000
 _COLUMNS = (
@@ -66,6 +73,31 @@ async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSes
         await raw.execute("VACUUM ANALYZE memories")
         await raw.execute("VACUUM ANALYZE memory_terms")
     return session
+
+
+async def fill_layers(core: Core, session: OpenedSession, now: datetime) -> None:
+    """Give a relationship as many records of every layer as a year of talk leaves."""
+    rng = np.random.default_rng(2)
+
+    def text(words: int) -> str:
+        return " ".join(words_said(rng, words))
+
+    async with core.records.changing(session.relationship_id, now) as changes:
+        for layer, count, words in _A_YEAR:
+            for number in range(count):
+                vector = rng.standard_normal(core.embedder.manifest.dimension).astype(np.float32)
+                await changes.add(
+                    NewRecord(
+                        layer=layer,
+                        content=text(words),
+                        made_by="rules",
+                        title=f"word{number}",
+                        kind="other",
+                        refs=(f"word{number}",),
+                        details=Details(status="open", sessions=3),
+                        vector=vector / np.linalg.norm(vector),
+                    )
+                )
 
 
 def _rows(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -10,10 +10,13 @@ import structlog
 from cachetools import LRUCache
 
 from foremind.clock import Clock
-from foremind.companions import Companion, Policy
+from foremind.companions import Companion
+from foremind.curation.afterwards import Afterwards
+from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, Overloaded
 from foremind.gateway.decode import error_body
 from foremind.gateway.messages import (
+    BehaviourDone,
     Event,
     MessageAccepted,
     MessageSend,
@@ -23,16 +26,20 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
-from foremind.generation.prompt import PastTurn, prompt_for
+from foremind.generation.assembly import assemble
+from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
-from foremind.memory.ranking import Recalled
+from foremind.layers.held import HeldLayers, RelationshipLayers
 from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
+from foremind.policies import Policy
 from foremind.storage.turns import OpenedSession, StoredTurn, TurnStore
+from foremind.typeahead.prepare import Subject
 from foremind.typeahead.watcher import DraftWatcher, Taken
 
 MAX_WAITING = 4  # messages of one session that are not answered yet
+HELD_TURNS = 400  # of a session, whatever a prompt may hold of them
 _SETTLED_IDS = 256  # answered message ids that are remembered without asking the database
 
 _log = structlog.get_logger("foremind.conversation")
@@ -45,7 +52,6 @@ class Parties:
     opened: OpenedSession
     user_name: str
     companion: Companion
-    policy: Policy
     time_zone: tzinfo
 
 
@@ -53,6 +59,7 @@ class Conversation:
     """Answers the messages of one session.
 
     Args:
+        subject: whose memories are searched, under which settings.
         emit: sends an event to the client.
         fail: sends an error that answers the client's `event_id`.
         on_context: called with a context that the client has not been told of.
@@ -64,23 +71,31 @@ class Conversation:
         history: list[PastTurn],
         *,
         watcher: DraftWatcher,
+        held: HeldLayers,
+        curation: Curation,
+        afterwards: Afterwards,
         voices: Voices,
         turns: TurnStore,
         rememberer: Rememberer,
         clock: Clock,
         metrics: Metrics,
+        subject: Callable[[Policy], Subject],
         emit: Callable[[Event], None],
         fail: Callable[[ForemindError, str | None], None],
         on_context: Callable[[str, Taken], None],
     ) -> None:
         self._parties = parties
-        self._history = deque(history, maxlen=parties.policy.history_turns)
+        self._history = deque(history, maxlen=HELD_TURNS)
         self._watcher = watcher
+        self._held = held
+        self._curation = curation
+        self._afterwards = afterwards
         self._voices = voices
         self._turns = turns
         self._rememberer = rememberer
         self._clock = clock
         self._metrics = metrics
+        self._subject = subject
         self._emit = emit
         self._fail = fail
         self._on_context = on_context
@@ -95,8 +110,11 @@ class Conversation:
         """True while a message is not answered yet."""
         return bool(self._waiting)
 
-    def send(self, message: MessageSend, arrived: float) -> None:
+    def send(self, message: MessageSend, policy: Policy, arrived: float) -> None:
         """Answer a message that arrived at monotonic time `arrived`; returns at once.
+
+        Args:
+            policy: the settings in force for this turn.
 
         Raises:
             Overloaded: too many messages of this session wait for their answer.
@@ -111,7 +129,7 @@ class Conversation:
         if self._reply is not None:
             self._reply.cancel()
         self._watcher.enter(message.text)
-        task = asyncio.create_task(self._answer(message, arrived), name="answer")
+        task = asyncio.create_task(self._answer(message, policy, arrived), name="answer")
         self._waiting[message.id] = task
         task.add_done_callback(lambda _: self._waiting.pop(message.id, None))
 
@@ -134,11 +152,11 @@ class Conversation:
                 self._reply.cancel()
             await asyncio.wait(self._waiting.values(), timeout=0.05)
 
-    async def _answer(self, message: MessageSend, arrived: float) -> None:
+    async def _answer(self, message: MessageSend, policy: Policy, arrived: float) -> None:
         async with self._one_at_a_time:
             with structlog.contextvars.bound_contextvars(message_id=message.id):
                 try:
-                    await self._commit_and_reply(message, arrived)
+                    await self._commit_and_reply(message, policy, arrived)
                 except ForemindError as error:
                     self._fail(error, message.event_id)
                 except Exception as error:  # a defect here must not take the session along
@@ -148,7 +166,7 @@ class Conversation:
                         message.event_id,
                     )
 
-    async def _commit_and_reply(self, message: MessageSend, arrived: float) -> None:
+    async def _commit_and_reply(self, message: MessageSend, policy: Policy, arrived: float) -> None:
         """Store the message while its context is fetched and the model begins to answer."""
         parties = self._parties
         commit = asyncio.create_task(
@@ -157,11 +175,11 @@ class Conversation:
         )
         reply: Reply | None = None
         try:
-            taken = await self._watcher.take(message.text)
+            taken = await self._watcher.take(message.text, lambda: self._subject(policy))
             if not self._history_known:
                 await self._read_history(message.id)
+            reply = self._begin(message, taken, policy)
             ready = self._clock.monotonic()
-            reply = self._begin(message, taken)
             stored = await commit
         except BaseException:
             # Without a stored message nothing may be answered. The commit runs to its own end:
@@ -179,27 +197,34 @@ class Conversation:
         await self._speak(message, stored, reply, arrived)
 
     async def _read_history(self, message_id: str) -> None:
-        limit = self._parties.policy.history_turns
-        past = await self._turns.recent(self._parties.opened.relationship_id, limit + 1)
+        opened = self._parties.opened
+        past = await self._turns.working(opened.relationship_id, opened.session_id, HELD_TURNS)
         # The message under way may be stored by now; it is not its own past.
         self._history.extend(
-            PastTurn(turn.speaker, turn.content) for turn in past if turn.message_id != message_id
+            PastTurn(turn.speaker, turn.content, turn.id)
+            for turn in past
+            if turn.message_id != message_id
         )
         self._history_known = True
 
-    def _begin(self, message: MessageSend, taken: Taken) -> Reply:
-        parties = self._parties
-        memories: tuple[Recalled, ...] = taken.context.memories if taken.context else ()
-        prompt = prompt_for(
+    def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> Reply:
+        parties, context = self._parties, taken.context
+        held = self._held.get(parties.opened.relationship_id)
+        assembled = assemble(
             parties.companion,
-            parties.policy,
+            policy.layers,
             user_name=parties.user_name,
-            memories=memories,
-            history=tuple(self._history),
+            standing={} if held is None else held.standing,
+            recalled={} if context is None else context.recalled,
+            memories=() if context is None else context.memories,
+            history=without_summarised(self._history, held),
             message=message.text,
+            opening=not self._history,
             now=self._clock.now().astimezone(parties.time_zone),
         )
-        reply = Reply(self._voices.voice_of(parties.companion), prompt, self._heard, self._clock)
+        assembled.prompt.messages()  # laid out now, so that ready means ready
+        voice = self._voices.voice_of(parties.companion)
+        reply = Reply(voice, assembled, self._heard, self._clock)
         self._reply = reply
         return reply
 
@@ -209,7 +234,7 @@ class Conversation:
 
     def _note(self, message: MessageSend, stored: StoredTurn, taken: Taken, ready_s: float) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
-        self._history.append(PastTurn("user", message.text))
+        self._history.append(PastTurn("user", message.text, stored.id))
         if taken.context is not None:
             self._rememberer.hand_over(stored.id, taken.context.vector)
         self._metrics.contexts.labels(taken.outcome).inc()
@@ -243,14 +268,28 @@ class Conversation:
         result = await reply.result()
         self._reply = None
         if result.text:
-            self._history.append(PastTurn("companion", result.text))
-            await self._store_reply(stored, reply, result)
+            turn_id = await self._store_reply(stored, reply, result)
+            self._history.append(PastTurn("companion", result.text, turn_id))
             self._settled[message.id] = stored.id
         self._finish(reply, result, arrived)
+        if result.status == "completed":
+            self._run_afterwards(message, reply, result)
 
-    async def _store_reply(self, stored: StoredTurn, reply: Reply, result: ReplyResult) -> None:
+    def _run_afterwards(self, message: MessageSend, reply: Reply, result: ReplyResult) -> None:
+        exchange = [PastTurn("user", message.text), PastTurn("companion", result.text)]
+
+        def done(name: str, text: str) -> None:
+            self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
+
+        for each in reply.afterwards:
+            self._afterwards.run(each, self._parties.companion.settings, exchange, done)
+
+    async def _store_reply(
+        self, stored: StoredTurn, reply: Reply, result: ReplyResult
+    ) -> int | None:
+        turn_id: int | None = None
         try:
-            await self._turns.commit_reply(
+            turn_id = await self._turns.commit_reply(
                 self._parties.opened,
                 stored.id,
                 result.status,
@@ -260,9 +299,11 @@ class Conversation:
             )
             used = used_in(result.text, reply.prompt.memories)
             await self._rememberer.refresh(self._parties.opened.relationship_id, used)
+            self._curation.look()
         except ForemindError as error:
             # It was said all the same; only the record of it is missing.
             _log.error("reply.not_stored", turn_id=stored.id, reason=error.code)
+        return turn_id
 
     def _finish(self, reply: Reply, result: ReplyResult, arrived: float) -> None:
         total = self._clock.monotonic() - arrived
@@ -294,3 +335,11 @@ class Conversation:
             context="miss",
             ready_ms=round((self._clock.monotonic() - arrived) * 1000, 3),
         )
+
+
+def without_summarised(
+    turns: Sequence[PastTurn], held: RelationshipLayers | None
+) -> list[PastTurn]:
+    """Return the turns that no summary holds."""
+    upto = 0 if held is None else held.summarised_turn_id
+    return [turn for turn in turns if turn.id is None or turn.id > upto]

@@ -16,11 +16,15 @@ _MAX_NAME_CHARS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A known caller; `companions` are the slugs it may open, None for all."""
+    """A known caller; `companions` are the slugs it may open, None for all.
+
+    `admin`: it acts for the companion's owner, not only for itself.
+    """
 
     user_id: str
     name: str
     companions: frozenset[str] | None = None
+    admin: bool = False
 
     def may_open(self, slug: str) -> bool:
         """Tell whether this caller may talk with a companion."""
@@ -62,11 +66,11 @@ def identify_request(
         raise NotAuthenticated("host: expected a loopback name", param="host")
     if not user_id:
         raise NotAuthenticated("user: expected the id of a user", param="user")
-    return Identity(user_id, user_id)
+    return Identity(user_id, user_id, admin=True)
 
 
 def identify_token(token: str | None, settings: Settings) -> Identity:
-    """Return whom a token names: `sub`, `name`, and `companions` where it limits them.
+    """Return whom a token names: `sub`, `name`, `companions` where it limits them, `scopes`.
 
     Raises:
         NotAuthenticated: it is missing, wrong or expired.
@@ -89,7 +93,9 @@ def identify_token(token: str | None, settings: Settings) -> Identity:
     if companions is not None and not isinstance(companions, list):
         raise NotAuthenticated("token: expected a list in 'companions'", param="token")
     allowed = None if companions is None else frozenset(map(str, companions))
-    return Identity(subject, name[:_MAX_NAME_CHARS], allowed)
+    scopes = claims.get("scopes") or ()
+    admin = isinstance(scopes, list) and "admin" in scopes
+    return Identity(subject, name[:_MAX_NAME_CHARS], allowed, admin)
 
 
 def origin_allowed(origin: str | None, host: str | None, settings: Settings) -> bool:

@@ -1,7 +1,7 @@
 """The vocabulary of the socket, version 1: every message a client may send and every event."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -54,10 +54,14 @@ class DraftClear(Struct, frozen=True, tag="draft.clear"):
 
 
 class MessageSend(Struct, frozen=True, tag="message.send"):
-    """Enter. The same `id` again is never stored or answered twice."""
+    """Enter. The same `id` again is never stored or answered twice.
+
+    `settings` hold for this turn only, over those of the relationship.
+    """
 
     id: Identifier
     text: str
+    settings: dict[str, Any] | None = None
     event_id: Identifier | None = None
 
 
@@ -222,6 +226,22 @@ class MemoryStored(Event, tag="memory.stored", kw_only=True):
     memory_type: str | None
     significance: float
     reasons: list[ReasonView]
+
+
+class SummaryAppliedEvent(Event, tag="summary.applied", kw_only=True):
+    """The oldest turns are summarised: how many, in how many lines, by a model or by rules."""
+
+    messages: int
+    lines: int
+    made_by: str
+
+
+class BehaviourDone(Event, tag="behaviour.done", kw_only=True):
+    """A behaviour ran after a reply; `text` is empty where no language model is configured."""
+
+    message_id: str
+    name: str
+    text: str
 
 
 class ErrorEvent(Event, tag="error", kw_only=True):

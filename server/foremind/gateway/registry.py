@@ -6,9 +6,11 @@ from foremind.clock import Clock
 from foremind.errors import Overloaded
 from foremind.gateway.session import Session
 from foremind.metrics import Metrics
+from foremind.storage.documents import LibraryChanged
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore
 from foremind.storage.notifications import Announcement
+from foremind.storage.records import LayersChanged
 
 DRAINING = 4503
 _POLL_S = 0.05
@@ -48,12 +50,17 @@ class SessionRegistry:
         self._metrics.sessions.set(self._count)
 
     def announce(self, announcement: Announcement) -> None:
-        """Tell the sessions of a relationship what became of a turn, or that some are gone."""
+        """Tell the sessions of a relationship what became of its turns."""
+        if isinstance(announcement, LibraryChanged):
+            return
         for session in list(self._sessions.get(announcement.relationship_id, ())):
-            if isinstance(announcement, MemoriesForgotten):
-                session.forget(announcement.memory_version)
-            else:
-                session.heard(announcement)
+            match announcement:
+                case MemoriesForgotten():
+                    session.forget(announcement.memory_version)
+                case LayersChanged():
+                    session.layers_changed(announcement)
+                case _:
+                    session.heard(announcement)
 
     async def catch_up(self) -> None:
         """Learn the memory versions anew, after announcements may have been missed."""

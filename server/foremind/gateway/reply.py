@@ -11,7 +11,7 @@ import structlog
 
 from foremind.clock import Clock
 from foremind.errors import ForemindError
-from foremind.generation.prompt import Prompt
+from foremind.generation.assembly import Assembled
 from foremind.generation.voice import Voice
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
@@ -37,11 +37,16 @@ class Reply:
     """
 
     def __init__(
-        self, voice: Voice, prompt: Prompt, on_piece: Callable[[str], None], clock: Clock
+        self,
+        voice: Voice,
+        assembled: Assembled,
+        on_piece: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.voice = voice
-        self.prompt = prompt
+        self.prompt = assembled.prompt
+        self.afterwards = assembled.afterwards
         self._on_piece = on_piece
         self._clock = clock
         self._gate = asyncio.Event()

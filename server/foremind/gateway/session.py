@@ -1,14 +1,16 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cachetools import LRUCache
 
 from foremind.clock import Clock
-from foremind.companions import Companion, policy_for
+from foremind.companions import Companion
+from foremind.curation.afterwards import Afterwards
+from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, InvalidMessage
-from foremind.gateway.conversation import MAX_WAITING, Conversation, Parties
+from foremind.gateway.conversation import HELD_TURNS, MAX_WAITING, Conversation, Parties
 from foremind.gateway.decode import error_body
 from foremind.gateway.identity import Identity
 from foremind.gateway.messages import (
@@ -24,25 +26,29 @@ from foremind.gateway.messages import (
     Event,
     Limits,
     MemoryStored,
-    MemoryView,
     MessageSend,
     ReasonView,
     ResponseCancel,
     SessionOpen,
     SessionOpened,
-    TurnView,
+    SummaryAppliedEvent,
     UserClaim,
     encode,
 )
 from foremind.gateway.outbox import Outbox
+from foremind.gateway.views import memory_view, turn_view
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
-from foremind.memory.age import age_in_words
+from foremind.layers.held import HeldLayers
+from foremind.layers.library import Library
+from foremind.layers.tokens import counter_for
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.metrics import Metrics
+from foremind.policies import Policy, laid_over, policy_for, settings_of_users
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
+from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.turns import OpenedSession, Turn, TurnStore
 from foremind.typeahead.prepare import Preparer, Subject
@@ -65,6 +71,10 @@ class Services:
     preparer: Preparer
     prepared: PreparedCache
     index: IndexedCandidates
+    held: HeldLayers
+    library: Library
+    curation: Curation
+    afterwards: Afterwards
     rememberer: Rememberer
     voices: Voices
     embedding: str
@@ -80,7 +90,8 @@ class Session:
         companion: Companion,
         opened: OpenedSession,
         time_zone: ZoneInfo,
-        past: list[Turn],
+        past: list[PastTurn],
+        shown: list[Turn],
         outbox: Outbox,
     ) -> None:
         self._services = services
@@ -104,19 +115,23 @@ class Session:
             services.metrics,
         )
         self._conversation = Conversation(
-            Parties(opened, identity.name, companion, self._policy, time_zone),
-            [PastTurn(turn.speaker, turn.content) for turn in past],
+            Parties(opened, identity.name, companion, time_zone),
+            past,
             watcher=self._watcher,
+            held=services.held,
+            curation=services.curation,
+            afterwards=services.afterwards,
             voices=services.voices,
             turns=services.turns,
             rememberer=services.rememberer,
             clock=services.clock,
             metrics=services.metrics,
+            subject=self._subject,
             emit=self._emit,
             fail=self.fail,
             on_context=self._on_taken,
         )
-        self._past = past
+        self._shown = shown
 
     @classmethod
     async def open(
@@ -132,11 +147,22 @@ class Session:
         time_zone = _zone(message.time_zone)
         companion = await services.companions.find(message.companion)
         opened = await services.turns.open_session(
-            identity.user_id, identity.name, companion.id, services.clock.now(), time_zone.key
+            identity.user_id,
+            identity.name,
+            companion.id,
+            services.clock.now(),
+            time_zone.key,
+            policy_for(companion.settings, services.settings).layers.session,
         )
         services.index.load(opened.relationship_id)
-        past = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
-        return cls(services, identity, companion, opened, time_zone, past, outbox)
+        companion = replace(companion, settings=laid_over(companion.settings, opened.settings))
+        tokenizer = policy_for(companion.settings, services.settings).layers.tokenizer
+        await services.held.load(opened.relationship_id, counter_for(tokenizer))
+        await services.library.load(companion.id)
+        said = await services.turns.working(opened.relationship_id, opened.session_id, HELD_TURNS)
+        past = [PastTurn(turn.speaker, turn.content, turn.id) for turn in said]
+        shown = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
+        return cls(services, identity, companion, opened, time_zone, past, shown, outbox)
 
     @property
     def id(self) -> str:
@@ -155,8 +181,21 @@ class Session:
 
     def begin(self) -> None:
         """Tell the client that its session is open."""
-        self._emit(self._opening(self._past))
-        self._past = []
+        companion, settings = self._companion, self._services.settings
+        self._emit(
+            SessionOpened(
+                session_id=self.id,
+                relationship_id=str(self.relationship_id),
+                user=UserClaim(self._identity.user_id, self._identity.name),
+                companion=CompanionCard(companion.slug, companion.name, companion.greeting),
+                pause_ms=round(self._policy.pause_s * 1000),
+                limits=Limits(MAX_FRAME_BYTES, settings.max_text_chars, MAX_ID_CHARS, MAX_WAITING),
+                resumed=False,
+                model=None if self._model == "offline" else self._model,
+                turns=[turn_view(each) for each in self._shown],
+            )
+        )
+        self._shown = []
 
     def handle(self, message: ClientMessage, arrived: float) -> None:
         """React to a message that arrived at monotonic time `arrived`.
@@ -173,7 +212,7 @@ class Session:
                 if not message.text.strip():
                     raise InvalidMessage("text: expected something to say", param="text")
                 self._own_messages[message.id] = None
-                self._conversation.send(message, arrived)
+                self._conversation.send(message, self._policy_of(message), arrived)
             case ResponseCancel():
                 if not self._conversation.cancel(message.response_id):
                     raise InvalidMessage(
@@ -201,6 +240,16 @@ class Session:
                 )
             )
 
+    def layers_changed(self, announcement: LayersChanged) -> None:
+        """Learn that records of this relationship changed, here or in another process."""
+        applied = announcement.summary
+        if applied is not None:
+            self._emit(
+                SummaryAppliedEvent(
+                    messages=applied.messages, lines=applied.lines, made_by=applied.made_by
+                )
+            )
+
     def forget(self, memory_version: int) -> None:
         """Learn that things said here or elsewhere are forgotten: the history is read anew."""
         self.observe_version(memory_version)
@@ -223,19 +272,34 @@ class Session:
         """End the session: stop preparing and speaking, store what was said."""
         await self._watcher.close()
         await self._conversation.close()
-        await self._services.turns.close_session(
-            self._opened.session_id, self._services.clock.now()
-        )
 
-    def _subject(self) -> Subject:
+    def _policy_of(self, message: MessageSend) -> Policy:
+        """Return the settings in force for one turn.
+
+        Raises:
+            InvalidMessage: it has settings of its own that it may not have.
+        """
+        if message.settings is None:
+            return self._policy
+        server = self._services.settings
+        own = settings_of_users(message.settings, server)
+        return policy_for(laid_over(self._companion.settings, own), server)
+
+    def _subject(self, policy: Policy | None = None) -> Subject:
+        policy = policy or self._policy
+        held = self._services.held.get(self._opened.relationship_id)
         return Subject(
             self._opened.relationship_id,
+            self._companion.id,
+            self._identity.name,
             Validity(
                 memory_version=self._memory_version,
+                layers_version=-1 if held is None else held.version,
                 companion_version=self._companion.version,
                 model=self._model,
                 embedding=self._services.embedding,
-                limits=self._policy.recall,
+                limits=policy.recall,
+                layers=policy.layers,
             ),
             self._time_zone,
         )
@@ -255,50 +319,12 @@ class Session:
             ContextReady(
                 draft=draft,
                 trigger=trigger,
-                memories=[
-                    MemoryView(
-                        id=str(each.id),
-                        content=each.content,
-                        score=each.score,
-                        significance=each.significance,
-                        created_at=each.created_at,
-                        speaker=each.speaker,
-                        memory_type=each.memory_type,
-                        age=age_in_words(each.created_at, now),
-                        relevance=each.relevance,
-                        superseded=each.superseded,
-                    )
-                    for each in context.memories
-                ],
+                memories=[memory_view(each, now) for each in context.memories],
                 timings=ContextTimings(
                     context.timings.embed_ms, context.timings.search_ms, context.timings.total_ms
                 ),
             ),
             telemetry=True,
-        )
-
-    def _opening(self, past: list[Turn]) -> SessionOpened:
-        companion, settings = self._companion, self._services.settings
-        return SessionOpened(
-            session_id=self.id,
-            relationship_id=str(self.relationship_id),
-            user=UserClaim(self._identity.user_id, self._identity.name),
-            companion=CompanionCard(companion.slug, companion.name, companion.greeting),
-            pause_ms=round(self._policy.pause_s * 1000),
-            limits=Limits(MAX_FRAME_BYTES, settings.max_text_chars, MAX_ID_CHARS, MAX_WAITING),
-            resumed=False,
-            model=None if self._model == "offline" else self._model,
-            turns=[
-                TurnView(
-                    turn_id=str(turn.id),
-                    speaker=turn.speaker,
-                    message_id=turn.message_id,
-                    status=turn.status,
-                    text=turn.content,
-                    created_at=turn.created_at,
-                )
-                for turn in past
-            ],
         )
 
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foremind.errors import ForemindError, NotAllowed, NotAuthenticated, NotFound
+from foremind.errors import Conflict, ForemindError, NotAllowed, NotAuthenticated, NotFound
 
 
 def answered(
@@ -23,6 +23,8 @@ def answered(
             return json_response(_body(error), 403)
         except NotFound as error:
             return json_response(_body(error), 404)
+        except Conflict as error:
+            return json_response(_body(error), 409)
         except ForemindError as error:
             return json_response(_body(error), 503 if error.retryable else 400)
 

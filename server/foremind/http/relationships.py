@@ -1,69 +1,39 @@
-"""What a user may see of a relationship: its memories, its settings, the context of a draft."""
+"""A user's relationships: their settings, sessions, and the context of a draft."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Protocol
+from dataclasses import asdict
 from zoneinfo import ZoneInfo
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.clock import Clock
-from foremind.companions import Companion, origins_of, policy_for
 from foremind.embedding.queue import Priority
-from foremind.errors import InvalidMessage, NotAllowed
-from foremind.generation.prompt import PastTurn, estimate_tokens, prompt_for
+from foremind.errors import InvalidMessage
+from foremind.generation.assembly import assemble
+from foremind.generation.prompt import PastTurn
 from foremind.http.answers import answered, json_response
-from foremind.memory.forget import Forgetter
-from foremind.settings import Settings
-from foremind.storage.companions import CompanionStore
-from foremind.storage.relationships import Relationship, RelationshipStore
-from foremind.storage.turns import TurnStore
+from foremind.http.callers import Found, RelationshipServices, body_of, find
+from foremind.layers.tokens import counter_for
+from foremind.policies import origins_of, settings_of_users
+from foremind.settings import LAYERS
 from foremind.typeahead.draft import normalise
-from foremind.typeahead.prepare import Preparer, Subject
+from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import Validity
 
-_PAGE = 100
-_MOST = 1000
+_MOST_SESSIONS = 200
+_MOST_TURNS = 400
 
 
-class Caller(Protocol):
-    """Who asks."""
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a relationship has of its own; what is not given stays as it is."""
 
-    @property
-    def user_id(self) -> str:
-        """Whose relationships are shown."""
-
-    def may_open(self, slug: str) -> bool:
-        """Tell whether this caller may talk with a companion."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelationshipServices:
-    """What these routes need; `caller` names who asks, or raises NotAuthenticated."""
-
-    caller: Callable[[Request], Caller]
-    settings: Settings
-    clock: Clock
-    companions: CompanionStore
-    relationships: RelationshipStore
-    turns: TurnStore
-    preparer: Preparer
-    forgetter: Forgetter
-    embedding: str
+    settings: dict[str, object] | None = None
+    shares_counts: bool | None = None
 
 
 def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/relationships`."""
-
-    async def found(request: Request) -> tuple[Relationship, Companion]:
-        caller = services.caller(request)
-        number = _number(request.path_params["id"], "id", 0, 2**62)
-        relationship = await services.relationships.find(number, caller.user_id)
-        if not caller.may_open(relationship.companion):
-            raise NotAllowed("id: the token does not allow this companion", param="id")
-        return relationship, await services.companions.find(relationship.companion)
+    """Return the routes of relationships as wholes."""
 
     async def listed(request: Request) -> Response:
         caller = services.caller(request)
@@ -75,93 +45,126 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
             ]
         )
 
-    async def memories(request: Request) -> Response:
-        relationship, _ = await found(request)
-        after = _number(request.query_params.get("after", "0"), "after", 0, 2**62)
-        limit = _number(request.query_params.get("limit", str(_PAGE)), "limit", 1, _MOST)
-        page = await services.relationships.memories(relationship.id, after, limit)
-        following = page[-1].id if len(page) == limit else None
-        return json_response({"memories": page, "next_after": following})
-
-    async def forgotten(request: Request) -> Response:
-        relationship, companion = await found(request)
-        one = request.path_params.get("memory")
-        receipt = await services.forgetter.forget(
-            relationship.id,
-            (relationship.user_name, companion.name),
-            None if one is None else _number(one, "memory", 1, 2**62),
-            read_in_exchange=policy_for(
-                companion.settings, services.settings
-            ).storage.read_in_exchange,
-        )
-        return json_response(receipt)
-
     async def config(request: Request) -> Response:
-        _, companion = await found(request)
-        return json_response(origins_of(companion.settings, services.settings))
+        found = await find(services, request)
+        levels = {
+            "relationship": found.relationship.settings,
+            "companion": found.owner.settings,
+        }
+        shown = origins_of(levels, services.settings)
+        agreed = found.relationship.shares_counts
+        shown["shares_counts"] = {"value": agreed, "from": "relationship"}
+        return json_response(shown)
+
+    async def change_config(request: Request) -> Response:
+        found = await find(services, request)
+        body = await body_of(request, Config)
+        own = found.relationship.settings
+        if body.settings is not None:
+            own = settings_of_users(body.settings, services.settings)
+        agreed = found.relationship.shares_counts
+        if body.shares_counts is not None:
+            agreed = body.shares_counts
+        await services.relationships.change(found.relationship.id, own, shares_counts=agreed)
+        async with services.records.changing(
+            found.relationship.id, services.clock.now()
+        ) as changes:
+            await changes.audit(found.caller.user_id, "configure", "settings")
+        return await config(request)
+
+    async def sessions(request: Request) -> Response:
+        found = await find(services, request)
+        page = await services.relationships.sessions(found.relationship.id, _MOST_SESSIONS)
+        return json_response({"sessions": page})
 
     async def context(request: Request) -> Response:
-        relationship, companion = await found(request)
+        found = await find(services, request)
         draft = request.query_params.get("draft", "")
         if not draft.strip() or len(draft) > services.settings.max_text_chars:
             most = services.settings.max_text_chars
             raise InvalidMessage(
                 f"draft: expected text of at most {most} characters", param="draft"
             )
-        return json_response(await _context(services, relationship, companion, draft))
+        return json_response(await _context(services, found, draft))
 
     return [
         Route("/v1/relationships", answered(listed)),
-        Route("/v1/relationships/{id}/memories", answered(memories)),
-        Route("/v1/relationships/{id}/memories", answered(forgotten), methods=["DELETE"]),
-        Route("/v1/relationships/{id}/memories/{memory}", answered(forgotten), methods=["DELETE"]),
         Route("/v1/relationships/{id}/config", answered(config)),
+        Route("/v1/relationships/{id}/config", answered(change_config), methods=["PATCH"]),
+        Route("/v1/relationships/{id}/sessions", answered(sessions)),
         Route("/v1/relationships/{id}/context", answered(context)),
     ]
 
 
-async def _context(
-    services: RelationshipServices, relationship: Relationship, companion: Companion, draft: str
-) -> dict[str, object]:
+async def _context(services: RelationshipServices, found: Found, draft: str) -> dict[str, object]:
     """Return exactly what the language model would be given for a draft, and what it costs."""
-    policy = policy_for(companion.settings, services.settings)
+    relationship, companion, policy = found.relationship, found.companion, found.policy
     zone = ZoneInfo(relationship.time_zone)
+    now = services.clock.now().astimezone(zone)
+    count = counter_for(policy.layers.tokenizer)
+    held = await services.held.load(relationship.id, count)
+    await services.library.load(companion.id)
     subject = Subject(
         relationship.id,
+        companion.id,
+        relationship.user_name,
         Validity(
             memory_version=relationship.memory_version,
+            layers_version=-1 if held is None else held.version,
             companion_version=companion.version,
             model="",
-            embedding=services.embedding,
+            embedding=services.embedder.manifest.fingerprint,
             limits=policy.recall,
+            layers=policy.layers,
         ),
         zone,
     )
     prepared = await services.preparer.prepare(normalise(draft), lambda: subject, Priority.PAUSE)
-    history = await services.turns.recent(relationship.id, policy.history_turns)
-    prompt = prompt_for(
-        companion,
-        policy,
-        user_name=relationship.user_name,
-        memories=prepared.memories,
-        history=[PastTurn(turn.speaker, turn.content) for turn in history],
-        message=draft,
-        now=services.clock.now().astimezone(zone),
+    session = await services.relationships.running_session(
+        relationship.id, now - policy.layers.session
     )
+    said = (
+        []
+        if session is None
+        else await services.turns.working(relationship.id, session, _MOST_TURNS)
+    )
+    upto = 0 if held is None else held.summarised_turn_id
+    started = services.clock.monotonic()
+    assembled = assemble(
+        companion,
+        policy.layers,
+        user_name=relationship.user_name,
+        standing={} if held is None else held.standing,
+        recalled=prepared.recalled,
+        memories=prepared.memories,
+        history=[PastTurn(turn.speaker, turn.content, turn.id) for turn in said if turn.id > upto],
+        message=draft,
+        opening=not said,
+        now=now,
+    )
+    assembly_ms = round((services.clock.monotonic() - started) * 1000, 3)
+    prompt = assembled.prompt
     messages = prompt.messages()
+    shown = {each.layer: each for each in (*prompt.standing, *prompt.recalled)}
+    layers: dict[str, dict[str, object]] = {}
+    for layer in LAYERS:
+        section = shown.get(layer)
+        layers[layer] = {
+            "on": policy.layers.on(layer),
+            "tokens": assembled.tokens.get(layer, 0),
+            "ms": prepared.timings.layers_ms.get(layer, 0.0),
+            "lines": [] if section is None else list(section.lines),
+            "made_by": [] if section is None else list(section.made_by),
+        }
+    layers["memories"] |= {"count": len(prompt.memories), "of": len(prepared.memories)}
+    layers["working"] |= {"turns": len(prompt.history), "of": len(said)}
+    layers["behaviours"] |= {"lines": list(prompt.instructions)}
     return {
         "messages": messages,
-        "tokens": sum(estimate_tokens(each["content"]) for each in messages),
-        "layers": {
-            "history": {"turns": len(prompt.history), "of": len(history)},
-            "memories": {"count": len(prompt.memories), "of": len(prepared.memories)},
-        },
+        "tokens": sum(count(each["content"]) for each in messages),
+        "budget": int(policy.layers.context_tokens * policy.layers.share),
+        "layers": layers,
+        "left_out": list(prepared.left_out),
         "memories": [asdict(each) for each in prompt.memories],
-        "timings": asdict(prepared.timings),
+        "timings": asdict(prepared.timings) | {"assembly_ms": assembly_ms},
     }
-
-
-def _number(text: str, name: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise InvalidMessage(f"{name}: expected a number from {least} to {most}", param=name)
-    return int(text)

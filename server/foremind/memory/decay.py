@@ -13,7 +13,7 @@ Memories from the permanent significance on do not fade.
 
 from datetime import datetime
 
-from foremind.companions import RecallPolicy
+from foremind.policies import RecallPolicy
 
 _HOURLY = 0.995
 _HOUR_S, _DAY_S = 3600, 86_400

@@ -27,4 +27,9 @@ def worth_searching(text: str, learned: float | None) -> bool:
         return False
     if learned is None or learned > 0:
         return True
+    return asks(text)
+
+
+def asks(text: str) -> bool:
+    """Return whether `text` asks for something known, in so many words."""
     return _ASKS.search(text) is not None or _ASKS_ABOUT_SOMEONE.search(text) is not None

@@ -10,7 +10,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-from foremind.companions import RecallPolicy
+from foremind.policies import RecallPolicy
 from foremind.storage.memories import (
     Candidate,
     IndexedMemory,

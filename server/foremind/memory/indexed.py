@@ -14,6 +14,7 @@ from foremind.metrics import Metrics
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import Candidate, IndexedMemory, MemoryStore, Wanted, WordStatistics
 from foremind.storage.notifications import Announcement
+from foremind.storage.remembering import MemoryAnnouncement
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
 _LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
@@ -91,6 +92,8 @@ class IndexedCandidates:
             self._gaps += 1  # what is being read may hold them
             if announcement.relationship_id in self._indexes:
                 self._evict(announcement.relationship_id)
+            return
+        if not isinstance(announcement, MemoryAnnouncement):
             return
         if announcement.memory_version is None or announcement.relationship_id not in self._known():
             return

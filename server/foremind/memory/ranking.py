@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from rank_bm25 import BM25Okapi
 
-from foremind.companions import RecallPolicy
 from foremind.memory.asked import Asked
 from foremind.memory.dates import Span, beside, closeness, day_of
 from foremind.memory.decay import recency
+from foremind.policies import RecallPolicy
 from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 from foremind.storage.turns import Speaker
 

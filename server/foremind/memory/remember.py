@@ -10,7 +10,6 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from foremind.clock import Clock
-from foremind.companions import StoragePolicy, policy_for
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import NotFound
 from foremind.memory.consolidation import find_same, grown, only_quotes
@@ -20,6 +19,7 @@ from foremind.memory.facts import facts_in
 from foremind.memory.heads import Heads
 from foremind.memory.significance import Significance, judge, judge_rated
 from foremind.metrics import Metrics
+from foremind.policies import StoragePolicy, policy_for
 from foremind.settings import Settings
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore

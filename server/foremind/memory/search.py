@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foremind.companions import RecallPolicy
 from foremind.memory.asked import read_draft
 from foremind.memory.gate import worth_searching
 from foremind.memory.heads import Heads
 from foremind.memory.ranking import Recalled, rank
+from foremind.policies import RecallPolicy
 from foremind.storage.memories import Candidate, Wanted, WordStatistics
 
 

@@ -33,18 +33,19 @@ def _stem(word: str) -> str:
     return str(_stemmer.stemWord(word))
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of `text` in order, in lower case."""
+    plain = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
+    return [word for word in _WORD.findall(plain) if len(word) <= _MAX_TERM_CHARS]
+
+
 def terms_of(text: str) -> list[str]:
     """Return the stemmed words of `text` in order, without stop words.
 
     English stemming; words of other languages pass through unharmed, as far as white space and
     punctuation separate them.
     """
-    plain = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
-    return [
-        _stem(word)
-        for word in _WORD.findall(plain)
-        if len(word) <= _MAX_TERM_CHARS and word.replace("'", "") not in _STOP_WORDS
-    ]
+    return [_stem(word) for word in words_of(text) if word.replace("'", "") not in _STOP_WORDS]
 
 
 def names_in(text: str) -> list[str]:

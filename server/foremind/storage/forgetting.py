@@ -1,16 +1,19 @@
 """What forgetting changes, in one transaction under its relationship's lock."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from pgvector import HalfVector
 
+from foremind.errors import NotFound
 from foremind.storage.database import Connection, Database
 from foremind.storage.packed_words import pack_words
-from foremind.storage.remembering import ExchangeTurn, MemoryText, exchange_turn
+from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
@@ -40,6 +43,15 @@ class ForgettingTransaction:
         """Return every turn of the relationship."""
         return await self._ids("turns_of_relationship")
 
+    async def turns_of_session(self, session_id: str) -> set[int]:
+        """Return the turns of a session."""
+        return await self._ids("turns_of_session", session_id)
+
+    async def texts(self) -> dict[int, str]:
+        """Return what was said in the relationship, by turn."""
+        rows = await self._connection.rows("texts_of_relationship", self._relationship_id)
+        return {row["id"]: row["content"] for row in rows}
+
     async def turns_behind(self, memories: Collection[int]) -> set[int]:
         """Return the turns that memories were made of, and those that quote these."""
         turns = await self._ids("turns_behind_memories", list(memories))
@@ -56,6 +68,69 @@ class ForgettingTransaction:
         await self._connection.execute("delete_sources", self._relationship_id, ids, turn_ids)
         await self._connection.execute("delete_memories", self._relationship_id, ids)
         return len(await self._connection.rows("empty_turns", self._relationship_id, turn_ids, now))
+
+    async def remove_records(self, turns: Collection[int], *, everything: bool) -> int:
+        """Remove what was made of turns, or holds what they said; return how many records.
+
+        `everything` removes whatever there is.
+        """
+        ids = list(turns)
+        found = (
+            await self._ids("every_record")
+            if everything
+            else await self._ids("records_made_of", ids, [])
+            | await self._ids("records_quoting", ids)
+        )
+        for name in ("delete_record_sources", "delete_revisions", "delete_records"):
+            await self._connection.execute(name, self._relationship_id, list(found))
+        return len(found)
+
+    async def rebuild(self, turns: Collection[int], now: datetime, *, summary: bool) -> None:
+        """Have layers made anew without turns; the summary too, where it was of them."""
+        first = min(turns, default=_NEVER)
+        await self._connection.execute("curate_again", self._relationship_id, now, first, summary)
+
+    async def audit(self, actor: str, action: str, subject: str, now: datetime) -> None:
+        """Note what was done; `subject` never holds what was said."""
+        await self._connection.execute(
+            "add_audit", self._relationship_id, actor, action, subject, now
+        )
+
+    async def said_and_quoted(self, memory_id: int) -> tuple[set[int], set[int]]:
+        """Return the turns that a memory was made of, and others that quote these.
+
+        Raises:
+            NotFound: the relationship has no such memory.
+        """
+        said = await self._ids("turns_behind_memories", [memory_id])
+        if not said:
+            raise NotFound("memory: expected the id of a memory here", param="memory")
+        return said, await self._ids("turns_quoting", list(said)) - said
+
+    async def say_instead(
+        self,
+        memory_id: int,
+        turns: Collection[int],
+        content: str,
+        vector: npt.NDArray[np.float32],
+    ) -> None:
+        """Put other words, and their unit vector, in the place of a memory's and its turns'."""
+        await self._connection.execute(
+            "say_instead",
+            self._relationship_id,
+            memory_id,
+            list(turns),
+            content,
+            HalfVector(vector),
+        )
+
+    async def state_anew(self, memory_id: int, facts: Sequence[Fact]) -> None:
+        """Note what a memory states now."""
+        await self._connection.execute("unstate_facts", self._relationship_id, memory_id)
+        for fact in facts:
+            await self._connection.execute(
+                "restate_fact", self._relationship_id, memory_id, fact.slot, fact.value
+            )
 
     async def exchange(self, turn_id: int) -> list[ExchangeTurn]:
         """Return the turns around one, in order, itself among them."""
@@ -92,6 +167,8 @@ class ForgettingTransaction:
         rows = await self._connection.rows(name, self._relationship_id, *args)
         return {row["id"] for row in rows}
 
+
+_NEVER = 2**62
 
 # A notification holds at most 8,000 bytes. The ids only empty a cache that lasts two minutes.
 _ANNOUNCED_TURNS = 400

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.companions import RecallPolicy
 from foremind.errors import ModelMismatch
+from foremind.policies import RecallPolicy
 from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.remembering import (

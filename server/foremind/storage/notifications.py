@@ -10,10 +10,12 @@ import msgspec
 import structlog
 
 from foremind.clock import Clock
+from foremind.storage.documents import LibraryChanged
 from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
 
-Announcement = MemoryAnnouncement | MemoriesForgotten
+Announcement = MemoryAnnouncement | MemoriesForgotten | LayersChanged | LibraryChanged
 
 _CHANNEL = "foremind_memory"
 _RECONNECT_S = 1.0
@@ -22,9 +24,9 @@ _log = structlog.get_logger("foremind.notifications")
 
 
 class MemoryListener:
-    """Calls `on_announcement` for what is judged or forgotten, `on_gap` after a lost connection.
+    """Calls `on_announcement` for what is judged, forgotten or curated.
 
-    Of each, one after the other, in order.
+    And `on_gap` after a lost connection. Of each, one after the other, in order.
     """
 
     def __init__(

@@ -2,22 +2,30 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
+from foremind.companions import CompanionSettings
 from foremind.errors import NotFound
 from foremind.storage.database import Database
+from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import Reason
 from foremind.storage.turns import Speaker
 
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """One user with one companion, by its slug."""
+    """One user with one companion, by its slug; `settings` are its own, laid over the companion's.
+
+    `shares_counts`: its user agreed to be counted, with others, by topic.
+    """
 
     id: int
     memory_version: int
     memory_count: int
+    settings: CompanionSettings
+    shares_counts: bool
     user_id: str
     user_name: str
     time_zone: str
@@ -42,6 +50,17 @@ class StoredMemory:
     times_said: int
 
 
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session and how much was said in it."""
+
+    id: UUID
+    opened_at: datetime
+    active_at: datetime
+    closed_at: datetime | None
+    turns: int
+
+
 class RelationshipStore:
     """Reads relationships, always as one user's."""
 
@@ -50,8 +69,29 @@ class RelationshipStore:
 
     async def of_user(self, user_id: str) -> list[Relationship]:
         """Return a user's relationships."""
-        rows = await self._database.rows("relationships_of_user", user_id)
-        return [Relationship(**dict(row)) for row in rows]
+        return await self._read(user_id, None)
+
+    async def any(self, relationship_id: int) -> Relationship:
+        """Return a relationship of whatever user, for the operator.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        for each in await self._read(None, relationship_id):
+            return each
+        raise NotFound("id: expected the id of a relationship", param="id")
+
+    async def _read(self, user_id: str | None, relationship_id: int | None) -> list[Relationship]:
+        rows = await self._database.rows("relationships_of_user", user_id, relationship_id)
+        return [
+            Relationship(
+                **(
+                    dict(row)
+                    | {"settings": msgspec.json.decode(row["settings"], type=CompanionSettings)}
+                )
+            )
+            for row in rows
+        ]
 
     async def find(self, relationship_id: int, user_id: str) -> Relationship:
         """Return a relationship of a user.
@@ -63,6 +103,29 @@ class RelationshipStore:
             if each.id == relationship_id:
                 return each
         raise NotFound("id: expected the id of a relationship of this user", param="id")
+
+    async def change(
+        self, relationship_id: int, settings: CompanionSettings, *, shares_counts: bool
+    ) -> None:
+        """Give a relationship settings of its own; tell every process."""
+        version = await self._database.value(
+            "change_relationship",
+            relationship_id,
+            msgspec.json.encode(settings).decode(),
+            shares_counts,
+        )
+        told = LayersChanged(relationship_id, version)
+        await self._database.execute("announce_memory", msgspec.json.encode(told).decode())
+
+    async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
+        """Return the last sessions in which something was said, newest first."""
+        rows = await self._database.rows("sessions_of_relationship", relationship_id, limit)
+        return [SessionView(**dict(row)) for row in rows]
+
+    async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
+        """Return the session in which something was said since a time, if one is not closed."""
+        found: UUID | None = await self._database.value("latest_session", relationship_id, since)
+        return found
 
     async def memories(self, relationship_id: int, after: int, limit: int) -> list[StoredMemory]:
         """Return at most `limit` memories whose id is greater than `after`, in order."""

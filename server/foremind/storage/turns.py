@@ -1,10 +1,13 @@
 """Sessions and turns: what was said, stored once, each user turn together with its job."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
+from foremind.companions import CompanionSettings
 from foremind.errors import StorageUnavailable
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import enqueue_remember
@@ -15,12 +18,18 @@ Status = Literal["completed", "cancelled", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """Identifiers of a session and the memory version its relationship has."""
+    """Identifiers of a session, the versions its relationship has, and its own settings.
+
+    `begun`: it is a new one, none goes on.
+    """
 
     session_id: UUID
     relationship_id: int
     user_id: int
     memory_version: int
+    layers_version: int
+    settings: CompanionSettings
+    begun: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +69,27 @@ class TurnStore:
         companion_id: int,
         now: datetime,
         time_zone: str = "UTC",
+        lives: timedelta = timedelta(0),
     ) -> OpenedSession:
-        """Start a session, creating user and relationship at first sight.
+        """Go on with a session in which something was said no longer than it `lives` ago.
 
-        `time_zone` is the IANA name of the zone that the player's clock is in.
+        Otherwise begin one, creating user and relationship at first sight. `time_zone` is the IANA
+        name of the zone that the player's clock is in.
         """
         row = await self._database.row(
-            "open_session", external_id, name, companion_id, now, time_zone
+            "open_session", external_id, name, companion_id, now, time_zone, lives
         )
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
-        return OpenedSession(**dict(row))
+        values = dict(row)
+        return OpenedSession(
+            **(values | {"settings": msgspec.json.decode(row["settings"], type=CompanionSettings)})
+        )
 
-    async def close_session(self, session_id: UUID, now: datetime) -> None:
-        """Mark a session as over."""
-        await self._database.execute("close_session", session_id, now)
+    async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
+        """Return the last `limit` turns of a session, oldest first."""
+        rows = await self._database.rows("working_turns", relationship_id, session_id, limit)
+        return [Turn(**dict(row)) for row in rows]
 
     async def recent(self, relationship_id: int, limit: int) -> list[Turn]:
         """Return the last `limit` turns, oldest first."""

@@ -24,6 +24,8 @@ class Script:
 
     Attributes:
         reply: the words of the answer, given the request.
+        background: what is answered to a request that no player waits for (its temperature is 0);
+            None lets `reply` answer these too.
         status: HTTP status; anything but 200 refuses.
         body: sent as it is instead of a stream, where not None.
         hold_before: awaited before the first word and, with `hold_after`, between words.
@@ -32,6 +34,7 @@ class Script:
     """
 
     reply: Callable[[Chat], list[str]] = lambda _: ["Hello", " there", "."]
+    background: Callable[[Chat], str] | None = None
     status: int = 200
     body: str | None = None
     hold_before: asyncio.Event | None = None
@@ -39,6 +42,16 @@ class Script:
     cut_after: int | None = None
     requests: list[Chat] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+
+    @property
+    def spoken(self) -> list[Chat]:
+        """The requests for which a player waits."""
+        return [each for each in self.requests if each["temperature"] > 0]
+
+    @property
+    def asked(self) -> list[Chat]:
+        """The requests made in the background."""
+        return [each for each in self.requests if each["temperature"] == 0]
 
 
 class ScriptedModel:
@@ -73,7 +86,7 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
     try:
         if script.hold_before is not None and script.hold_after is None:
             await script.hold_before.wait()
-        for index, word in enumerate(script.reply(body)):
+        for index, word in enumerate(_words(script, body)):
             if script.cut_after == index:
                 outcome = "cut"
                 raise ConnectionResetError
@@ -84,6 +97,12 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
         outcome = "done"
     finally:
         script.finished.append(outcome)
+
+
+def _words(script: Script, body: Chat) -> list[str]:
+    if script.background is not None and body["temperature"] == 0:
+        return [script.background(body)]
+    return script.reply(body)
 
 
 def _chunk(word: str) -> Chat:

@@ -1,15 +1,34 @@
-"""Make a context: embed, search. Reads only."""
+"""Make a context: embed, then ask every layer at once, under one deadline. Reads only."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
+from typing import Any
+
+import structlog
 
 from foremind.clock import Clock
 from foremind.embedding.queue import Priority
 from foremind.embedding.service import EmbeddingService
+from foremind.errors import ForemindError
+from foremind.layers.held import Drafted, HeldLayers
+from foremind.layers.library import Library
+from foremind.layers.sections import Section, section
+from foremind.layers.tokens import counter_for
+from foremind.layers.wording import memory_lines
 from foremind.memory.search import MemorySearch, Query
 from foremind.metrics import Metrics
+from foremind.settings import LayerName
 from foremind.typeahead.prepared import PreparedContext, Timings, Validity
+
+# Found among the records that are held in the process: no waiting, but none may fail another.
+_HELD: tuple[LayerName, ...] = ("topics", "episodes", "questions", "vault")
+
+_TOUCHING = 3  # of the recalled memories that may touch an open question
+
+_log = structlog.get_logger("foremind.typeahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +36,8 @@ class Subject:
     """Whose memories are searched, and what the result depends on."""
 
     relationship_id: int
+    companion_id: int
+    user_name: str
     validity: Validity
     time_zone: tzinfo
 
@@ -25,10 +46,18 @@ class Preparer:
     """Prepares contexts for any session; holds no state of its own."""
 
     def __init__(
-        self, embedder: EmbeddingService, search: MemorySearch, clock: Clock, metrics: Metrics
+        self,
+        embedder: EmbeddingService,
+        search: MemorySearch,
+        held: HeldLayers,
+        library: Library,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._embedder = embedder
         self._search = search
+        self._held = held
+        self._library = library
         self._clock = clock
         self._metrics = metrics
 
@@ -41,6 +70,8 @@ class Preparer:
     ) -> PreparedContext:
         """Return the context for `text` (normalised).
 
+        A layer that fails or is not there by the deadline is left out, and the context says so.
+
         Args:
             subject: asked anew once the vector is there, so that the search is made for the
                 versions of that moment.
@@ -48,7 +79,7 @@ class Preparer:
                 embedding model is the same.
 
         Raises:
-            Overloaded, StorageUnavailable: it could not be made now.
+            Overloaded: the text could not be embedded now.
         """
         started = self._clock.monotonic()
         if known is not None and known.validity.embedding == subject().validity.embedding:
@@ -57,33 +88,78 @@ class Preparer:
             vector = await self._embedder.embed_query(text, priority)
         embedded = self._clock.monotonic()
         whose = subject()
-        memories = await self._search.search(
-            Query(
-                relationship_id=whose.relationship_id,
-                text=text,
-                vector=vector,
-                policy=whose.validity.limits,
-                now=self._clock.now().astimezone(whose.time_zone),
-            )
-        )
+        policy = whose.validity.layers
+        now = self._clock.now().astimezone(whose.time_zone)
+        draft = Drafted(text, vector, whose.user_name, policy, now)
+        held = self._held.get(whose.relationship_id)
+        asked: dict[LayerName, Callable[[], Awaitable[Any]]] = {}
+        if policy.on("memories"):
+            query = Query(whose.relationship_id, text, vector, whose.validity.limits, now)
+            asked["memories"] = partial(self._search.search, query)
+        if policy.on("library") and self._library.has_documents(whose.companion_id):
+            asked["library"] = partial(self._library.recall, whose.companion_id, draft)
+        answers, took = await self._by_deadline(asked, policy.deadline_s)
+        searched = self._clock.monotonic()
+        memories = answers.pop("memories", ())
+        recalled: dict[LayerName, Section] = dict(answers)
+        lines = memory_lines(memories, whose.user_name, now)
+        recalled["memories"] = section("memories", lines, counter_for(policy.tokenizer))
+        draft = replace(draft, touched=tuple(each.content for each in memories[:_TOUCHING]))
+        for layer in _HELD:
+            if held is not None and policy.on(layer):
+                begun = self._clock.monotonic()
+                recalled[layer] = held.recall(layer, draft)
+                took[layer] = _ms(self._clock.monotonic() - begun)
         finished = self._clock.monotonic()
-        self._metrics.stage_seconds.labels("search").observe(finished - embedded)
+        self._metrics.stage_seconds.labels("search").observe(searched - embedded)
         self._metrics.stage_seconds.labels("prepare").observe(finished - started)
+        left_out = tuple(layer for layer in asked if layer not in took)
+        for layer in left_out:
+            self._metrics.left_out.labels(layer).inc()
         return PreparedContext(
             text=text,
             validity=whose.validity,
             vector=vector,
             memories=tuple(memories),
+            recalled=recalled,
+            left_out=left_out,
             timings=Timings(
                 embed_ms=_ms(embedded - started),
-                search_ms=_ms(finished - embedded),
+                search_ms=_ms(searched - embedded),
                 total_ms=_ms(finished - started),
+                layers_ms=took,
             ),
         )
 
     def hasten(self, text: str) -> None:
         """Let a player who pressed Enter on `text` be served before those still typing."""
         self._embedder.hasten(text)
+
+    async def _by_deadline(
+        self, asked: Mapping[LayerName, Callable[[], Awaitable[Any]]], seconds: float
+    ) -> tuple[dict[LayerName, Any], dict[LayerName, float]]:
+        """Return the answers that came in time, and the milliseconds that each took."""
+        answers: dict[LayerName, Any] = {}
+        took: dict[LayerName, float] = {}
+
+        async def answer(layer: LayerName, ask: Callable[[], Awaitable[Any]]) -> None:
+            begun = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(seconds):
+                    answers[layer] = await ask()
+            except (ForemindError, TimeoutError) as error:
+                _log.warning("layer.left_out", layer=layer, reason=type(error).__name__)
+            else:
+                took[layer] = _ms(self._clock.monotonic() - begun)
+
+        if len(asked) == 1:  # a task of its own would cost more than the search
+            (only,) = asked.items()
+            await answer(*only)
+        elif asked:
+            async with asyncio.TaskGroup() as group:
+                for layer, ask in asked.items():
+                    group.create_task(answer(layer, ask), name=f"recall-{layer}")
+        return answers, took
 
 
 def _ms(seconds: float) -> float:

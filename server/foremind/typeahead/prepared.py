@@ -1,5 +1,6 @@
 """Prepared contexts: what was recalled for a text, and when that still holds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,10 @@ import numpy.typing as npt
 from cachetools import TTLCache
 
 from foremind.clock import Clock
-from foremind.companions import RecallPolicy
+from foremind.layers.sections import Section
 from foremind.memory.ranking import Recalled
+from foremind.policies import LayerPolicy, RecallPolicy
+from foremind.settings import LayerName
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.notifications import Announcement
 
@@ -18,29 +21,37 @@ class Validity:
     """What a context depends on besides the text; any difference makes it stale."""
 
     memory_version: int
+    layers_version: int
     companion_version: int
     model: str
     embedding: str
     limits: RecallPolicy
+    layers: LayerPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long preparing took, in milliseconds."""
+    """How long preparing took, in milliseconds; `layers_ms` layer by layer."""
 
     embed_ms: float
     search_ms: float
     total_ms: float
+    layers_ms: Mapping[LayerName, float]
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedContext:
-    """What was recalled for `text` (normalised), made while `validity` held."""
+    """What was recalled for `text` (normalised), made while `validity` held.
+
+    `left_out` are layers that failed or were too late; such a context serves once, if at all.
+    """
 
     text: str
     validity: Validity
     vector: npt.NDArray[np.float32]
     memories: tuple[Recalled, ...]
+    recalled: Mapping[LayerName, Section]
+    left_out: tuple[LayerName, ...]
     timings: Timings
 
 
@@ -65,6 +76,7 @@ class PreparedCache:
     def heard(self, announcement: Announcement) -> None:
         """Drop every context of a relationship that forgot something."""
         if isinstance(announcement, MemoriesForgotten):
+            self._contexts.expire()  # iterating passes over what is past its time but still held
             whose = announcement.relationship_id
             for key in [key for key in self._contexts if key[0] == whose]:
                 self._contexts.pop(key, None)

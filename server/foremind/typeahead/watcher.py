@@ -101,21 +101,27 @@ class DraftWatcher:
         self._pause.cleared()
         self._supersede(normalise(text))
 
-    async def take(self, text: str) -> Taken:
+    async def take(self, text: str, subject: Callable[[], Subject] | None = None) -> Taken:
         """Return the context for a text that was sent.
 
         What was prepared for exactly this text is used, one in flight for it is awaited, and
         anything else is made now. Trouble gives a reply without memories, never no reply.
+
+        Args:
+            subject: whose memories, where it is not as while typing.
         """
+        subject = subject or self._subject
         wanted = normalise(text)
         if not says_something(wanted):
             return Taken(None, "miss")
-        ready = self._valid(wanted)
+        ready = self._valid(wanted, subject)
         if ready is not None:
             return Taken(ready, "hit")
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                return await self._landed(wanted) or await self._made_on_enter(wanted)
+                return await self._landed(wanted, subject) or await self._made_on_enter(
+                    wanted, subject
+                )
         except (TemporaryError, TimeoutError) as error:
             _log.warning("context.unavailable", reason=type(error).__name__)
         except Exception:  # a defect in recall must not cost the player the reply
@@ -146,12 +152,14 @@ class DraftWatcher:
             self._start(decision.draft)
 
     def _start(self, draft: str) -> None:
-        ready = self._valid(draft)
+        ready = self._valid(draft, self._subject)
         if ready is not None:
             self._on_ready(self._typed, ready)
             return
         known = self._cache.get(self._subject().relationship_id, draft)
-        task = asyncio.create_task(self._make(draft, Priority.PAUSE, known), name="prepare-context")
+        task = asyncio.create_task(
+            self._make(draft, self._subject, Priority.PAUSE, known), name="prepare-context"
+        )
         self._flight = _Flight(draft, task)
         task.add_done_callback(self._landing)
 
@@ -167,36 +175,41 @@ class DraftWatcher:
             level("prepare.failed", reason=type(error).__name__)
             return
         self._metrics.prepared.labels("pause").inc()
-        if task.result().text == self._draft:
+        if task.result().text == self._draft and "memories" not in task.result().left_out:
             self._on_ready(self._typed, task.result())
 
     async def _make(
-        self, text: str, priority: Priority, known: PreparedContext | None
+        self,
+        text: str,
+        subject: Callable[[], Subject],
+        priority: Priority,
+        known: PreparedContext | None,
     ) -> PreparedContext:
-        context = await self._preparer.prepare(text, self._subject, priority, known)
-        self._cache.put(self._subject().relationship_id, context)
+        context = await self._preparer.prepare(text, subject, priority, known)
+        if not context.left_out:
+            self._cache.put(subject().relationship_id, context)
         self._metrics.prepared_contexts.set(len(self._cache))
         return context
 
-    def _valid(self, text: str) -> PreparedContext | None:
+    def _valid(self, text: str, subject: Callable[[], Subject]) -> PreparedContext | None:
         """Return what is prepared for `text`, if everything it depends on still holds."""
-        subject = self._subject()
-        context = self._cache.get(subject.relationship_id, text)
-        return context if context is not None and context.validity == subject.validity else None
+        whose = subject()
+        context = self._cache.get(whose.relationship_id, text)
+        return context if context is not None and context.validity == whose.validity else None
 
-    async def _landed(self, text: str) -> Taken | None:
+    async def _landed(self, text: str, subject: Callable[[], Subject]) -> Taken | None:
         """Wait for the preparation of `text`, if one is in flight; None where it is no use."""
         if self._flight is None or self._flight.text != text:
             return None
         self._preparer.hasten(text)
         # Waiting does not raise what the preparation raised: Enter then tries for itself.
         await asyncio.wait({self._flight.task})
-        context = self._valid(text)
+        context = self._valid(text, subject)
         return None if context is None else Taken(context, "hit", "pause")
 
-    async def _made_on_enter(self, text: str) -> Taken:
-        known = self._cache.get(self._subject().relationship_id, text)
-        context = await self._make(text, Priority.ENTER, known)
+    async def _made_on_enter(self, text: str, subject: Callable[[], Subject]) -> Taken:
+        known = self._cache.get(subject().relationship_id, text)
+        context = await self._make(text, subject, Priority.ENTER, known)
         self._metrics.prepared.labels("send").inc()
         reused = known is not None and known.vector is context.vector
         return Taken(context, "refreshed" if reused else "miss", "send")

@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.generation.prompt import (
-    PastTurn,
-    Prompt,
-    estimate_tokens,
-    fit,
-    memory_line,
-    quoted,
-)
+from foremind.companions import Behaviour, Companion, CompanionSettings
+from foremind.generation.assembly import Assembled, assemble
+from foremind.generation.prompt import PastTurn, Prompt
+from foremind.layers.sections import Section, section
+from foremind.layers.tokens import estimate_tokens
+from foremind.layers.wording import HUNCH, memory_line, memory_lines, quoted
 from foremind.memory.ranking import Recalled
+from foremind.policies import policy_for
+from foremind.settings import LayerName, load_settings
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
 
-def memory(number: int, content: str, speaker: str = "user") -> Recalled:
+def memory(number: int, content: str, speaker: str = "user", relevance: float = 0.5) -> Recalled:
     """A memory of `number` days ago."""
     return Recalled(
         id=number,
@@ -31,7 +31,7 @@ def memory(number: int, content: str, speaker: str = "user") -> Recalled:
         created_at=NOW - timedelta(days=number),
         superseded=False,
         score=1 / (number + 1),
-        relevance=1 / (number + 1),
+        relevance=relevance,
         cosine=0.5,
         keyword=0.5,
     )
@@ -41,7 +41,39 @@ def prompt(
     memories: tuple[Recalled, ...] = (), history: tuple[PastTurn, ...] = (), message: str = "Hi"
 ) -> Prompt:
     """A prompt for Ana and Wren."""
-    return Prompt("Wren", "You are Wren.", "Ana", memories, history, message, NOW)
+    known = section("memories", memory_lines(memories, "Ana", NOW), estimate_tokens)
+    recalled = (known,) if memories else ()
+    return Prompt(
+        "Wren", "You are Wren.", "Ana", memories, history, message, NOW, recalled=recalled
+    )
+
+
+def assembled(
+    memories: tuple[Recalled, ...] = (),
+    history: tuple[PastTurn, ...] = (),
+    message: str = "Hi",
+    sections: dict[LayerName, list[str]] | None = None,
+    **settings: object,
+) -> Assembled:
+    """The same, put together from layers under settings."""
+    own = CompanionSettings(**settings)  # type: ignore[arg-type]
+    made: dict[LayerName, Section] = {
+        layer: section(layer, lines, estimate_tokens) for layer, lines in (sections or {}).items()
+    }
+    made["memories"] = section("memories", memory_lines(memories, "Ana", NOW), estimate_tokens)
+    recalled = {"topics", "episodes", "questions", "vault", "library", "memories"}
+    return assemble(
+        Companion(1, "wren", "Wren", "", "You are Wren.", own, 1),
+        policy_for(own, load_settings()).layers,
+        user_name="Ana",
+        standing={layer: each for layer, each in made.items() if layer not in recalled},
+        recalled={layer: each for layer, each in made.items() if layer in recalled},
+        memories=memories,
+        history=history,
+        message=message,
+        opening=not history,
+        now=NOW,
+    )
 
 
 def test_what_is_stable_comes_first() -> None:
@@ -61,9 +93,41 @@ def test_what_is_stable_comes_first() -> None:
     )
 
 
+def test_every_layer_has_its_place() -> None:
+    """What stands comes with the persona, what the draft brought back with the message."""
+    laid = assembled(
+        (memory(1, "I live in Porto"),),
+        (PastTurn("user", "Hello"),),
+        sections={
+            "profile": ["- home: porto"],
+            "hot": ["- Ana plans a move."],
+            "topics": ["- boats"],
+            "episodes": ["- about boats"],
+        },
+    ).prompt.messages()
+    system, last = laid[0]["content"], laid[-1]["content"]
+    assert system.index("<profile>") < system.index("<hot>")
+    assert "<topics>" not in system
+    assert last.index("<topics>") < last.index("<episodes>") < last.index("<memories>")
+
+
+def test_where_things_were_left_is_told_only_when_a_session_begins() -> None:
+    """Later it would be old news."""
+    sections: dict[LayerName, list[str]] = {"opening": ["- You spoke of boats."]}
+    assert assembled(sections=sections).prompt.standing
+    assert not assembled(history=(PastTurn("user", "Hi"),), sections=sections).prompt.standing
+
+
 def test_without_memories_the_message_stands_alone() -> None:
     """No empty block."""
     assert prompt(message="Hi").messages()[-1]["content"] == "Hi"
+
+
+def test_a_weak_match_is_said_to_ring_a_bell() -> None:
+    """A hunch must not sound like knowledge."""
+    weak = prompt((memory(1, "I live in Porto", relevance=0.2),)).messages()[-1]["content"]
+    assert HUNCH in weak
+    assert HUNCH not in prompt((memory(1, "I live in Porto"),)).messages()[-1]["content"]
 
 
 @given(st.text())
@@ -89,26 +153,98 @@ def test_an_instruction_in_a_memory_stays_a_quotation() -> None:
 def test_the_least_valuable_end_is_cut() -> None:
     """Worst memories and oldest turns go first; persona and message stay."""
     memories = tuple(memory(number, f"memory {number} " + "x" * 200) for number in range(10))
-    history = tuple(PastTurn("user", f"turn {number} " + "y" * 200) for number in range(10))
-    whole = prompt(memories, history, "Now?")
-    cut = fit(whole, 700)
+    history = tuple(PastTurn("user", f"turn {number} " + "y" * 800) for number in range(10))
+    cut = assembled(memories, history, "Now?", context_tokens=2000).prompt
     assert cut.memories == memories[: len(cut.memories)]
     assert cut.history == history[-len(cut.history) :]
     assert 0 < len(cut.memories) < 10
     assert 0 < len(cut.history) < 10
-    assert (cut.persona, cut.message) == (whole.persona, whole.message)
+    assert (cut.persona, cut.message) == ("You are Wren.", "Now?")
 
 
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(250, 4000))
-def test_a_prompt_keeps_to_its_tokens(memories: int, turns: int, tokens: int) -> None:
-    """The estimate of the whole stays within the limit."""
-    whole = prompt(
+def test_the_last_three_turns_come_before_every_layer() -> None:
+    """A companion that forgets the last sentence has forgotten everything."""
+    history = tuple(PastTurn("user", "y" * 1200) for _ in range(12))
+    cut = assembled(history=history, context_tokens=1600, sections={"hot": ["x" * 400] * 20}).prompt
+    assert len(cut.history) == 3
+
+
+def test_a_window_holds_ten_turns_even_beyond_its_tokens() -> None:
+    """Where the model's context has room for them."""
+    history = tuple(PastTurn("user", "y" * 400) for _ in range(30))
+    assert len(assembled(history=history, working_tokens=300).prompt.history) == 10
+    assert len(assembled(history=history, working_tokens=2100).prompt.history) == 20
+
+
+@given(
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(700, 9000),
+    st.dictionaries(
+        st.sampled_from(("profile", "hot", "scratchpad", "topics", "episodes", "vault")),
+        st.lists(st.text(max_size=300), max_size=12),
+    ),
+)
+def test_a_prompt_keeps_to_its_tokens(
+    memories: int, turns: int, tokens: int, sections: dict[LayerName, list[str]]
+) -> None:
+    """The estimate of the whole leaves room for the reply."""
+    whole = assembled(
         tuple(memory(number, "m" * (number * 7)) for number in range(memories)),
         tuple(PastTurn("user", "t" * (number * 9)) for number in range(turns)),
+        sections=sections,
+        context_tokens=tokens,
     )
-    laid = fit(whole, tokens).messages()
-    # The tags of the block and the sentence around the name are a fixed handful.
-    assert sum(estimate_tokens(each["content"]) for each in laid) <= tokens + 20
+    laid = whole.prompt.messages()
+    # The sentence around the name is a fixed handful.
+    assert sum(estimate_tokens(each["content"]) for each in laid) <= tokens - 400 + 20
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("profile", "hot", "scratchpad", "topics", "episodes", "vault")),
+        st.lists(st.text(max_size=300), max_size=30),
+    )
+)
+def test_all_layers_keep_to_their_share(sections: dict[LayerName, list[str]]) -> None:
+    """A fifth of the model's context, whatever they hold."""
+    tokens = assembled(sections=sections, context_tokens=4000).tokens
+    assert sum(tokens.values()) <= 800
+
+
+def test_a_layer_that_is_off_is_not_there() -> None:
+    """Each is independent of the others."""
+    laid = assembled(
+        (memory(1, "I live in Porto"),),
+        (PastTurn("user", "Hello"),),
+        sections={"hot": ["- a"], "topics": ["- b"]},
+        layers_off=frozenset({"memories", "working", "hot"}),
+    ).prompt
+    assert (laid.memories, laid.history) == ((), ())
+    assert [each.layer for each in (*laid.standing, *laid.recalled)] == ["topics"]
+
+
+def test_behaviours_hold_under_their_conditions() -> None:
+    """Words, layers, the opening and the hour; those for afterwards are no instructions."""
+    behaviours = (
+        Behaviour("pirate", "Speak like a pirate.", says=("ahoy", "sea shanty")),
+        Behaviour("gentle", "Be gentle.", recalls="memories"),
+        Behaviour("welcome", "Say welcome.", opening=True),
+        Behaviour("night", "Whisper.", from_hour=22, to_hour=6),
+        Behaviour("noon", "Mention lunch.", from_hour=11, to_hour=14),
+        Behaviour("later", "Write a poem.", after=True),
+    )
+    said = assembled((memory(1, "x"),), message="A sea shanty!", behaviours=behaviours).prompt
+    assert said.instructions == (
+        "Speak like a pirate.",
+        "Be gentle.",
+        "Say welcome.",
+        "Mention lunch.",
+    )
+    later = assembled(
+        history=(PastTurn("user", "Hi"),), message="Ahoyed", behaviours=behaviours
+    ).prompt
+    assert later.instructions == ("Mention lunch.",)
 
 
 def test_what_no_longer_holds_is_marked() -> None:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foremind.companions import CompanionSettings, policy_for
+from foremind.companions import CompanionSettings
 from foremind.memory.decay import recency
+from foremind.policies import policy_for
 from foremind.settings import Decay, load_settings
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)

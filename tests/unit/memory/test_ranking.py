@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from foremind.companions import CompanionSettings, RecallPolicy, policy_for
+from foremind.companions import CompanionSettings
 from foremind.memory.asked import Anchor, Asked
 from foremind.memory.dates import day_of
 from foremind.memory.ranking import Recalled
 from foremind.memory.ranking import rank as rank_asked
+from foremind.policies import RecallPolicy, policy_for
 from foremind.settings import Decay, load_settings
 from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 

@@ -1,0 +1,180 @@
+/** The memory panel: everything that is known of a user, to be seen, corrected, forgotten, moved. */
+
+const LAYERS = {
+  profile: "Profile",
+  hot: "Where things stand",
+  scratchpad: "Notes",
+  vault: "Saved on purpose",
+  questions: "Left open",
+  topics: "Topics",
+  episodes: "Episodes",
+  summary: "Summary",
+  opening: "Last time",
+};
+const PAGE = 200; // memories that are fetched at once
+
+export class MemoryPanel {
+  #dialog;
+  #mind = null;
+
+  constructor(dialog) {
+    this.#dialog = dialog;
+    const on = (id, event, act) => this.#find(id).addEventListener(event, act);
+    on("close-panel", "click", () => dialog.close());
+    on("forget-about", "submit", (event) => {
+      event.preventDefault();
+      const about = encodeURIComponent(this.#find("about").value);
+      this.#do(() => this.#mind.request("DELETE", `/memories?about=${about}`));
+    });
+    on("forget-all", "click", () => {
+      if (confirm("Forget everything, for good?")) this.#do(() => this.#mind.request("DELETE", "/memories"));
+    });
+    on("remember", "submit", (event) => {
+      event.preventDefault();
+      const layer = this.#find("remember-layer").value;
+      const content = this.#find("remember-text").value;
+      this.#find("remember-text").value = "";
+      const kind = layer === "scratchpad" ? "other" : "";
+      const title = layer === "profile" ? "about me" : "";
+      this.#do(() => this.#mind.request("POST", "/records", { layer, kind, title, content }));
+    });
+    on("export", "click", () => this.#do(() => this.#export()));
+    on("import", "change", ({ target }) => this.#do(() => this.#import(target)));
+  }
+
+  /** Show what the server knows, as of now. */
+  async open(mind) {
+    this.#mind = mind;
+    this.#say("");
+    if (!this.#dialog.open) this.#dialog.showModal();
+    await this.#show();
+  }
+
+  async #show() {
+    const [{ memories }, { records }, { sessions }, { audit }] = await Promise.all(
+      [`/memories?limit=${PAGE}`, "/records", "/sessions", "/audit"].map((path) => this.#mind.request("GET", path)),
+    );
+    const shown = Object.entries(LAYERS).map(([layer, title]) =>
+      this.#section(title, records.filter((each) => each.layer === layer), "records"),
+    );
+    const kept = this.#section("Memories", memories.toReversed(), "memories");
+    this.#find("layers").replaceChildren(...shown, kept, this.#sessions(sessions), trail(audit));
+  }
+
+  #section(title, items, path) {
+    return folded(`${title} (${items.length})`, items.map((item) => this.#item(item, path)));
+  }
+
+  #item(item, path) {
+    const entry = make("li");
+    const text = make("span", item.title ? `${item.title}: ${item.content}` : item.content);
+    const kind = item.kind || item.memory_type || "";
+    const origin = item.made_by ? `made by ${item.made_by}` : `${item.speaker === "user" ? "you said it" : "the companion said it"}`;
+    const about = [kind, origin, new Date(item.created_at).toLocaleDateString()].filter(Boolean).join(" · ");
+    entry.append(text, make("small", about));
+    const address = `/${path}/${item.id}`;
+    entry.append(
+      button("Correct", `Correct: ${item.content}`, () => this.#correct(entry, item, address)),
+      button("Forget", `Forget: ${item.content}`, () => this.#do(() => this.#mind.request("DELETE", address))),
+    );
+    return entry;
+  }
+
+  #correct(entry, item, address) {
+    const form = make("form");
+    const text = Object.assign(make("textarea"), { value: item.content, rows: 3 });
+    text.setAttribute("aria-label", "What it should say");
+    form.append(text, Object.assign(make("button", "Keep"), { type: "submit" }));
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      const change = { content: text.value };
+      if (item.revision) change.revision = item.revision;
+      this.#do(() => this.#mind.request("PATCH", address, change));
+    };
+    entry.replaceChildren(form);
+    text.focus();
+  }
+
+  #sessions(sessions) {
+    const items = sessions.map(({ id, opened_at, turns }) => {
+      const entry = make("li");
+      const when = new Date(opened_at).toLocaleString();
+      const path = `/memories?session=${encodeURIComponent(id)}`;
+      entry.append(
+        make("span", `${when}, ${turns} turns`),
+        button("Forget", `Forget the session of ${when}`, () => this.#do(() => this.#mind.request("DELETE", path))),
+      );
+      return entry;
+    });
+    return folded(`Sessions (${sessions.length})`, items);
+  }
+
+  async #export() {
+    const exported = await this.#mind.request("GET", "/export");
+    const link = make("a");
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }));
+    link.download = `foremind-${exported.companion}.json`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+    return { exported: exported.turns.length };
+  }
+
+  async #import(input) {
+    const [file] = input.files;
+    input.value = "";
+    return this.#mind.restore(JSON.parse(await file.text()));
+  }
+
+  /** Do something, say what came of it, and show what is known afterwards. */
+  async #do(act) {
+    try {
+      this.#say(told(await act()));
+      await this.#show();
+    } catch (error) {
+      this.#say(`That could not be done: ${error.message}`);
+    }
+  }
+
+  #say(text) {
+    this.#find("panel-notice").textContent = text || "\u00a0";
+  }
+
+  #find(id) {
+    return this.#dialog.querySelector(`#${id}`);
+  }
+}
+
+/** What an answer of the server means. */
+function told(answer) {
+  if ("memories" in answer) {
+    return `Forgotten for good: ${answer.memories.length} memories, ${answer.turns} turns, ${answer.records} other records.`;
+  }
+  if ("exported" in answer) return `Exported ${answer.exported} turns.`;
+  return "Done.";
+}
+
+function trail(audit) {
+  const items = audit.toReversed().map(({ actor, action, subject, happened_at }) => {
+    return make("li", `${new Date(happened_at).toLocaleString()}: ${actor}, ${action}, ${subject}`);
+  });
+  return folded(`Changes (${audit.length})`, items);
+}
+
+function folded(title, items) {
+  const section = make("details");
+  const list = make("ul");
+  list.append(...items);
+  section.append(make("summary", title), list);
+  section.open = items.length > 0 && items.length < 8;
+  return section;
+}
+
+function button(text, label, act) {
+  const made = Object.assign(make("button", text), { type: "button", onclick: act });
+  made.setAttribute("aria-label", label);
+  return made;
+}
+
+function make(tag, text = "") {
+  return Object.assign(document.createElement(tag), { textContent: text });
+}

@@ -1,0 +1,117 @@
+"""`foremind files`: a relationship as a folder, to be read and edited with ordinary tools."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import typer
+
+from foremind.app import Core, core
+from foremind.cli.running import run, say
+from foremind.curation.by_hand import Change, Editor
+from foremind.curation.files import BASE, Base, Edit, conflicts_file, edits_of, folder_of
+from foremind.errors import Conflict, InvalidFile, NotFound
+from foremind.settings import load_settings
+from foremind.storage.curation import CurationStore
+from foremind.storage.records import NewRecord
+from foremind.storage.relationships import Relationship, RelationshipStore
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+_ACTOR = "developer"
+
+
+@app.command()
+def write(
+    user: str = typer.Argument(help="The user's id."),
+    companion: str = typer.Argument(help="The companion's slug."),
+    folder: Path = typer.Argument(help="A folder to write into."),
+) -> None:
+    """Write everything known of a user and a companion into a folder."""
+
+    async def work() -> int:
+        async with core(load_settings(), say=say) as built:
+            return await _write(built, await _find(built, user, companion), folder)
+
+    print(f"Wrote {run(work())} records to {folder}")
+
+
+@app.command()
+def read(folder: Path = typer.Argument(help="A folder that was written before.")) -> None:
+    """Read a folder back: what was changed in it is changed in the relationship."""
+    try:
+        base = msgspec.json.decode((folder / BASE).read_bytes(), type=Base)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
+    files = {each.name: each.read_text("utf-8") for each in folder.glob("*.md")}
+    edits = edits_of(files, base)
+
+    async def work() -> list[Edit]:
+        async with core(load_settings(), say=say) as built:
+            conflicts = await _apply(built, base.relationship, edits)
+            relationship = await RelationshipStore(built.database).any(base.relationship)
+            await _write(built, relationship, folder)
+            await CurationStore(built.database).make_due(base.relationship, built.clock.now())
+            return conflicts
+
+    conflicts = run(work())
+    path = folder / "conflicts.md"
+    if conflicts:
+        path.write_text(conflicts_file(conflicts), "utf-8")
+    else:
+        path.unlink(missing_ok=True)
+    print(f"Made {len(edits) - len(conflicts)} changes, {len(conflicts)} conflicts")
+    raise typer.Exit(1 if conflicts else 0)
+
+
+async def _find(built: Core, user: str, companion: str) -> Relationship:
+    for each in await RelationshipStore(built.database).of_user(user):
+        if each.companion == companion:
+            return each
+    raise NotFound(f"There is no relationship of {user!r} with {companion!r}.", param="user")
+
+
+async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
+    companion = await built.companions.find(relationship.companion)
+    records = await built.records.all(relationship.id)
+    files = folder_of(relationship.id, relationship.user_name, companion, records)
+    await asyncio.to_thread(_store, folder, files)
+    return len(records)
+
+
+def _store(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+async def _apply(built: Core, relationship_id: int, edits: list[Edit]) -> list[Edit]:
+    """Make edits one by one; return those that the server's own changes contradict."""
+    editor = Editor(built.records, built.embedder, built.clock)
+    conflicts = []
+    for each in edits:
+        try:
+            await _make(editor, built, relationship_id, each)
+        except (Conflict, NotFound):
+            conflicts.append(each)
+    return conflicts
+
+
+async def _make(editor: Editor, built: Core, relationship_id: int, edit: Edit) -> None:
+    if edit.record is None:
+        record = NewRecord(
+            layer=edit.layer,
+            content=edit.content or "",
+            made_by="developer",
+            title=edit.title,
+            kind=edit.kind,
+        )
+        await editor.write(relationship_id, _ACTOR, record)
+    elif edit.content is None:
+        present = await built.records.find(relationship_id, edit.record)
+        if present.revision != edit.revision:
+            raise Conflict("The record was changed meanwhile.", param="revision")
+        await editor.remove(relationship_id, _ACTOR, edit.record)
+    else:
+        change = Change(edit.content, edit.title, edit.kind, None, edit.revision)
+        await editor.change(relationship_id, _ACTOR, edit.record, change, "developer")

@@ -1,0 +1,135 @@
+"""What users, developers and games write into the layers themselves."""
+
+from dataclasses import replace
+
+import msgspec
+
+from foremind.clock import Clock
+from foremind.curation.extract import key_of
+from foremind.embedding.service import EmbeddingService
+from foremind.errors import NotFound
+from foremind.memory.terms import words_of
+from foremind.storage.record_store import RecordStore
+from foremind.storage.records import FOUND_BY_MEANING, Details, MadeBy, NewRecord, Record
+
+_ONE_OF_EACH = ("hot", "summary", "opening")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What changes of a record; None stays. `revision`: only if it still has that one, 0: any."""
+
+    content: str | None = None
+    title: str | None = None
+    kind: str | None = None
+    status: str | None = None
+    revision: int = 0
+
+
+class Editor:
+    """Writes records for somebody, with an entry in the audit trail each time."""
+
+    def __init__(self, records: RecordStore, embedder: EmbeddingService, clock: Clock) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._clock = clock
+
+    async def write(self, relationship_id: int, actor: str, record: NewRecord) -> int:
+        """Store a record, in the place of the one before where a layer has only one."""
+        record = replace(
+            record,
+            kind=record.kind or ("stated" if record.layer == "profile" else ""),
+            refs=tuple(" ".join(words_of(each)) for each in record.refs),
+            details=Details(status="open" if record.layer == "questions" else ""),
+        )
+        record = await self._findable(record)
+        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+            if record.layer in _ONE_OF_EACH:
+                await changes.remove(await changes.of_layers([record.layer]))
+            record_id = await changes.add(record)
+            await changes.audit(actor, "write", f"{record.layer} {record_id}")
+        return record_id
+
+    async def change(
+        self, relationship_id: int, actor: str, record_id: int, change: Change, by: MadeBy
+    ) -> None:
+        """Change a record, and embed it anew.
+
+        Raises:
+            NotFound: the relationship has no such record.
+            Conflict: it has another revision than the change was made for.
+        """
+        before = await self._records.find(relationship_id, record_id)
+        details = before.details
+        if change.status is not None:
+            details = msgspec.structs.replace(details, status=change.status)
+        into = NewRecord(
+            layer=before.layer,
+            kind=before.kind if change.kind is None else change.kind,
+            title=before.title if change.title is None else change.title,
+            content=before.content if change.content is None else change.content,
+            refs=before.refs,
+            details=details,
+            made_by=by,
+        )
+        await self._put(relationship_id, actor, before, into, change.revision, "correct")
+
+    async def restore(
+        self, relationship_id: int, actor: str, record_id: int, revision: int
+    ) -> None:
+        """Let an earlier state of a record hold again; the present one becomes an earlier one.
+
+        Raises:
+            NotFound: there is no such record, or no such earlier state.
+        """
+        before = await self._records.find(relationship_id, record_id)
+        earlier = await self._records.revisions(relationship_id, record_id)
+        wanted = next((each for each in earlier if each.revision == revision), None)
+        if wanted is None:
+            raise NotFound("revision: expected one of the earlier revisions", param="revision")
+        into = NewRecord(
+            layer=before.layer,
+            kind=wanted.kind,
+            title=wanted.title,
+            content=wanted.content,
+            refs=before.refs,
+            details=before.details,
+            made_by=wanted.made_by,
+        )
+        await self._put(relationship_id, actor, before, into, before.revision, "restore")
+
+    async def remove(self, relationship_id: int, actor: str, record_id: int) -> int:
+        """Remove a record and what was made of it, for good; return how many records.
+
+        Raises:
+            NotFound: the relationship has no such record.
+        """
+        record = await self._records.find(relationship_id, record_id)
+        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+            derived = await changes.made_of((), [record.id])
+            removed = await changes.remove([record.id, *derived])
+            if record.title:
+                key = key_of(record.title) if record.layer == "topics" else record.title
+                await changes.dismiss(record.layer, key)
+            await changes.audit(actor, "forget", f"{record.layer} {record.id}")
+        return removed
+
+    async def _put(
+        self,
+        relationship_id: int,
+        actor: str,
+        before: Record,
+        into: NewRecord,
+        expected: int,
+        action: str,
+    ) -> None:
+        into = await self._findable(into)
+        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+            await changes.change(before.id, into, expected)
+            await changes.audit(actor, action, f"{before.layer} {before.id}")
+
+    async def _findable(self, record: NewRecord) -> NewRecord:
+        """Return the record with a vector, where its layer is found by meaning."""
+        if record.layer not in FOUND_BY_MEANING:
+            return record
+        text = f"{record.title}. {record.content}" if record.title else record.content
+        return replace(record, vector=await self._embedder.embed_passage(text))

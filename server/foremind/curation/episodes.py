@@ -1,0 +1,179 @@
+"""Episodes, what they leave open, and where a session was left."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import numpy as np
+
+from foremind.curation.asking import Episode, Episodes, for_episodes
+from foremind.curation.extract import (
+    Utterance,
+    conclusions_of,
+    left_open,
+    questions_of,
+    references_of,
+    settles,
+    top_sentences,
+    topics_of,
+)
+from foremind.curation.work import Work
+from foremind.layers.calibration import calibrated
+from foremind.layers.recall import EPISODE_COSINE
+from foremind.memory.terms import words_of
+from foremind.storage.curation import SaidTurn
+from foremind.storage.record_changes import RecordChanges
+from foremind.storage.records import Details, NewRecord, Record
+
+_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
+_MAX_TOKENS = 1200
+_MOST_QUESTIONS = 50  # open ones of a relationship; the oldest is let go first
+
+
+async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
+    """Make episodes of turns of one session; `closed` where its time is over."""
+    for first in range(0, len(turns), _AT_ONCE):
+        part = list(turns[first : first + _AT_ONCE])
+        await _tell(work, part, closed=closed and first + _AT_ONCE >= len(turns))
+
+
+async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
+    said = work.utterances(turns)
+    known = [each for each in work.of("questions") if each.details.status == "open"]
+    if work.server is None:
+        work.by_rules("episodes")
+        told = by_rules(said, (work.bond.user_name, work.bond.companion_name), known)
+    else:
+        asked = for_episodes([each.content for each in known], said)
+        told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
+    sources = tuple(turn.id for turn in turns)
+    session_id = turns[-1].session_id
+    at = turns[-1].created_at
+    records = [
+        replace(await _episode(work, each, session_id, sources), told_at=at)
+        for each in told.episodes
+    ]
+    questions = [
+        replace(await _question(work, text, each.references, sources), told_at=at)
+        for each in told.episodes
+        for text in each.open_questions
+    ]
+    async with work.store.changing(work.bond.id, work.now) as changes:
+        if work.policy.on("episodes") or work.policy.on("topics"):
+            for record in records:
+                await changes.add(record)
+        if work.policy.on("questions"):
+            await _keep_questions(work, changes, known, questions, told.settled)
+        if closed and work.policy.on("opening"):
+            await changes.remove([each.id for each in work.of("opening")])
+            await changes.add(
+                NewRecord(
+                    layer="opening",
+                    content=told.left_at.replace("\n", " "),
+                    made_by=work.maker,
+                    session_id=session_id,
+                    turns=sources,
+                    told_at=at,
+                )
+            )
+        await changes.advance("told", turns[-1].id)
+    await work.refresh()
+
+
+def by_rules(
+    said: Sequence[Utterance], names: tuple[str, str], known: Sequence[Record]
+) -> Episodes:
+    """Tell of talk without a language model: one episode of its weightiest sentences."""
+    topics = topics_of(said, 3)
+    best = top_sentences(said, 4)
+    summary = " ".join(f"{each.utterance.name}: {each.text}" for each in best)
+    unsettled = [each.text for each in left_open(said, 3)]
+    episode = Episode(
+        topic=", ".join(topics) or "a chat",
+        summary=(summary or " ".join(each.text for each in said[:2]))[:2000] or "nothing much",
+        references=list(references_of((each.text for each in said), names)),
+        questions=list(questions_of(said, 3)),
+        conclusions=list(conclusions_of(said, 2)),
+        open_questions=unsettled,
+    )
+    spoke = f"You spoke of {', '.join(topics)}. " if topics else ""
+    last = " ".join(f"{each.utterance.name}: {each.text}" for each in best[-2:])
+    opened = f" Left open: {unsettled[-1]}" if unsettled else ""
+    settled = [
+        number
+        for number, each in enumerate(known, 1)
+        if any(settles(one.text, each.content) for one in said if one.by_user)
+    ]
+    return Episodes([episode], f"{spoke}{last}{opened}".strip()[:2000] or "Nothing much.", settled)
+
+
+async def _episode(
+    work: Work, told: Episode, session_id: UUID, sources: tuple[int, ...]
+) -> NewRecord:
+    return NewRecord(
+        layer="episodes",
+        title=told.topic,
+        content=told.summary,
+        made_by=work.maker,
+        refs=tuple(" ".join(words_of(each)) for each in told.references),
+        details=Details(
+            questions=tuple(told.questions),
+            conclusions=tuple(told.conclusions),
+            open_questions=tuple(told.open_questions),
+            topics=tuple(each.strip() for each in told.topic.split(",") if each.strip()),
+        ),
+        vector=await work.vector(f"{told.topic}. {told.summary}"),
+        session_id=session_id,
+        turns=sources,
+    )
+
+
+async def _question(
+    work: Work, text: str, references: Sequence[str], sources: tuple[int, ...]
+) -> NewRecord:
+    spoken = f" {' '.join(words_of(text))} "
+    refs = (" ".join(words_of(each)) for each in references)
+    return NewRecord(
+        layer="questions",
+        content=text,
+        made_by=work.maker,
+        refs=tuple(each for each in refs if f" {each} " in spoken),
+        details=Details(status="open"),
+        vector=await work.vector(text),
+        turns=sources,
+    )
+
+
+async def _keep_questions(
+    work: Work,
+    changes: RecordChanges,
+    known: Sequence[Record],
+    questions: Sequence[NewRecord],
+    settled: Sequence[int],
+) -> None:
+    """Settle what was settled, count what was asked again, add what is new."""
+    for number in set(settled):
+        if 1 <= number <= len(known):
+            details = Details(status="settled", attempts=known[number - 1].details.attempts)
+            await changes.touch(known[number - 1].id, details)
+    least = calibrated(work.embedder.manifest, EPISODE_COSINE)
+    for question in questions:
+        again = _nearest(question, known, least)
+        if again is None:
+            await changes.add(question)
+        else:
+            details = Details(status="open", attempts=again.details.attempts + 1)
+            await changes.touch(again.id, details)
+    over = len(work.of("questions")) + len(questions) - _MOST_QUESTIONS
+    if over > 0:
+        await changes.remove([each.id for each in work.of("questions")[:over]])
+
+
+def _nearest(question: NewRecord, known: Sequence[Record], least: float) -> Record | None:
+    near = [
+        (float(np.dot(each.vector, question.vector)), each)
+        for each in known
+        if each.vector is not None and question.vector is not None
+    ]
+    best = max(near, key=lambda each: each[0], default=None)
+    return best[1] if best is not None and best[0] >= least else None

@@ -1,0 +1,155 @@
+"""A relationship as a folder of Markdown files, and what was changed in one. Pure.
+
+Each layer is a file, each record a heading and the text below it:
+
+    ## [12.3 goal] title
+
+    text
+
+12 is the record, 3 the revision that was written; a heading without them is a new record, and a
+record whose heading is gone is to be removed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from foremind.companions import Companion
+from foremind.storage.records import Record, RecordLayer
+
+LAYERS: tuple[RecordLayer, ...] = (
+    "hot", "profile", "scratchpad", "topics", "episodes", "questions", "vault", "summary",
+    "opening",
+)  # fmt: skip
+BASE = ".foremind.json"
+_HEADING = re.compile(r"^## (?:\[(?:(\d+)\.(\d+) ?)?([^\]]*)\] ?)?(.*)$")
+_ABOUT = """\
+What {companion} knows of {user}. Each file is a layer of memory, each heading a record:
+
+    ## [number.revision kind] title
+
+Change the text below a heading, its title or its kind; add a heading without a number to add a
+record; delete a heading with its text to remove one. Then read the folder back. What was changed
+on the server meanwhile is left as it is there, and listed in conflicts.md. guidelines.md is only to
+be read.
+"""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A record as it was written into a folder."""
+
+    revision: int
+    layer: RecordLayer
+    kind: str
+    title: str
+    content: str
+
+
+class Base(msgspec.Struct, frozen=True):
+    """What was written into a folder, to tell what was changed in it."""
+
+    relationship: int
+    records: dict[int, Written]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One difference: a record added (no `record`), changed, or removed (no `content`)."""
+
+    layer: RecordLayer
+    record: int | None
+    revision: int
+    kind: str
+    title: str
+    content: str | None
+
+
+def folder_of(
+    relationship_id: int, user_name: str, companion: Companion, records: Sequence[Record]
+) -> dict[str, str]:
+    """Return the files of a relationship, by name."""
+    files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
+    for layer in LAYERS:
+        blocks = [_block(each) for each in records if each.layer == layer]
+        files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
+    behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours)
+    files["guidelines.md"] = f"# guidelines\n\n{companion.persona.strip()}\n\n{behaviours}\n"
+    base = Base(
+        relationship_id,
+        {
+            each.id: Written(each.revision, each.layer, each.kind, each.title, each.content)
+            for each in records
+        },
+    )
+    files[BASE] = msgspec.json.format(msgspec.json.encode(base), indent=1).decode() + "\n"
+    return files
+
+
+def edits_of(files: Mapping[str, str], base: Base) -> list[Edit]:
+    """Return what was changed in a folder since it was written."""
+    edits: list[Edit] = []
+    for layer in LAYERS:
+        if f"{layer}.md" not in files:
+            continue  # a file that is missing as a whole is an accident rather than a wish
+        found: set[int] = set()
+        for edit in _parsed(layer, files[f"{layer}.md"]):
+            known = None if edit.record is None else base.records.get(edit.record)
+            if edit.record is not None:
+                found.add(edit.record)
+            same = known is not None and (edit.kind, edit.title, edit.content) == (
+                known.kind,
+                known.title.strip(),
+                known.content.strip(),
+            )
+            if not same and edit.content:
+                edits.append(edit)
+        edits += [
+            Edit(layer, number, known.revision, known.kind, known.title, None)
+            for number, known in base.records.items()
+            if known.layer == layer and number not in found
+        ]
+    return edits
+
+
+def conflicts_file(edits: Sequence[Edit]) -> str:
+    """Return the edits that could not be made, in the form in which they can be made again."""
+    blocks = [
+        f"{each.layer}: record {each.record} was changed on the server; the folder said:\n\n"
+        f"{each.title}\n{each.content or '(removed)'}\n"
+        for each in edits
+    ]
+    return "# conflicts\n\n" + "\n".join(blocks)
+
+
+def _block(record: Record) -> str:
+    kind = f" {record.kind}" if record.kind else ""
+    title = record.title.replace("\n", " ").strip()
+    text = "\n".join(
+        f"\\{line}" if line.startswith(("## ", "\\")) else line
+        for line in record.content.strip().split("\n")
+    )
+    return f"## [{record.id}.{record.revision}{kind}] {title}".rstrip() + f"\n\n{text}\n"
+
+
+def _parsed(layer: RecordLayer, text: str) -> list[Edit]:
+    """Return every block of a file."""
+    blocks: list[tuple[re.Match[str], list[str]]] = []
+    for line in text.split("\n"):
+        heading = _HEADING.match(line)
+        if heading is not None:
+            blocks.append((heading, []))
+        elif blocks:
+            blocks[-1][1].append(line.removeprefix("\\"))
+    return [
+        Edit(
+            layer,
+            None if heading[1] is None else int(heading[1]),
+            int(heading[2] or 0),
+            (heading[3] or "").strip(),
+            heading[4].strip(),
+            "\n".join(lines).strip(),
+        )
+        for heading, lines in blocks
+    ]

@@ -1,0 +1,207 @@
+"""The scratchpad after each turn, and the preferences that are stated in it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import structlog
+
+from foremind.companions import ScratchpadRules, SignificanceRules
+from foremind.curation.asking import Notes, Operation, for_notes
+from foremind.curation.extract import Utterance, sentences_of
+from foremind.curation.work import Work
+from foremind.memory.facts import facts_in
+from foremind.memory.floors import floors_in
+from foremind.memory.significance import judge
+from foremind.memory.terms import terms_of
+from foremind.storage.curation import SaidTurn
+from foremind.storage.record_changes import RecordChanges
+from foremind.storage.records import NewRecord, Record
+
+_MOST_ENTRIES = 60  # the oldest goes where one more comes
+_MOST_TURNS = 40  # that are read at once
+_MAX_TOKENS = 400
+_EVENT = 0.5  # significance from which something dated is an event worth noting
+_KIN = frozenset(
+    terms_of(
+        "mother father mum mom dad sister brother wife husband partner son daughter friend "
+        "girlfriend boyfriend grandmother grandfather grandma grandpa uncle aunt cousin dog cat "
+        "boss colleague neighbour neighbor"
+    )
+)
+
+_SAVE = re.compile(
+    r"\s*(?:please |can you |could you )?(?:save|store|keep|write down|note) (?:this|that|it)"
+    r"(?: for (?:me|us|later))?(?: please)?\s*[:,-]\s*(?P<what>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_log = structlog.get_logger("foremind.curation")
+
+
+async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> None:
+    """Bring scratchpad and stated preferences up to date with turns that they do not hold yet."""
+    new = list(turns[:_MOST_TURNS])
+    if not new:
+        return
+    said = work.utterances(new)
+    notes: list[Operation] = []
+    if work.policy.on("scratchpad") and any(each.by_user for each in said):
+        notes = await _operations(work, said)
+    to_save = await _saved(work, said) if work.policy.on("vault") else []
+    async with work.store.changing(work.bond.id, work.now) as changes:
+        sources = tuple(turn.id for turn in new)
+        for operation in notes:
+            await _apply(work, changes, operation, sources)
+        if work.policy.on("profile"):
+            await _note_preferences(work, changes, said)
+        for saved in to_save:
+            await changes.add(saved)
+        await _drop_oldest(work, changes, sum(each.op == "ADD" for each in notes))
+        await changes.advance("noted", new[-1].id)
+    await work.refresh()
+
+
+async def _operations(work: Work, said: Sequence[Utterance]) -> list[Operation]:
+    entries = work.of("scratchpad")
+    if work.server is None:
+        work.by_rules("notes")
+        return by_rules(said, entries)
+    present = [(each.id, each.kind, each.content) for each in entries]
+    asked = for_notes(work.policy.scratchpad, present, said)
+    answer = await work.ask("notes", asked, Notes, _MAX_TOKENS)
+    known = {each.id for each in entries}
+    kept = checked(answer.operations, work.policy.scratchpad, known)
+    rejected = len(answer.operations) - len(kept)
+    if rejected:
+        work.metrics.dropped.labels("invalid_operation").inc(rejected)
+        _log.info("notes.rejected", relationship_id=work.bond.id, operations=rejected)
+    return kept
+
+
+def checked(raw: Sequence[Any], rules: ScratchpadRules, known: set[int]) -> list[Operation]:
+    """Return the operations that can be done; each is judged by itself."""
+    kept = []
+    for each in raw:
+        try:
+            operation = msgspec.convert(each, Operation)
+        except msgspec.ValidationError:
+            continue
+        kind_known = operation.kind is None or operation.kind in rules.kinds
+        fits = {
+            "ADD": operation.entry is not None and operation.kind is not None,
+            "UPDATE": operation.entry is not None and operation.id in known,
+            "DELETE": operation.id in known,
+        }[operation.op]
+        if fits and kind_known:
+            kept.append(operation)
+    return kept
+
+
+def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Operation]:
+    """Return operations without a language model: what the user says of itself, by its kind.
+
+    A statement about a slot that an entry fills already (home, work, a taste) updates that entry.
+    """
+    operations: list[Operation] = []
+    slots = {fact.slot: each.id for each in entries for fact in facts_in(each.content)}
+    known = {each.content for each in entries}
+    for utterance in said:
+        for text in sentences_of(utterance.text) if utterance.by_user else ():
+            kind = kind_of(text)
+            if kind is None or text in known:
+                continue
+            known.add(text)
+            same = next((slots[fact.slot] for fact in facts_in(text) if fact.slot in slots), None)
+            if same is None:
+                operations.append(Operation("ADD", kind=kind, entry=text))
+            else:
+                operations.append(Operation("UPDATE", id=same, kind=kind, entry=text))
+    return operations
+
+
+def kind_of(text: str) -> str | None:
+    """Return the kind of entry that a sentence of the user makes, None where it makes none."""
+    if text.endswith("?"):
+        return None
+    floors = {floor.name for floor in floors_in(text)}
+    for name, kind in (("identity", "identity"), ("goal", "goal"), ("constraint", "preference"),
+                       ("preference", "preference")):  # fmt: skip
+        if name in floors:
+            return kind
+    facts = [fact.slot for fact in facts_in(text)]
+    if facts:
+        return "preference" if facts[0].startswith("likes") else "identity"
+    if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
+        return "relationship"
+    matters = judge(text, None, SignificanceRules()).score
+    return "event" if matters >= _EVENT else None
+
+
+async def _saved(work: Work, said: Sequence[Utterance]) -> list[NewRecord]:
+    """Return what the user asks to be kept word for word: "save this: the gate code is 4711"."""
+    return [
+        NewRecord(
+            layer="vault",
+            content=match["what"].strip(),
+            made_by="user",
+            vector=await work.vector(match["what"].strip()),
+            turns=(each.turn_id,),
+        )
+        for each in said
+        if each.by_user and (match := _SAVE.match(each.text))
+    ]
+
+
+async def _apply(
+    work: Work, changes: RecordChanges, operation: Operation, sources: tuple[int, ...]
+) -> None:
+    entry = NewRecord(
+        layer="scratchpad",
+        kind=operation.kind or "other",
+        content=operation.entry or "",
+        made_by=work.maker,
+        turns=sources,
+    )
+    if operation.op == "ADD":
+        await changes.add(entry)
+    elif operation.op == "DELETE" and operation.id is not None:
+        await changes.remove([operation.id])
+    elif operation.id is not None:
+        before = next(each for each in work.of("scratchpad") if each.id == operation.id)
+        await changes.change(operation.id, replace(entry, kind=operation.kind or before.kind))
+
+
+async def _note_preferences(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
+    """Write what the user states of itself into the profile, one record for each slot."""
+    stated = {
+        fact.slot: NewRecord(
+            layer="profile",
+            kind="stated",
+            title=fact.slot,
+            content=text,
+            made_by="rules",
+            turns=(utterance.turn_id,),
+        )
+        for utterance in said
+        if utterance.by_user
+        for text in sentences_of(utterance.text)
+        for fact in facts_in(text)
+    }
+    known = {each.title: each for each in work.of("profile")}
+    for slot, record in stated.items():
+        before = known.get(slot)
+        if before is None:
+            await changes.add(record)
+        elif before.made_by not in ("user", "developer") and before.content != record.content:
+            await changes.change(before.id, record)
+
+
+async def _drop_oldest(work: Work, changes: RecordChanges, added: int) -> None:
+    entries = work.of("scratchpad")
+    over = len(entries) + added - _MOST_ENTRIES
+    if over > 0:
+        oldest = sorted(entries, key=lambda each: each.updated_at)[:over]
+        await changes.remove([each.id for each in oldest if each.made_by in ("model", "rules")])

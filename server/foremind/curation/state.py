@@ -1,0 +1,90 @@
+"""The hot context: about 500 words on where a relationship stands, ready before anything else."""
+
+from collections.abc import Sequence
+
+from foremind.curation.asking import State, for_state
+from foremind.curation.work import Work
+from foremind.errors import Conflict
+from foremind.storage.records import NewRecord, Record
+
+_WORDS = 500
+_MAX_TOKENS = 1000
+_ATTEMPTS = 2
+
+
+async def curate_state(work: Work) -> None:
+    """Write the hot context anew; what somebody changed meanwhile is taken in, not over."""
+    if not work.policy.on("hot"):
+        return
+    for attempt in range(_ATTEMPTS):
+        material = material_of(work.records)
+        present = work.of("hot")[-1:]
+        if not material:
+            return
+        before = present[0].content if present else ""
+        by_hand = bool(present) and present[0].made_by in ("user", "developer")
+        if work.server is None:
+            work.by_rules("hot")
+            text = by_rules(before if by_hand else "", material)
+        else:
+            text = (await work.ask("hot", for_state(before, material), State, _MAX_TOKENS)).text
+        record = NewRecord(
+            layer="hot",
+            content=_cut(text),
+            made_by=work.maker,
+            sources=tuple(each.id for each in work.records if each.layer != "hot"),
+        )
+        try:
+            async with work.store.changing(work.bond.id, work.now) as changes:
+                if present:
+                    await changes.change(present[0].id, record, present[0].revision)
+                else:
+                    await changes.add(record)
+        except Conflict:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            await work.refresh()  # the next attempt sees both
+        else:
+            break
+    await work.refresh()
+
+
+def material_of(records: Sequence[Record]) -> list[str]:
+    """Return what the state is made of, the most telling first."""
+
+    def newest(layer: str, count: int) -> list[Record]:
+        found = [each for each in records if each.layer == layer]
+        return sorted(found, key=lambda each: each.updated_at, reverse=True)[:count]
+
+    opened = [each for each in newest("questions", 20) if each.details.status == "open"][:3]
+    return [
+        *(f"{each.title}: {each.content}" for each in newest("profile", 12)),
+        *(f"{each.kind}: {each.content}" for each in newest("scratchpad", 12)),
+        *(f"last time: {each.content}" for each in newest("opening", 1)),
+        *(f"{each.title}: {each.content}" for each in newest("topics", 4)),
+        *(f"left open: {each.content}" for each in opened),
+    ]
+
+
+def by_rules(by_hand: str, material: Sequence[str]) -> str:
+    """Put the material together, after what somebody wrote by hand, without repeating it."""
+    lines = [line for line in by_hand.splitlines() if line.strip()]
+    written = by_hand.casefold()
+    for each in material:
+        text = each.partition(": ")[2] or each
+        if text.casefold() not in written:
+            lines.append(each.replace("\n", " "))
+            written += text.casefold()
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    """Keep whole lines, of about 500 words."""
+    kept: list[str] = []
+    words = 0
+    for line in text.splitlines():
+        words += len(line.split())
+        if words > _WORDS and kept:
+            break
+        kept.append(" ".join(line.split()[:_WORDS]))
+    return "\n".join(kept)

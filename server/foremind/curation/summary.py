@@ -1,0 +1,78 @@
+"""The rolling summary: the oldest turns of a long talk, in three to five lines."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from foremind.curation.asking import Summary, for_summary
+from foremind.curation.due import to_summarise
+from foremind.curation.extract import Utterance, top_sentences
+from foremind.curation.work import Work
+from foremind.storage.curation import SaidTurn
+from foremind.storage.records import Details, NewRecord, SummaryApplied
+
+_LINES = 5
+_MAX_TOKENS = 400
+
+_log = structlog.get_logger("foremind.curation")
+
+
+async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
+    """Take the oldest of the turns that no summary holds into the summary, if there are many.
+
+    Return the last turn that it tells of now, None where there was nothing to do.
+    """
+    if not work.policy.on("summary"):
+        return None
+    oldest = to_summarise(turns, work.bond.messages, work.policy, work.count)
+    if not oldest:
+        return None
+    before = work.of("summary")[-1:]
+    said = work.utterances(oldest)
+    if work.server is None:
+        work.by_rules("summary")
+        lines = by_rules(before[0].content.splitlines() if before else [], said)
+    else:
+        text = before[0].content if before else ""
+        answer = await work.ask("summary", for_summary(text, said), Summary, _MAX_TOKENS)
+        lines = answer.lines
+    summary = NewRecord(
+        layer="summary",
+        content="\n".join(line.replace("\n", " ") for line in lines),
+        made_by=work.maker,
+        details=Details(messages=len(oldest) + sum(each.details.messages for each in before)),
+        turns=tuple(turn.id for turn in oldest),
+    )
+    applied = SummaryApplied(len(oldest), len(lines), work.maker)
+    async with work.store.changing(work.bond.id, work.now) as changes:
+        if before:
+            await changes.change(before[0].id, summary, before[0].revision)
+        else:
+            await changes.add(summary)
+        await changes.advance("summarised", oldest[-1].id)
+        changes.summarised(applied)
+    _log.info(
+        "summary.applied",
+        relationship_id=work.bond.id,
+        messages=applied.messages,
+        lines=applied.lines,
+        made_by=applied.made_by,
+    )
+    await work.refresh()
+    return oldest[-1].id
+
+
+def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:
+    """Return the weightiest sentences of the former summary and of what was said since."""
+    names = sorted({each.name for each in said}, key=len, reverse=True)
+    former = [_utterance(line, names) for line in before if line.strip()]
+    chosen = top_sentences([*former, *said], _LINES)
+    lines = [f"{each.utterance.name}: {each.text}" for each in chosen]
+    return lines or [f"{each.name}: {each.text[:200]}" for each in said[:1]]
+
+
+def _utterance(line: str, names: Sequence[str]) -> Utterance:
+    """Read a line of a summary as what was said; what stayed once is likely to stay."""
+    name = next((each for each in names if line.startswith(f"{each}: ")), "")
+    text = line.removeprefix(f"{name}: ")
+    return Utterance(0, name, bool(name), text, 0.5)

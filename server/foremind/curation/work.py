@@ -1,0 +1,101 @@
+"""What every step of curation works with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from foremind.curation.extract import Utterance
+from foremind.embedding.service import EmbeddingService
+from foremind.errors import ModelServerError
+from foremind.generation.prompt import Message
+from foremind.layers.tokens import CountTokens
+from foremind.metrics import Metrics
+from foremind.policies import LayerPolicy
+from foremind.storage.curation import Bond, SaidTurn
+from foremind.storage.record_store import RecordStore
+from foremind.storage.records import MadeBy, Record, RecordLayer
+
+if TYPE_CHECKING:
+    from foremind.generation.model_server import ModelServer
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+
+@dataclass(slots=True)
+class Work:
+    """One relationship under curation, as it stood when the work began.
+
+    `server` is None where no language model is configured: rules do the work then. `records` are
+    read anew by `refresh` after a step changed them.
+    """
+
+    bond: Bond
+    policy: LayerPolicy
+    server: "ModelServer | None"
+    count: CountTokens
+    store: RecordStore
+    embedder: EmbeddingService
+    metrics: Metrics
+    now: datetime
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def maker(self) -> MadeBy:
+        """Which means does the work."""
+        return "rules" if self.server is None else "model"
+
+    async def refresh(self) -> None:
+        """Read the records anew."""
+        self.records = await self.store.all(self.bond.id)
+
+    def of(self, layer: RecordLayer) -> list[Record]:
+        """Return the records of a layer, oldest first."""
+        return [each for each in self.records if each.layer == layer]
+
+    async def ask(
+        self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
+    ) -> Answer:
+        """Return the language model's answer.
+
+        Raises:
+            ModelServerError: it failed; what was to be done stays to be done.
+        """
+        # The library takes over a second to import, and a server without a model never needs it.
+        from foremind.generation.asking import ask  # noqa: PLC0415
+
+        assert self.server is not None
+        try:
+            answer = await ask(self.server, messages, shape, max_tokens)
+        except ModelServerError:
+            self.metrics.curated.labels(work, "failed").inc()
+            raise
+        self.metrics.curated.labels(work, "model").inc()
+        return answer
+
+    def by_rules(self, work: str) -> None:
+        """Count work that rules did."""
+        self.metrics.curated.labels(work, "rules").inc()
+
+    async def vector(self, text: str) -> npt.NDArray[np.float32]:
+        """Return the unit vector, float32 [dimension], that a record is found by."""
+        return await self.embedder.embed_passage(text)
+
+    def utterances(self, turns: Sequence[SaidTurn]) -> list[Utterance]:
+        """Return turns as what was said, by name."""
+        names = {"user": self.bond.user_name, "companion": self.bond.companion_name}
+        return [
+            Utterance(
+                turn.id,
+                names[turn.speaker],
+                turn.speaker == "user",
+                turn.content,
+                turn.significance,
+            )
+            for turn in turns
+            if turn.content.strip()
+        ]

@@ -1,0 +1,1 @@
+"""Beyond single memories: what stands in every prompt, and what a draft brings back. Reads only."""

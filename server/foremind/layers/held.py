@@ -1,0 +1,214 @@
+"""The layers of relationships in use, held in the process and kept current in the background."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from cachetools import LRUCache
+
+from foremind.embedding.manifest import Manifest
+from foremind.errors import ForemindError
+from foremind.layers.calibration import calibrated
+from foremind.layers.recall import (
+    EPISODE_COSINE,
+    MOST_EPISODES,
+    MOST_QUESTIONS,
+    MOST_TOPICS,
+    MOST_VAULT,
+    QUESTION_COSINE,
+    TOPIC_COSINE,
+    VAULT_COSINE,
+    Findable,
+    references_in,
+    topic_weight,
+)
+from foremind.layers.sections import Section, section, standing_sections
+from foremind.layers.tokens import CountTokens
+from foremind.layers.wording import episode_line, question_line, topic_line, vault_line
+from foremind.memory.gate import asks
+from foremind.policies import LayerPolicy
+from foremind.settings import LayerName
+from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.notifications import Announcement
+from foremind.storage.record_store import RecordStore
+from foremind.storage.records import LayersChanged, LayersState, Record, RecordLayer
+
+_HELD = 2000  # relationships; each holds at most MOST_RECORDS records
+_OPEN = "open"
+
+_log = structlog.get_logger("foremind.layers")
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A draft, with what finding records for it needs; `vector` is float32 [dimension].
+
+    `touched` are the best memories that were recalled for it: they may touch an open question.
+    """
+
+    text: str
+    vector: npt.NDArray[np.float32]
+    user_name: str
+    policy: LayerPolicy
+    now: datetime
+    touched: tuple[str, ...] = ()
+
+
+class RelationshipLayers:
+    """The records of a relationship as of one version, ready to be read. Pure."""
+
+    def __init__(
+        self,
+        state: LayersState,
+        records: Sequence[Record],
+        others: Mapping[str, int],
+        manifest: Manifest,
+        count: CountTokens,
+    ) -> None:
+        self.version = state.layers_version
+        self.summarised_turn_id = state.summarised_turn_id
+        self.count = count
+        self.standing = standing_sections(records, count)
+        self._others = others
+        self._manifest = manifest
+
+        def of(layer: RecordLayer) -> list[Record]:
+            return [each for each in records if each.layer == layer]
+
+        self._episodes = Findable(of("episodes"))
+        self._topics = Findable(of("topics"))
+        self._vault = Findable(of("vault"))
+        self._questions = Findable(
+            [each for each in of("questions") if each.details.status == _OPEN]
+        )
+
+    def recall(self, layer: LayerName, draft: Drafted) -> Section:
+        """Return what a layer of records has for a draft."""
+        vector, now = draft.vector, draft.now
+        references = references_in(draft.text)
+        if layer == "episodes":
+            least = calibrated(self._manifest, EPISODE_COSINE)
+            found = self._episodes.find(vector, references, least, MOST_EPISODES)
+            lines = [episode_line(each, now) for each in found]
+        elif layer == "topics":
+            least = calibrated(self._manifest, TOPIC_COSINE)
+            half_life = draft.policy.topic_half_life
+            found = self._topics.find(
+                vector, references, least, MOST_TOPICS,
+                lambda each: topic_weight(each, now, half_life),
+            )  # fmt: skip
+            lines = [
+                topic_line(each, now, self._others.get(each.title.casefold(), 0)) for each in found
+            ]
+        elif layer == "questions":
+            least = calibrated(self._manifest, QUESTION_COSINE)
+            touched = [each for text in draft.touched for each in references_in(text)]
+            found = self._questions.find(vector, [*references, *touched], least, MOST_QUESTIONS)
+            lines = [question_line(each, draft.user_name, now) for each in found]
+        else:
+            wanted = asks(draft.text)
+            least = calibrated(self._manifest, VAULT_COSINE) if wanted else 1.1
+            found = self._vault.find(vector, references if wanted else (), least, MOST_VAULT)
+            lines = [vault_line(each, now) for each in found]
+        return section(layer, lines, self.count, found)
+
+
+class HeldLayers:
+    """At most `_HELD` relationships, the least recently used dropped first.
+
+    What is held may be older than what is announced until the background has read it; where
+    something was forgotten, it is dropped at once.
+    """
+
+    def __init__(self, store: RecordStore, manifest: Manifest) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._held: LRUCache[int, RelationshipLayers] = LRUCache(_HELD)
+        self._counters: LRUCache[int, CountTokens] = LRUCache(_HELD)
+        self._announced: LRUCache[int, int] = LRUCache(_HELD)
+        self._reading: dict[int, asyncio.Task[None]] = {}
+        self._gaps = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        reading = list(self._reading.values())
+        for each in reading:
+            each.cancel()
+        for each in reading:
+            with contextlib.suppress(asyncio.CancelledError):
+                await each
+
+    def get(self, relationship_id: int) -> RelationshipLayers | None:
+        """Return what is held of a relationship; None while nothing is."""
+        layers: RelationshipLayers | None = self._held.get(relationship_id)
+        return layers
+
+    async def load(self, relationship_id: int, count: CountTokens) -> RelationshipLayers | None:
+        """Return the relationship's layers, reading them where they are not held."""
+        self._counters[relationship_id] = count
+        if relationship_id not in self._held:
+            self._read(relationship_id)
+        if (reading := self._reading.get(relationship_id)) is not None:
+            await asyncio.wait({reading})
+        return self.get(relationship_id)
+
+    def heard(self, announcement: Announcement) -> None:
+        """Learn that records of a relationship changed, or are gone."""
+        if isinstance(announcement, MemoriesForgotten):
+            whose = announcement.relationship_id
+            self._gaps += 1  # what is being read may hold them
+            self._held.pop(whose, None)
+            if whose in self._counters:
+                self._read(whose)
+        elif isinstance(announcement, LayersChanged):
+            whose = announcement.relationship_id
+            self._announced[whose] = max(
+                announcement.layers_version, self._announced.get(whose, -1)
+            )
+            if whose in self._held:
+                self._read(whose)
+
+    async def forget(self) -> None:
+        """Read everything anew, after announcements may have been missed."""
+        self._gaps += 1
+        for relationship_id in list(self._held):
+            self._held.pop(relationship_id)
+            self._read(relationship_id)
+
+    def _read(self, relationship_id: int) -> None:
+        if relationship_id in self._reading:
+            return
+        task = asyncio.create_task(self._update(relationship_id), name="layers-read")
+        self._reading[relationship_id] = task
+        task.add_done_callback(lambda _: self._reading.pop(relationship_id, None))
+
+    async def _update(self, relationship_id: int) -> None:
+        """Read until what is held is as new as what was announced and nothing is forgotten."""
+        while True:
+            gaps = self._gaps
+            try:
+                layers = await self._layers(relationship_id)
+            except ForemindError as error:
+                _log.warning("layers.not_read", reason=error.code)
+                return
+            if gaps != self._gaps:
+                continue
+            self._held[relationship_id] = layers
+            if layers.version >= self._announced.get(relationship_id, -1):
+                return
+
+    async def _layers(self, relationship_id: int) -> RelationshipLayers:
+        # The state first: what commits meanwhile is read twice rather than never.
+        state = await self._store.state(relationship_id)
+        records = await self._store.all(relationship_id)
+        others = await self._store.others_with_topics(relationship_id)
+        count = self._counters[relationship_id]
+        return RelationshipLayers(state, records, others, self._manifest, count)

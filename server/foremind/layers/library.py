@@ -1,0 +1,152 @@
+"""The reference library: documents of a companion, apart from what any user said.
+
+A document is shared by everybody who talks with the companion. It can be found by its words as soon
+as it is stored, and by meaning once the background has embedded it.
+"""
+
+import asyncio
+import contextlib
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from cachetools import LRUCache
+
+from foremind.clock import Clock
+from foremind.embedding.service import EmbeddingService
+from foremind.errors import ForemindError
+from foremind.layers.calibration import calibrated
+from foremind.layers.held import Drafted
+from foremind.layers.reading import chunks_of, pieces_of, text_of
+from foremind.layers.recall import TOPIC_COSINE
+from foremind.layers.sections import Section, section
+from foremind.layers.shelf import Shelf, passage_of
+from foremind.layers.tokens import counter_for
+from foremind.layers.wording import quoted
+from foremind.storage.documents import DocumentStore, LibraryChanged
+from foremind.storage.notifications import Announcement
+
+_HELD = 200  # companions, each with at most `documents.MOST_CHUNKS` chunks
+_AGAIN_S = 5.0
+
+_log = structlog.get_logger("foremind.library")
+
+
+class Library:
+    """Holds the shelves of companions in use, and embeds what is new, one document at a time."""
+
+    def __init__(self, store: DocumentStore, embedder: EmbeddingService, clock: Clock) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._clock = clock
+        self._shelves: LRUCache[int, Shelf] = LRUCache(_HELD)
+        self._reading: dict[int, asyncio.Task[None]] = {}
+        self._something = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._something.set()  # what was not finished before a restart
+        self._task = asyncio.create_task(self._embed_all(), name="library")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = [*self._reading.values(), *([] if self._task is None else [self._task])]
+        for each in tasks:
+            each.cancel()
+        for each in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await each
+
+    def has_documents(self, companion_id: int) -> bool:
+        """Tell whether a shelf with anything on it is held."""
+        shelf = self._shelves.get(companion_id)
+        return shelf is not None and bool(shelf.chunks)
+
+    async def load(self, companion_id: int) -> None:
+        """Read a companion's documents, unless they are held."""
+        if companion_id not in self._shelves:
+            self._read(companion_id)
+        if (reading := self._reading.get(companion_id)) is not None:
+            await asyncio.wait({reading})
+
+    async def add(self, companion_id: int, title: str, media_type: str, body: bytes) -> int:
+        """Store a document and have it embedded; return its id.
+
+        Raises:
+            InvalidMessage: it is of no known type, or holds no text.
+        """
+        text = await asyncio.to_thread(text_of, body, media_type)
+        chunks = chunks_of(text)
+        now = self._clock.now()
+        document_id = await self._store.add(companion_id, title, media_type, chunks, now)
+        await self._store.announce(companion_id)
+        self._something.set()
+        return document_id
+
+    async def recall(self, companion_id: int, draft: Drafted) -> Section:
+        """Return what the documents have for a draft."""
+        shelf = self._shelves.get(companion_id)
+        found = [] if shelf is None else shelf.search(draft.text, draft.vector)
+        lines = [
+            f"- from {quoted(each.title)}: {quoted(passage_of(each, draft.text))}" for each in found
+        ]
+        return section("library", lines, counter_for(draft.policy.tokenizer))
+
+    def heard(self, announcement: Announcement) -> None:
+        """Learn that documents of a companion changed."""
+        if isinstance(announcement, LibraryChanged):
+            if announcement.companion_id in self._shelves:
+                self._read(announcement.companion_id)
+            self._something.set()
+
+    async def forget(self) -> None:
+        """Read every shelf anew, after announcements may have been missed."""
+        for companion_id in list(self._shelves):
+            self._read(companion_id)
+
+    def _read(self, companion_id: int) -> None:
+        before = self._reading.get(companion_id)
+        task = asyncio.create_task(self._update(companion_id, before), name="library-read")
+        self._reading[companion_id] = task
+        task.add_done_callback(lambda done: self._read_done(companion_id, done))
+
+    def _read_done(self, companion_id: int, task: asyncio.Task[None]) -> None:
+        if self._reading.get(companion_id) is task:
+            del self._reading[companion_id]
+
+    async def _update(self, companion_id: int, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        try:
+            chunks = await self._store.chunks(companion_id)
+        except ForemindError as error:
+            _log.warning("library.not_read", reason=error.code)
+            return
+        least = calibrated(self._embedder.manifest, TOPIC_COSINE)
+        self._shelves[companion_id] = await asyncio.to_thread(Shelf, chunks, least)
+
+    async def _embed_all(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            try:
+                for document_id, companion_id in await self._store.unfinished():
+                    await self._embed(document_id)
+                    await self._store.announce(companion_id)
+            except ForemindError as error:
+                _log.warning("library.waits", reason=error.code)
+                await self._clock.sleep(_AGAIN_S)
+                self._something.set()
+
+    async def _embed(self, document_id: int) -> None:
+        for chunk_id, content in await self._store.to_embed(document_id):
+            vectors = [await self._embedder.embed_passage(each) for each in pieces_of(content)]
+            await self._store.keep_vector(chunk_id, _mean(vectors))
+        _log.info("document.embedded", document_id=document_id)
+
+
+def _mean(vectors: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    """Return the unit vector between several: a chunk is longer than the model reads at once."""
+    total = np.sum(vectors, axis=0)
+    return np.asarray(total / np.linalg.norm(total), np.float32)

@@ -1,0 +1,86 @@
+"""What a draft brings back beside memories: episodes, topics, open questions, the vault. Pure.
+
+Records are few beside memories, so that all of a relationship's are compared, exactly, in the
+process. Names, places and works are found by a table of the references, which does what an inverted
+index would do in the database, without a round trip.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from foremind.memory.terms import words_of
+from foremind.storage.records import Record
+
+Vector = npt.NDArray[np.float32]
+
+# As published for other models; a manifest's calibration says what they mean for this one.
+EPISODE_COSINE = 0.72
+VAULT_COSINE = 0.65
+TOPIC_COSINE = 0.65
+QUESTION_COSINE = 0.65
+
+MOST_EPISODES = 3
+MOST_TOPICS = 2
+MOST_QUESTIONS = 2
+MOST_VAULT = 5
+_LONGEST_REFERENCE = 4  # words
+
+
+class Findable:
+    """Records of one layer, found by their vector or by an exact reference."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = list(records)
+        vectors = [each.vector for each in records if each.vector is not None]
+        self._with_vector = [i for i, each in enumerate(records) if each.vector is not None]
+        self._vectors = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+        self._by_reference: defaultdict[str, set[int]] = defaultdict(set)
+        for index, each in enumerate(records):
+            for reference in each.refs:
+                self._by_reference[reference].add(index)
+
+    def find(
+        self,
+        vector: Vector,
+        references: Sequence[str],
+        least: float,
+        limit: int,
+        weight: Callable[[Record], float] = lambda _: 1.0,
+    ) -> list[Record]:
+        """Return the records that are near enough or share a reference, best first.
+
+        Of those that share a reference, the nearer come first; a record found both ways counts
+        once. `weight` scales what a record is ordered by, not whether it is near enough.
+        """
+        scores: dict[int, float] = {}
+        if self._with_vector:
+            cosines = self._vectors @ vector
+            near = zip(self._with_vector, cosines.tolist(), strict=True)
+            scores = dict(near)
+        named = {index for each in references for index in self._by_reference.get(each, ())}
+        found = {index for index, cosine in scores.items() if cosine >= least} | named
+        order = sorted(
+            found,
+            key=lambda i: (-(scores.get(i, 0.0) + (i in named)) * weight(self._records[i]), -i),
+        )
+        return [self._records[index] for index in order[:limit]]
+
+
+def references_in(text: str) -> list[str]:
+    """Return everything in `text` that could be a reference: runs of up to four words, folded."""
+    words = words_of(text)
+    return [
+        " ".join(words[start : start + length])
+        for length in range(1, _LONGEST_REFERENCE + 1)
+        for start in range(len(words) - length + 1)
+    ]
+
+
+def topic_weight(record: Record, now: datetime, half_life: timedelta) -> float:
+    """Return what a topic counts: half for every half-life without news."""
+    return math.pow(0.5, max(timedelta(0), now - record.updated_at) / half_life)

@@ -1,0 +1,98 @@
+"""What one layer contributes to a prompt: lines, the most valuable first, with their tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foremind.layers.budget import MOST_PROFILE_TOKENS
+from foremind.layers.tokens import CountTokens
+from foremind.layers.wording import day_in_words, quoted
+from foremind.settings import LayerName
+from foremind.storage.records import MadeBy, Record, RecordLayer
+
+_MOST_NOTES = 100
+_LEFT = "The last conversation, on {day}, ended like this; come back to it only if it fits:"
+_MOST_STATED = 12  # preferences, the newest; memories bring the others back when they are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines of one layer and what each takes; `made_by` says which means made them."""
+
+    layer: LayerName
+    lines: tuple[str, ...]
+    tokens: tuple[int, ...]
+    made_by: tuple[MadeBy, ...] = ()
+
+    def first(self, count: int) -> "Section":
+        """Return the section with only its first lines."""
+        return Section(self.layer, self.lines[:count], self.tokens[:count], self.made_by)
+
+
+def section(
+    layer: LayerName, lines: Sequence[str], count: CountTokens, records: Sequence[Record] = ()
+) -> Section:
+    """Count the tokens of lines."""
+    makers = tuple(sorted({each.made_by for each in records}))
+    return Section(layer, tuple(lines), tuple(count(each) for each in lines), makers)
+
+
+def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[LayerName, Section]:
+    """Return what stands in every prompt of a relationship, whatever the draft.
+
+    Dates are absolute here: a prompt that begins alike can be reused by the model server.
+    """
+
+    def of(layer: RecordLayer) -> list[Record]:
+        return [each for each in records if each.layer == layer]
+
+    made: dict[LayerName, Section] = {}
+    profile = sorted(of("profile"), key=_profile_order)
+    by_hand = [each for each in profile if each.made_by in ("user", "developer")]
+    stated = [each for each in profile if each not in by_hand and each.kind != "inferred"]
+    inferred = [each for each in profile if each not in by_hand and each.kind == "inferred"]
+    profile = [*by_hand, *inferred, *stated[:_MOST_STATED]]
+    lines = list(dict.fromkeys(_profile_line(each) for each in profile))
+    made["profile"] = _within(section("profile", lines, count, profile), MOST_PROFILE_TOKENS)
+    # The hot context is made of the scratchpad too: where there is one, only news of it is added.
+    told = max((each.updated_at for each in of("hot")), default=None)
+    news = [each for each in of("scratchpad") if told is None or each.updated_at > told]
+    notes = sorted(news, key=lambda each: each.updated_at, reverse=True)[:_MOST_NOTES]
+    made["scratchpad"] = section(
+        "scratchpad", [f"- {each.kind}: {quoted(each.content)}" for each in notes], count, notes
+    )
+    for layer in ("hot", "summary", "opening"):
+        found = of(layer)[-1:]
+        text = [
+            f"- {quoted(line.strip())}"
+            for each in found
+            for line in each.content.splitlines()
+            if line.strip()
+        ]
+        if layer == "opening" and found:
+            left = text[0].removeprefix("- ")
+            text = [f"- {_LEFT.format(day=day_in_words(found[0].created_at))} {left}"]
+        made[layer] = section(layer, text, count, found)
+    return {layer: each for layer, each in made.items() if each.lines}
+
+
+def _profile_order(record: Record) -> tuple[int, float]:
+    """What developers and users wrote comes first, then what was said, then what was inferred."""
+    rank = {"developer": 0, "user": 1, "model": 2, "rules": 2}[record.made_by]
+    return rank + 2 * (record.kind == "inferred"), -record.updated_at.timestamp()
+
+
+def _profile_line(record: Record) -> str:
+    if record.kind == "inferred":
+        return f"- seems: {quoted(record.title)}: {quoted(record.content)}"
+    # What was stated says by itself what it is about.
+    title = f"{quoted(record.title)}: " if record.made_by in ("user", "developer") else ""
+    return f"- {title}{quoted(record.content)}"
+
+
+def _within(whole: Section, tokens: int) -> Section:
+    used = 0
+    for index, cost in enumerate(whole.tokens):
+        used += cost
+        if used > tokens:
+            return whole.first(index)
+    return whole

@@ -1,0 +1,144 @@
+"""What background work on a relationship reads: who is due, how far each kind of work is done."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from foremind.companions import CompanionSettings
+from foremind.storage.database import Database
+from foremind.storage.turns import Speaker
+
+MOST_TURNS = 1000  # that are read at once
+
+
+@dataclass(frozen=True, slots=True)
+class Bond:
+    """A relationship that is curated: whose it is, its settings, and how far the work is.
+
+    `settings` are the relationship's own over the companion's. The three turn ids are those up to
+    which the scratchpad is kept, the summary tells, and episodes are told.
+    """
+
+    id: int
+    user_name: str
+    companion_name: str
+    time_zone: str
+    companion_settings: CompanionSettings
+    own_settings: CompanionSettings
+    noted_turn_id: int
+    summarised_turn_id: int
+    told_turn_id: int
+    habits_at: datetime | None
+    dismissed: frozenset[str]
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaidTurn:
+    """A turn as curation reads it; `vector` float32 [dimension] and significance once judged.
+
+    `told`: an episode tells of it.
+    """
+
+    id: int
+    session_id: UUID
+    speaker: Speaker
+    content: str
+    created_at: datetime
+    vector: npt.NDArray[np.float32] | None
+    significance: float
+    told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session that is not closed, and when something was last said in it."""
+
+    id: UUID
+    active_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHabit:
+    """A session's span, how often its user spoke, and how often with a question."""
+
+    id: UUID
+    began: datetime
+    ended: datetime
+    said: int
+    asked: int
+
+
+class CurationStore:
+    """Reads what is to be curated; what is made of it goes through `RecordStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, now: datetime, until: datetime, limit: int) -> list[int]:
+        """Take relationships that are due; nobody else does before `until`."""
+        rows = await self._database.rows("claim_due", now, until, limit)
+        return [row["id"] for row in rows]
+
+    async def finish(self, bond_id: int, claimed: datetime, due: datetime | None) -> None:
+        """Say when a claimed relationship is due next, unless something made it due meanwhile."""
+        await self._database.execute("finish_curation", bond_id, claimed, due)
+
+    async def make_due(self, bond_id: int, now: datetime) -> None:
+        """Let a relationship be curated as soon as may be."""
+        await self._database.execute("make_due", bond_id, now)
+
+    async def bond(self, bond_id: int) -> Bond | None:
+        """Return a relationship, or None where it is gone."""
+        row = await self._database.row("relationship_to_curate", bond_id)
+        if row is None:
+            return None
+        return Bond(
+            **(
+                dict(row)
+                | {
+                    "companion_settings": _settings(row["companion_settings"]),
+                    "own_settings": _settings(row["own_settings"]),
+                    "dismissed": frozenset(row["dismissed"]),
+                }
+            )
+        )
+
+    async def turns_after(self, bond_id: int, turn_id: int) -> list[SaidTurn]:
+        """Return the turns after one, oldest first, at most `MOST_TURNS`."""
+        rows = await self._database.rows("turns_after", bond_id, turn_id, MOST_TURNS)
+        return [_turn(row) for row in rows]
+
+    async def open_sessions(self, bond_id: int) -> Sequence[OpenSession]:
+        """Return the sessions that are not closed, the longest silent first."""
+        rows = await self._database.rows("open_sessions", bond_id)
+        return [OpenSession(**dict(row)) for row in rows]
+
+    async def close_session(
+        self, bond_id: int, session_id: UUID, now: datetime, silent_since: datetime
+    ) -> None:
+        """Close a session, unless something was said in it since."""
+        await self._database.execute("close_session", session_id, bond_id, now, silent_since)
+
+    async def habits(self, bond_id: int) -> list[SessionHabit]:
+        """Return the last sessions, newest first."""
+        rows = await self._database.rows("session_habits", bond_id)
+        return [SessionHabit(**dict(row)) for row in rows]
+
+
+def _settings(raw: str) -> CompanionSettings:
+    return msgspec.json.decode(raw, type=CompanionSettings)
+
+
+def _turn(row: Any) -> SaidTurn:
+    values = dict(row)
+    vector = values.pop("embedding")
+    return SaidTurn(
+        **values, vector=None if vector is None else np.asarray(vector.to_numpy(), np.float32)
+    )

@@ -1,0 +1,115 @@
+"""Documents of companions in the database: text in chunks, each with a vector."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from pgvector import HalfVector
+
+from foremind.errors import NotFound
+from foremind.storage.database import Database
+
+MOST_CHUNKS = 20_000  # of one companion that are searched
+
+
+class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
+    """That documents of a companion changed, as every server process is told."""
+
+    companion_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document; `embedded` of its `chunks` can be found by meaning already."""
+
+    id: int
+    title: str
+    media_type: str
+    chunks: int
+    created_at: datetime
+    embedded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document; `vector` is a unit vector, float32 [dimension], once it is made."""
+
+    id: int
+    title: str
+    content: str
+    vector: npt.NDArray[np.float32] | None
+
+
+class DocumentStore:
+    """Reads and writes documents, always of one companion."""
+
+    def __init__(self, database: Database, fingerprint: str) -> None:
+        self._database = database
+        self._fingerprint = fingerprint
+
+    async def of_companion(self, companion_id: int) -> list[Document]:
+        """Return a companion's documents."""
+        rows = await self._database.rows("documents_of_companion", companion_id)
+        return [Document(**dict(row)) for row in rows]
+
+    async def add(
+        self, companion_id: int, title: str, media_type: str, chunks: Sequence[str], now: datetime
+    ) -> int:
+        """Store a document in chunks, to be embedded; return its id."""
+        async with self._database.transaction() as connection:
+            row = await connection.row(
+                "insert_document", companion_id, title, media_type, len(chunks), now
+            )
+            if row is None:
+                raise NotFound("companion: expected a known companion", param="companion")
+            await connection.execute("insert_chunks", row["id"], companion_id, list(chunks))
+            return int(row["id"])
+
+    async def remove(self, companion_id: int, document_id: int) -> None:
+        """Delete a document.
+
+        Raises:
+            NotFound: the companion has none of that id.
+        """
+        if await self._database.row("delete_document", document_id, companion_id) is None:
+            raise NotFound("document: expected the id of a document here", param="document")
+        await self.announce(companion_id)
+
+    async def chunks(self, companion_id: int) -> list[Chunk]:
+        """Return the chunks of a companion's documents, at most `MOST_CHUNKS`."""
+        rows = await self._database.rows("chunks_of_companion", companion_id, MOST_CHUNKS)
+        return [
+            Chunk(
+                row["id"],
+                row["title"],
+                row["content"],
+                None
+                if row["embedding"] is None
+                else np.asarray(row["embedding"].to_numpy(), np.float32),
+            )
+            for row in rows
+        ]
+
+    async def unfinished(self) -> list[tuple[int, int]]:
+        """Return documents that are not wholly embedded, with their companions."""
+        rows = await self._database.rows("unfinished_documents")
+        return [(row["id"], row["companion_id"]) for row in rows]
+
+    async def to_embed(self, document_id: int) -> list[tuple[int, str]]:
+        """Return the chunks of a document that have no vector, by id."""
+        rows = await self._database.rows("chunks_to_embed", document_id)
+        return [(row["id"], row["content"]) for row in rows]
+
+    async def keep_vector(self, chunk_id: int, vector: npt.NDArray[np.float32]) -> None:
+        """Keep the vector of a chunk."""
+        await self._database.execute(
+            "keep_chunk_vector", chunk_id, HalfVector(vector), self._fingerprint
+        )
+
+    async def announce(self, companion_id: int) -> None:
+        """Tell every process that a companion's documents changed."""
+        told = msgspec.json.encode(LibraryChanged(companion_id)).decode()
+        await self._database.execute("announce_memory", told)

@@ -1,0 +1,88 @@
+-- name: export_sessions
+-- Reads the sessions of a relationship, to be written out.
+SELECT id::text, opened_at, active_at, closed_at FROM sessions
+WHERE relationship_id = $1 ORDER BY opened_at;
+
+-- name: export_turns
+-- Reads what was said in a relationship, to be written out.
+SELECT id, session_id::text AS session, speaker, message_id, reply_to, status, content AS text,
+    created_at AS said_at
+FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id;
+
+-- name: export_memories
+-- Reads the memories of a relationship with the turns that they stand for, to be written out.
+SELECT id, source_turn_id AS turn,
+    ARRAY(SELECT turn_id FROM memory_sources WHERE memory_id = memory.id ORDER BY turn_id) AS again,
+    content, speaker, memory_type, significance, reasons, created_at, happened_from, happened_to,
+    last_used_at, superseded_by
+FROM memories AS memory WHERE relationship_id = $1 ORDER BY id;
+
+-- name: export_records
+-- Reads the records of a relationship with what they were made of, to be written out.
+SELECT id, layer, kind, title, content, refs, details, made_by, session_id::text AS session,
+    created_at, updated_at,
+    ARRAY(SELECT turn_id FROM record_sources
+          WHERE record_id = record.id AND turn_id IS NOT NULL ORDER BY 1) AS turns,
+    ARRAY(SELECT source_id FROM record_sources
+          WHERE record_id = record.id AND source_id IS NOT NULL ORDER BY 1) AS sources
+FROM records AS record WHERE relationship_id = $1 ORDER BY id;
+
+-- name: export_progress
+-- Reads how far each kind of background work on a relationship is done.
+SELECT noted_turn_id AS noted, summarised_turn_id AS summarised, told_turn_id AS told, dismissed
+FROM relationships WHERE id = $1;
+
+-- name: ensure_relationship
+-- Finds the relationship of a user with a companion, creating both at first sight.
+WITH account AS (
+    INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $3)
+    ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
+    RETURNING id
+)
+INSERT INTO relationships AS known (user_id, companion_id) SELECT id, $4 FROM account
+ON CONFLICT (user_id, companion_id) DO UPDATE SET memory_version = known.memory_version
+RETURNING id, user_id;
+
+-- name: holds_anything
+-- Tells whether anything was ever said or recorded in a relationship.
+SELECT EXISTS (SELECT FROM turns WHERE relationship_id = $1 AND removed_at IS NULL)
+    OR EXISTS (SELECT FROM records WHERE relationship_id = $1);
+
+-- name: message_ids_taken
+-- Lists which of some message ids a user has used.
+SELECT message_id FROM turns WHERE user_id = $1 AND message_id = ANY ($2::text[]);
+
+-- name: import_session
+-- Stores a session that was written out elsewhere.
+INSERT INTO sessions (relationship_id, opened_at, active_at, closed_at) VALUES ($1, $2, $3, $4)
+RETURNING id;
+
+-- name: import_turn
+-- Stores a turn that was written out elsewhere.
+INSERT INTO turns (
+    relationship_id, session_id, user_id, speaker, message_id, reply_to, status, content,
+    created_at, embedding
+)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+RETURNING id;
+
+-- name: import_source
+-- Lets an imported memory stand for one more turn.
+INSERT INTO memory_sources (turn_id, memory_id, said_at)
+SELECT $1, $2, created_at FROM turns WHERE id = $1 AND relationship_id = $3;
+
+-- name: import_marks
+-- Gives an imported memory when it was last used, and what superseded it.
+UPDATE memories SET last_used_at = $3, superseded_by = $4, created_at = $5
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: import_dates
+-- Gives an imported record its own dates.
+UPDATE records SET created_at = $3, updated_at = $4 WHERE relationship_id = $1 AND id = $2;
+
+-- name: import_progress
+-- Gives a relationship its settings, and how far each kind of background work is done.
+UPDATE relationships
+SET settings = $2, noted_turn_id = $3, summarised_turn_id = $4, told_turn_id = $5,
+    dismissed = $6::text[], due_at = $7
+WHERE id = $1;

@@ -1,0 +1,116 @@
+"""What the tests of the layers share: a talk over days, and a look at the context."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from foremind.client import Client
+from foremind.testing.clock import ManualClock
+from foremind.testing.curating import curate
+from foremind.testing.model_server import Script, ScriptedModel, scripted_model
+from tests.conftest import RunningServer, StartServer
+
+A_DAY = 26 * 3600.0
+
+
+class World:
+    """A server, a clock that the test moves, a model or none, and Ana."""
+
+    def __init__(
+        self, server: RunningServer, clock: ManualClock, model: ScriptedModel | None
+    ) -> None:
+        self.server = server
+        self.clock = clock
+        self.model = model
+        self.relationship = 0
+        self.events: list[Any] = []
+
+    async def talk(self, *texts: str, user: str = "ana") -> Client:
+        """Say things in one connection, each answered and judged."""
+        client = await self.server.connect()
+        opened = await client.open_session("wren", user_id=user, name=user.title())
+        if user == "ana":
+            self.relationship = int(opened["relationship_id"])
+        for text in texts:
+            await client.send(text)
+            waiting = {"response.done", "memory.stored"}
+            while waiting:
+                self.events.append(await client.next_event())
+                waiting.discard(self.events[-1]["type"])
+            await self.clock.advance(20)
+        await self.settled()
+        await client.send_raw({"type": "sync", "event_id": "sync"})
+        while (event := await client.next_event())["type"] != "error":
+            self.events.append(event)
+        return client
+
+    async def next_day(self) -> None:
+        """Let the session's time be over, and what follows from that be done."""
+        await self.clock.advance(A_DAY)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nothing is due in the background."""
+        pool = self.server.app.core.database.pool
+        async with asyncio.timeout(30):
+            while True:
+                now = self.clock.now()
+                due = await pool.fetchval(
+                    "SELECT count(*) FROM relationships WHERE due_at <= $1",
+                    now + timedelta(minutes=16),
+                )
+                if not due and not await pool.fetchval(
+                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+                ):
+                    break
+                await self.clock.advance(0.5)
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)  # what was announced has arrived
+
+    async def request(self, method: str, path: str, body: object = None) -> Any:
+        """Send an HTTP request about Ana's relationship; return the JSON of the answer."""
+        answer = await self.answer(method, path, body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    async def answer(self, method: str, path: str, body: object = None) -> httpx2.Response:
+        """The same, whatever the answer is."""
+        base = f"http://127.0.0.1:{self.server.port}/v1/relationships/{self.relationship}"
+        async with httpx2.AsyncClient(timeout=30) as client:
+            return await client.request(
+                method,
+                f"{base}{path}",
+                params=httpx2.QueryParams(path.partition("?")[2]).set("user", "ana"),
+                content=None if body is None else json.dumps(body),
+            )
+
+    async def context(self, draft: str) -> Any:
+        """What the model would be given for a draft."""
+        return await self.request("GET", f"/context?draft={quote(draft)}")
+
+    async def lines(self, layer: str, draft: str = "And now?") -> str:
+        """What a layer has for a draft, as one text."""
+        return "\n".join((await self.context(draft))["layers"][layer]["lines"])
+
+    async def records(self, layer: str) -> list[Any]:
+        """The records of a layer."""
+        found: list[Any] = (await self.request("GET", f"/records?layer={layer}"))["records"]
+        return found
+
+
+@asynccontextmanager
+async def world(start: StartServer, *, model: bool, **settings: object) -> AsyncIterator[World]:
+    """A server with a scripted model, or without any."""
+    clock = ManualClock()
+    if not model:
+        yield World(await start(clock=clock, **settings), clock, None)
+        return
+    async with scripted_model(Script(background=curate)) as scripted:
+        server = await start(clock=clock, llm_url=scripted.url, **settings)
+        yield World(server, clock, scripted)

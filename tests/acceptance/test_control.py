@@ -1,0 +1,256 @@
+"""What its user may do with everything in every layer: see, correct, delete, export, restore."""
+
+import gc
+import json
+
+import pytest
+
+from foremind.generation.prompt import PastTurn
+from foremind.layers.sections import Section
+from foremind.memory.ranking import Recalled
+from foremind.storage.curation import SaidTurn
+from foremind.storage.records import Record
+from foremind.typeahead.prepared import PreparedContext
+from tests.acceptance.layers import World, world
+from tests.acceptance.test_forget import stored_text
+from tests.conftest import StartServer
+
+WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
+SECRET = "I decided to bury the xylophone under the pear tree of Beatriz"
+WORD = "xylophon"
+
+
+def held_in_process() -> list[str]:
+    """What the process's own objects hold of it."""
+    gc.collect()
+    kinds = (Recalled, PastTurn, PreparedContext, Section, Record, SaidTurn)
+    held = [each for each in gc.get_objects() if isinstance(each, kinds)]
+    return [type(each).__name__ for each in held if WORD in repr(each).lower()]
+
+
+async def fill(w: World) -> None:
+    """Three sessions in which the secret gets into every layer."""
+    for text in (
+        f"My favourite colour is green. {SECRET}",
+        f"Save this: {SECRET}",
+        "Let's talk about the xylophone of Beatriz later. My goal is to play the xylophone",
+    ):
+        await w.talk(text, "The garden is lovely in May and I planted tulips there")
+        await w.next_day()
+
+
+async def memory_of(w: World, word: str) -> int:
+    """The first memory that holds a word."""
+    page = (await w.request("GET", "/memories"))["memories"]
+    return int(next(each["id"] for each in page if word in each["content"].lower()))
+
+
+@WITH_AND_WITHOUT
+async def test_forgetting_a_topic_leaves_nothing_of_it_anywhere(
+    start: StartServer, model: bool
+) -> None:
+    """No table, cache, summary, profile or hot context; what is left is made anew without it."""
+    async with world(start, model=model) as w:
+        await fill(w)
+        await w.context("Do you remember the xylophone?")
+        assert WORD in await stored_text(w.server)
+        receipt = await w.request("DELETE", "/memories?about=xylophone")
+        assert receipt["memories"]
+        assert receipt["records"] >= 5
+        await w.settled()
+        await w.next_day()
+        assert WORD not in await stored_text(w.server)
+        assert held_in_process() == []
+        assert WORD not in str(await w.context("Do you remember the garden?")).lower()
+        for layer in ("episodes", "hot"):
+            assert "tulips" in str(await w.records(layer)), layer
+        audit = (await w.request("GET", "/audit"))["audit"]
+        assert [each["subject"] for each in audit if each["action"] == "forget"] == ["a topic"]
+
+
+@pytest.mark.parametrize("by", ["memory", "session", "everything"])
+async def test_forgetting_by_other_means(start: StartServer, by: str) -> None:
+    """One memory, one session, or all of it: the same promise."""
+    async with world(start, model=False) as w:
+        await w.talk(SECRET, "The garden is lovely in May and I planted tulips there")
+        await w.next_day()
+        await w.talk("My favourite colour is green")
+        await w.next_day()
+        if by == "memory":
+            path = f"/memories/{await memory_of(w, WORD)}"
+        elif by == "session":
+            sessions = (await w.request("GET", "/sessions"))["sessions"]
+            path = f"/memories?session={sessions[-1]['id']}"
+        else:
+            path = "/memories"
+        await w.request("DELETE", path)
+        await w.settled()
+        await w.next_day()
+        everything = await stored_text(w.server)
+        assert WORD not in everything
+        assert ("tulips" in everything) == (by == "memory")
+        assert ("colour is green" in everything) == (by != "everything")
+
+
+async def test_a_removed_record_is_not_made_again(start: StartServer) -> None:
+    """Though what it was made of is still there."""
+    async with world(start, model=False) as w:
+        for _ in range(3):
+            await w.talk("I painted my lighthouse. The lighthouse is my pride")
+            await w.next_day()
+        (topic,) = [each for each in await w.records("topics") if "lighth" in each["title"]]
+        receipt = await w.request("DELETE", f"/records/{topic['id']}")
+        assert receipt["records"] >= 1
+        await w.settled()
+        await w.talk("I painted my lighthouse again. The lighthouse is my pride")
+        await w.next_day()
+        assert "lighthouse" not in [each["title"] for each in await w.records("topics")]
+
+
+@WITH_AND_WITHOUT
+async def test_a_corrected_memory_is_found_by_its_new_words_at_once(
+    start: StartServer, model: bool
+) -> None:
+    """And nothing holds the old ones, neither history nor episode nor profile."""
+    async with world(start, model=model) as w:
+        await w.talk("I planted tulips in the garden", "My favourite instrument is the xylophone")
+        await w.next_day()
+        memory = await memory_of(w, WORD)
+        correction = {"content": "My favourite instrument is the bassoon"}
+        await w.request("PATCH", f"/memories/{memory}", correction)
+        shown = await w.context("Do you remember my favourite instrument?")
+        assert shown["memories"][0]["content"] == correction["content"]
+        await w.settled()
+        await w.next_day()
+        assert WORD not in await stored_text(w.server)
+        assert held_in_process() == []
+        assert "bassoon" in str(await w.records("episodes"))
+        wrong = await w.answer("PATCH", f"/memories/{memory}", {"content": " "})
+        assert wrong.json()["error"]["param"] == "content"
+
+
+@WITH_AND_WITHOUT
+async def test_an_export_restores_everything_with_another_companion(
+    start: StartServer, model: bool
+) -> None:
+    """By its published schema; what was said with this one stays what it is."""
+    from foremind.companions import CompanionFile  # noqa: PLC0415
+
+    async with world(start, model=model) as w:
+        await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+        await fill(w)
+        exported = await w.request("GET", "/export")
+        question = "Do you remember the xylophone of Beatriz?"
+        before = await w.context(question)
+        mine, w.relationship = w.relationship, "import"  # type: ignore[assignment]
+        again = await w.answer("POST", "?companion=mara", exported)
+        assert again.status_code == 201, again.text
+        twice = await w.answer("POST", "?companion=mara", exported)
+        assert (twice.status_code, twice.json()["error"]["code"]) == (409, "conflict")
+        w.relationship = again.json()["id"]
+        await w.settled()
+        after = await w.context(question)
+        assert [each["content"] for each in after["memories"]] == [
+            each["content"] for each in before["memories"]
+        ]
+        for layer in ("profile", "scratchpad", "hot", "episodes", "questions", "vault"):
+            assert after["layers"][layer]["lines"] == before["layers"][layer]["lines"], layer
+        second = await w.request("GET", "/export")
+        assert _without_ids(second) == _without_ids(exported)
+        w.relationship = mine
+
+
+def _without_ids(export: dict[str, object]) -> object:
+    """An export as it reads apart from the numbers that a server gives."""
+    return json.dumps(
+        [
+            [(each["text"], each["said_at"]) for each in export["turns"]],  # type: ignore[attr-defined]
+            [(each["content"], each["significance"]) for each in export["memories"]],  # type: ignore[attr-defined]
+            [(each["layer"], each["content"], each["created_at"]) for each in export["records"]],  # type: ignore[attr-defined]
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"version": 2}, "version"),
+        ({"turns": [{"id": 1}]}, "turns[0]"),
+        ({"sessions": []}, "turns"),
+        ({"turns": []}, "memories"),
+    ],
+)
+async def test_a_wrong_export_names_the_field(
+    start: StartServer, change: dict[str, object], param: str
+) -> None:
+    """And nothing of it is stored."""
+    async with world(start, model=False) as w:
+        await w.talk("I promise to remember the red door")
+        exported = await w.request("GET", "/export") | change
+        w.relationship = "import"  # type: ignore[assignment]
+        answer = await w.answer("POST", "?companion=wren", exported)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+
+
+async def test_the_schema_of_an_export_is_published(start: StartServer) -> None:
+    """As JSON Schema."""
+    async with world(start, model=False) as w:
+        w.relationship = "../schemas"  # type: ignore[assignment]
+        schema = await w.request("GET", "/export")
+        assert "Export" in schema["$defs"]
+
+
+async def test_what_is_past_its_days_is_let_go(start: StartServer) -> None:
+    """By layer and by type of memory; the rest stays."""
+    days = {"conversation": 10, "episodes": 10}
+    async with world(start, model=False, retention_days=days) as w:
+        await w.talk(SECRET)
+        await w.next_day()
+        assert await w.records("episodes")
+        for _ in range(12):
+            await w.next_day()
+        assert await w.records("episodes") == []
+        assert (await w.request("GET", "/memories"))["memories"] == []
+
+
+async def test_every_change_is_in_the_audit_trail_without_its_words(start: StartServer) -> None:
+    """Who did what, to which layer."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        note = {"layer": "scratchpad", "kind": "other", "content": "Likes xylophones"}
+        number = (await w.request("POST", "/records", note))["id"]
+        await w.request("PATCH", f"/records/{number}", {"content": "Likes bassoons"})
+        await w.request("POST", f"/records/{number}/restore", {"revision": 1})
+        await w.request("DELETE", f"/records/{number}")
+        await w.request("GET", "/export")
+        trail = (await w.request("GET", "/audit"))["audit"]
+        assert [(each["actor"], each["action"]) for each in trail] == [
+            ("ana", action) for action in ("write", "correct", "restore", "forget", "export")
+        ]
+        assert WORD not in str(trail)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "param"),
+    [
+        ("POST", "/records", {"layer": "soul", "content": "x"}, "layer"),
+        ("POST", "/records", {"layer": "vault"}, "body"),
+        ("POST", "/records", {"layer": "vault", "content": "x", "by": "model"}, "by"),
+        ("PATCH", "/records/999", {"content": "x"}, "record"),
+        ("PATCH", "/records/one", {"content": "x"}, "record"),
+        ("DELETE", "/memories?about=zeppelin", None, "about"),
+        ("DELETE", "/memories?session=none", None, "session"),
+        ("PATCH", "/config", {"settings": {"pause_ms": 1}}, "settings"),
+        ("PATCH", "/config", {"settings": {"llm_url": "http://evil"}}, "settings.llm_url"),
+    ],
+)
+async def test_a_wrong_request_names_the_field(
+    start: StartServer, method: str, path: str, body: object, param: str
+) -> None:
+    """And changes nothing."""
+    async with world(start, model=False) as w:
+        await w.talk("I promise to remember the red door")
+        answer = await w.answer(method, path, body)
+        assert answer.status_code in (400, 404)
+        assert answer.json()["error"]["param"] == param

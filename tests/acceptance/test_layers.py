@@ -1,0 +1,409 @@
+"""Every layer of memory, over a real socket, with a scripted model and without any."""
+
+import asyncio
+import json
+
+import httpx2
+import pytest
+
+from foremind.companions import Behaviour, CompanionFile, CompanionSettings, ScratchpadRules
+from tests.acceptance.layers import A_DAY, World, world
+from tests.conftest import StartServer, eventually
+
+WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
+
+
+@WITH_AND_WITHOUT
+async def test_the_working_window_outlives_a_connection_and_ends_with_the_session(
+    start: StartServer, model: bool
+) -> None:
+    """For 24 hours after the last word; then the session is closed."""
+    async with world(start, model=model) as w:
+        client = await w.talk("The lantern is blue")
+        await client.close()
+        await w.clock.advance(23 * 3600)
+        await w.talk("The rope is red")
+        assert "The lantern is blue" in str((await w.context("And now?"))["messages"])
+        await w.next_day()
+        shown = await w.context("And now?")
+        assert shown["layers"]["working"]["turns"] == 0
+        sessions = (await w.request("GET", "/sessions"))["sessions"]
+        assert [(each["turns"], each["closed_at"] is not None) for each in sessions] == [(4, True)]
+
+
+@WITH_AND_WITHOUT
+async def test_a_long_talk_is_summarised(start: StartServer, model: bool) -> None:
+    """From 20 messages on the oldest become lines; the newest ten stay as they were said."""
+    async with world(start, model=model) as w:
+        await w.talk(*(f"I promise to bring {each} to the feast" for each in _THINGS))
+        applied = next(each for each in w.events if each["type"] == "summary.applied")
+        shown = await w.context("And now?")
+        assert applied["made_by"] == ("model" if model else "rules")
+        assert 1 <= applied["lines"] <= 5
+        assert 10 <= shown["layers"]["working"]["turns"] <= 20
+        assert "feast" in await w.lines("summary")
+        assert shown["layers"]["summary"]["made_by"] == [applied["made_by"]]
+        assert f"bring {_THINGS[-1]}" in str(shown["messages"])
+
+
+async def test_a_summary_that_fails_leaves_the_context_as_it_was(start: StartServer) -> None:
+    """And the next trigger tries again."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        good, w.model.script.background = w.model.script.background, lambda _: "no JSON"
+        client = await w.server.session()
+        for thing in _THINGS:
+            await client.send(f"I promise to bring {thing}")
+            await client.expect_all("response.done", "memory.stored")
+        await eventually(lambda: len(w.model.script.asked) > 1)  # type: ignore[union-attr]
+        w.relationship = 1
+        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 2 * len(_THINGS)
+        w.model.script.background = good
+        await w.clock.advance(61)
+        await w.settled()
+        assert await w.records("summary")
+
+
+@WITH_AND_WITHOUT
+async def test_a_new_session_begins_where_the_last_was_left(
+    start: StartServer, model: bool
+) -> None:
+    """For this user with this companion only, and only until something is said."""
+    async with world(start, model=model) as w:
+        await w.talk("We decided to sail to Madeira in June with the old boat")
+        await w.next_day()
+        assert "Madeira" in await w.lines("opening")
+        await w.talk("Hello!", user="bob")
+        mine, w.relationship = w.relationship, 2
+        answer = await w.answer("GET", "/context?draft=Hi")
+        assert answer.status_code == 404
+        w.relationship = mine
+        await w.talk("Good morning")
+        assert await w.lines("opening") == ""
+
+
+@WITH_AND_WITHOUT
+async def test_an_episode_is_found_by_a_name(start: StartServer, model: bool) -> None:
+    """However differently it is asked."""
+    async with world(start, model=model) as w:
+        await w.talk(
+            "Yesterday I met Beatriz at the harbour and she lent me her telescope",
+            "We decided to watch the comet with Beatriz on Friday",
+        )
+        await w.next_day()
+        (episode,) = await w.records("episodes")
+        assert "beatriz" in episode["refs"]
+        assert "comet" in await w.lines("episodes", "Have you news of Beatriz?")
+        assert await w.lines("episodes", "I like cheese with bread") == ""
+
+
+@WITH_AND_WITHOUT
+async def test_what_comes_up_in_three_sessions_becomes_a_topic(
+    start: StartServer, model: bool
+) -> None:
+    """One paragraph, rewritten when there is news."""
+    async with world(start, model=model) as w:
+        for number, text in enumerate(
+            ("I began to build the lighthouse. My lighthouse needs a lamp",
+             "I found a lamp for my lighthouse. The lighthouse is bright now",
+             "I painted the lighthouse red. Everybody admires the lighthouse",
+             "I sold my lighthouse to a painter. The lighthouse is hers now"), 1,
+        ):  # fmt: skip
+            await w.talk(text)
+            await w.next_day()
+            topics = [each for each in await w.records("topics") if "lighth" in each["title"]]
+            assert bool(topics) == (number >= 3)
+        (topic,) = topics
+        assert topic["details"]["sessions"] == 4
+        assert topic["revision"] == 2
+        assert "lighthouse" in await w.lines("topics", "How is the lighthouse doing?")
+
+
+@WITH_AND_WITHOUT
+async def test_the_profile_holds_what_was_stated_and_what_was_inferred(
+    start: StartServer, model: bool
+) -> None:
+    """Stated at once, inferred once a week; in every prompt."""
+    async with world(start, model=model) as w:
+        for text in ("My favourite colour is green", "I planted a fig tree", "It rained a lot"):
+            await w.talk(text)
+            assert "green" in await w.lines("profile")
+            await w.next_day()
+        await w.clock.advance(6 * 24 * 3600)
+        await w.talk("The fig tree grows")
+        await w.next_day()
+        kinds = {each["title"]: each["kind"] for each in await w.records("profile")}
+        assert kinds["favourite colour"] == "stated"
+        assert kinds["session length"] == "inferred"
+        assert "minutes" in await w.lines("profile")
+
+
+@WITH_AND_WITHOUT
+async def test_the_scratchpad_is_kept_after_every_turn(start: StartServer, model: bool) -> None:
+    """And can be read and written by its user."""
+    async with world(start, model=model) as w:
+        await w.talk("My goal is to run a marathon")
+        (entry,) = await w.records("scratchpad")
+        assert "marathon" in entry["content"]
+        assert entry["made_by"] == ("model" if model else "rules")
+        assert "marathon" in await w.lines("scratchpad")
+        change = {"content": "Wants to run two marathons", "revision": entry["revision"]}
+        await w.request("PATCH", f"/records/{entry['id']}", change)
+        await w.settled()
+        assert "two marathons" in await w.lines("scratchpad")
+        assert (await w.answer("PATCH", f"/records/{entry['id']}", change)).status_code == 409
+
+
+async def test_invalid_operations_are_rejected_one_by_one(start: StartServer) -> None:
+    """A wrong one spoils no other, and is counted."""
+    operations = [
+        {"op": "ADD", "kind": "mood", "entry": "no such kind"},
+        {"op": "UPDATE", "id": 999, "entry": "no such entry"},
+        {"op": "JUMP"},
+        {"op": "ADD", "kind": "pet", "entry": "Has a goat"},
+    ]
+    rules = ScratchpadRules("Note only pets.", {"pet": "animals"})
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.background = lambda _: json.dumps({"operations": operations})
+        settings = CompanionSettings(scratchpad=rules)
+        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.talk("I have a goat")
+        assert [each["content"] for each in await w.records("scratchpad")] == ["Has a goat"]
+        assert "Note only pets." in w.model.script.asked[-1]["messages"][0]["content"]
+        dropped = w.server.app.core.metrics.dropped.labels("invalid_operation")
+        assert dropped._value.get() == 3
+
+
+@WITH_AND_WITHOUT
+async def test_what_was_left_open_comes_back_when_it_is_touched(
+    start: StartServer, model: bool
+) -> None:
+    """With the wish to come back to it, until somebody settles it."""
+    async with world(start, model=model) as w:
+        await w.talk("Let's talk about the broken compass of Zarco later")
+        await w.next_day()
+        line = await w.lines("questions", "I dreamt of the broken compass of Zarco")
+        assert "left it open" in line
+        assert "compass" in line
+        (question,) = await w.records("questions")
+        await w.request("PATCH", f"/records/{question['id']}", {"status": "settled"})
+        await w.settled()
+        assert await w.lines("questions", "I dreamt of the broken compass of Zarco") == ""
+
+
+@WITH_AND_WITHOUT
+async def test_the_hot_context_keeps_what_somebody_wrote_into_it(
+    start: StartServer, model: bool
+) -> None:
+    """A curation takes a change by hand in; both are in the history."""
+    async with world(start, model=model) as w:
+        await w.talk("My favourite colour is green")
+        await w.next_day()
+        (hot,) = await w.records("hot")
+        assert hot["content"]
+        change = {"content": "Ana is in mourning.", "revision": hot["revision"]}
+        await w.request("PATCH", f"/records/{hot['id']}", change)
+        await w.settled()
+        await w.talk("I planted a fig tree")
+        await w.next_day()
+        (hot,) = await w.records("hot")
+        assert "mourning" in hot["content"]
+        assert hot["made_by"] == ("model" if model else "rules")
+        assert "mourning" in await w.lines("hot")
+        earlier = (await w.request("GET", f"/records/{hot['id']}/revisions"))["revisions"]
+        assert "Ana is in mourning." in [each["content"] for each in earlier]
+        first = {"revision": earlier[0]["revision"]}
+        await w.request("POST", f"/records/{hot['id']}/restore", first)
+        (restored,) = await w.records("hot")
+        assert restored["content"] == earlier[0]["content"]
+
+
+@WITH_AND_WITHOUT
+async def test_what_was_saved_on_purpose_is_found_when_it_is_asked_for(
+    start: StartServer, model: bool
+) -> None:
+    """By the user in so many words, or by the game."""
+    async with world(start, model=model) as w:
+        await w.talk("Save this for me: the gate code of the shed is 4711")
+        assert "4711" in await w.lines("vault", "Do you remember the gate code of the shed?")
+        assert await w.lines("vault", "The gate of the shed is green") == ""
+        game = {"layer": "vault", "content": "Ana won the silver cup of Funchal", "by": "developer"}
+        await w.request("POST", "/records", game)
+        await w.settled()
+        assert "silver cup" in await w.lines("vault", "Remember the silver cup of Funchal?")
+
+
+async def test_documents_of_a_companion_are_searched_beside_memories(start: StartServer) -> None:
+    """Uploaded with progress, found by words and meaning, gone when deleted."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        page = "<script>x()</script><h1>Ferry</h1><p>The night ferry leaves pier nine at ten.</p>"
+        url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents"
+        async with httpx2.AsyncClient() as http:
+            sent = await http.post(
+                url,
+                params={"title": "Timetable", "user": "ana"},
+                content=page,
+                headers={"content-type": "text/html"},
+            )
+            assert sent.status_code == 202, sent.text
+
+            async def embedded() -> int:
+                listed = (await http.get(url, params={"user": "ana"})).json()["documents"]
+                return int(listed[0]["embedded"])
+
+            async with asyncio.timeout(10):
+                while await embedded() < 1:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            line = await w.lines("library", "When does the night ferry leave?")
+            assert "pier nine" in line
+            assert "x()" not in line
+            wrong = await http.post(url, params={"title": "x", "user": "ana"}, content=b"\xff")
+            assert wrong.json()["error"]["param"] == "content-type"
+            document = sent.json()["id"]
+            await http.delete(f"{url}/{document}", params={"user": "ana"})
+        await asyncio.sleep(0.1)
+        assert await w.lines("library", "When does the night ferry leave?") == ""
+
+
+@WITH_AND_WITHOUT
+async def test_behaviours_enter_the_prompt_or_run_after_the_reply(
+    start: StartServer, model: bool
+) -> None:
+    """Under their conditions; the client is told what came of those afterwards."""
+    behaviours = (
+        Behaviour("pirate", "Answer like a pirate.", says=("ahoy",)),
+        Behaviour("diary", "Write a diary line.", says=("ahoy",), after=True),
+    )
+    async with world(start, model=model) as w:
+        settings = CompanionSettings(behaviours=behaviours)
+        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        client = await w.talk()
+        if w.model is not None:
+            w.model.script.background = lambda _: "A fine day."
+        await client.send("Ahoy, Wren!")
+        done = await client.expect("behaviour.done")
+        assert (done["name"], done["text"]) == ("diary", "A fine day." if model else "")
+        assert "Answer like a pirate." in str((await w.context("Ahoy again"))["messages"])
+        assert "pirate" not in str((await w.context("Good day"))["messages"])
+
+
+async def test_topics_of_others_are_counted_only_where_all_agree(start: StartServer) -> None:
+    """The companion's owner and every user counted; from three on, and nothing but a number."""
+    async with world(start, model=False) as w:
+        companions = w.server.app.core.companions
+        settings = CompanionSettings(shares_counts=True)
+        await companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.talk("Hello")
+        record = {"layer": "topics", "title": "lighthouses", "content": "Ana builds one."}
+        await w.request("POST", "/records", record)
+        pool = w.server.app.core.database.pool
+        for name in ("bob", "cid", "dot"):
+            await w.talk("Hello", user=name)
+        await pool.execute(
+            "INSERT INTO records (relationship_id, layer, title, content, made_by, created_at, "
+            "updated_at) SELECT id, 'topics', 'Lighthouses', 'x', 'rules', now(), now() "
+            "FROM relationships WHERE id <> $1",
+            w.relationship,
+        )
+        await pool.execute("UPDATE relationships SET shares_counts = true WHERE id <> $1", 1)
+        draft = "Tell me about lighthouses and those who build lighthouses"
+        assert "others" not in await w.lines("topics", draft)
+        await w.request("PATCH", "/config", {"shares_counts": True})
+        await w.settled()
+        assert "3 others spoke with you about it" in await w.lines("topics", draft)
+
+
+@WITH_AND_WITHOUT
+async def test_what_the_model_is_given_is_what_the_context_view_shows(
+    start: StartServer, model: bool
+) -> None:
+    """Word for word, with all layers alive, within their share."""
+    async with world(start, model=model) as w:
+        await _a_life(w)
+        await w.talk("My goal is to learn Greek")  # news since the hot context
+        draft = "How is the lighthouse of Beatriz, do you remember?"
+        shown = await w.context(draft)
+        alive = {name for name, each in shown["layers"].items() if each["tokens"]}
+        assert alive >= {"profile", "hot", "scratchpad", "topics", "episodes", "memories"}
+        spent = sum(e["tokens"] for name, e in shown["layers"].items() if name != "working")
+        assert spent <= shown["budget"]
+        assert shown["left_out"] == []
+        if w.model is not None:
+            await w.talk(draft)
+            assert w.model.script.spoken[-1]["messages"] == shown["messages"]
+
+
+async def test_a_layer_that_hangs_is_left_out(start: StartServer) -> None:
+    """The others are there, and it is said which is missing."""
+    async with world(start, model=False, layers_deadline_ms=50, index_bytes=0) as w:
+        await _a_life(w)
+        pool = w.server.app.core.database.pool
+        async with pool.acquire() as raw, raw.transaction():
+            await raw.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+            shown = await w.context("How is the lighthouse of Beatriz, do you remember?")
+        assert shown["left_out"] == ["memories"]
+        assert shown["layers"]["hot"]["tokens"] > 0
+
+
+@pytest.mark.parametrize("layer", ["hot", "topics", "memories", "scratchpad"])
+async def test_a_layer_can_be_switched_off_for_one_relationship(
+    start: StartServer, layer: str
+) -> None:
+    """And it is shown where that comes from."""
+    async with world(start, model=False) as w:
+        await _a_life(w)
+        await w.request("PATCH", "/config", {"settings": {"layers_off": [layer]}})
+        shown = await w.context("How is the lighthouse of Beatriz, do you remember?")
+        assert shown["layers"][layer]["tokens"] == 0
+        assert shown["layers"][layer]["on"] is False
+        config = await w.request("GET", "/config")
+        assert config["layers_off"] == {"value": [layer], "from": "relationship"}
+        wrong = await w.answer("PATCH", "/config", {"settings": {"layers_off": ["soul"]}})
+        assert wrong.json()["error"]["param"] == "settings"
+
+
+_THINGS = ("bread", "wine", "olives", "cheese", "figs", "honey", "nuts", "salt", "oil", "grapes",
+           "lemons", "thyme")  # fmt: skip
+
+
+async def test_a_turn_may_have_settings_of_its_own(start: StartServer) -> None:
+    """They hold for that turn only, and none that are the operator's."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        client = await w.talk("I promise to remember the red door")
+        off = {"layers_off": ["memories", "scratchpad", "working"]}
+        question = {"type": "message.send", "text": "What about the door?"}
+        await client.send_raw(question | {"id": "q1", "settings": off})
+        await client.expect("response.done")
+        assert "red door" not in str(w.model.script.spoken[-1]["messages"])
+        await client.send_raw(question | {"id": "q2"})
+        await client.expect("response.done")
+        assert "red door" in str(w.model.script.spoken[-1]["messages"])
+        await client.send_raw(question | {"id": "q3", "settings": {"llm_url": "http://evil"}})
+        error = (await client.expect("error"))["error"]
+        assert error["param"] == "settings.llm_url"
+
+
+async def _a_life(w: World) -> None:
+    """Three days of talk that fill every layer."""
+    for text in (
+        "My favourite colour is green. I began to build the lighthouse with Beatriz",
+        "I decided to paint the lighthouse of Beatriz red. My goal is to finish the lighthouse",
+        "The lighthouse of Beatriz has a lamp now. Let's talk about the lamp later",
+    ):
+        await w.talk(text)
+        await w.clock.advance(A_DAY)
+        await w.settled()
+
+
+async def test_the_model_is_asked_once_a_turn_in_the_background(start: StartServer) -> None:
+    """Episodes, topics and the state come once a session."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        await w.talk("I planted a fig tree", "It grows", "It bears figs")
+        assert len(w.model.script.asked) <= 3
+        await w.next_day()
+        assert len(w.model.script.asked) <= 6

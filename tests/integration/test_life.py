@@ -1,0 +1,29 @@
+"""A relationship lived day by day: every layer comes alive and none outgrows its share."""
+
+from pathlib import Path
+
+from foremind.app import core
+from foremind.evaluation.labelled import read_labelled
+from foremind.evaluation.life import measure_life
+from foremind.settings import Settings
+from foremind.testing.clock import ManualClock
+
+HARBOUR = Path(__file__).with_name("harbour.toml")
+
+
+async def test_layers_come_alive_and_keep_to_their_share(settings: Settings) -> None:
+    """On a conversation of our own; taking memories away costs evidence, nothing adds tokens."""
+    clock = ManualClock()
+    async with core(settings, clock=clock) as built:
+        report = await measure_life(built, clock, read_labelled(HARBOUR), 30, lambda _: None)
+    by_name = {each.layer: each for each in report.layers}
+    alive = {layer for week in report.weeks for layer in week.alive}
+    assert alive >= {
+        "working", "profile", "hot", "scratchpad", "memories", "vault", "library",
+        "behaviours", "opening",
+    }  # fmt: skip
+    assert report.evidence >= 0.8
+    assert by_name["memories"].alone > by_name["opening"].alone
+    assert all(each.tokens <= report.budget for each in report.layers)
+    assert sum(each.tokens for each in report.layers) <= report.budget
+    assert report.asked["notes"] <= 1

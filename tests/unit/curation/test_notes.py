@@ -1,0 +1,87 @@
+"""Operations on the scratchpad: which are done, and which rules make."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foremind.companions import ScratchpadRules
+from foremind.curation.asking import Operation
+from foremind.curation.extract import Utterance
+from foremind.curation.notes import by_rules, checked, kind_of
+from foremind.storage.records import NOTHING_KNOWN, Record
+
+NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+
+
+def entry(number: int, content: str) -> Record:
+    """An entry of the scratchpad."""
+    return Record(
+        number, "scratchpad", "identity", "", content, (), NOTHING_KNOWN, None, "rules", None,
+        NOW, NOW, 1,
+    )  # fmt: skip
+
+
+def test_only_what_can_be_done_is_done() -> None:
+    """Unknown kinds, ids, fields and operations fall out; the rest stays."""
+    good = [
+        {"op": "ADD", "kind": "goal", "entry": "Run"},
+        {"op": "UPDATE", "id": 1, "entry": "Run far"},
+        {"op": "DELETE", "id": 1},
+    ]
+    bad = [
+        {"op": "ADD", "kind": "mood", "entry": "Run"},
+        {"op": "ADD", "entry": "Run"},
+        {"op": "ADD", "kind": "goal", "entry": ""},
+        {"op": "UPDATE", "id": 2, "entry": "Run"},
+        {"op": "UPDATE", "id": 1},
+        {"op": "DELETE"},
+        {"op": "EXPLODE", "id": 1},
+        "ADD",
+        None,
+    ]
+    assert [each.op for each in checked([*bad, *good], ScratchpadRules(), {1})] == [
+        "ADD",
+        "UPDATE",
+        "DELETE",
+    ]
+
+
+@given(st.lists(st.recursive(st.none() | st.text() | st.integers(), st.lists, max_leaves=5)))
+def test_nothing_that_a_model_answers_raises(raw: list[object]) -> None:
+    """It is only rejected."""
+    assert checked(raw, ScratchpadRules(), set()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("My name is Ana.", "identity"),
+        ("I live in Porto.", "identity"),
+        ("My favourite tea is mint.", "preference"),
+        ("I'm allergic to nuts.", "preference"),
+        ("My goal is to run a marathon.", "goal"),
+        ("I visited my sister in Braga.", "relationship"),
+        ("I'm so scared, I promise I will help and trust you.", "event"),
+        ("What is your favourite tea?", None),
+        ("Nice weather.", None),
+    ],
+)
+def test_sentences_make_entries_of_their_kind(text: str, kind: str | None) -> None:
+    """Or none."""
+    assert kind_of(text) == kind
+
+
+def test_a_statement_about_the_same_updates_its_entry() -> None:
+    """One home, not two."""
+    talk = [Utterance(1, "Ana", True, "I moved to Porto. My goal is to sail.", 0.5)]
+    assert by_rules(talk, [entry(7, "I live in Lisbon")]) == [
+        Operation("UPDATE", 7, "identity", "I moved to Porto."),
+        Operation("ADD", None, "goal", "My goal is to sail."),
+    ]
+
+
+def test_what_the_companion_says_makes_no_entry() -> None:
+    """The scratchpad is about the user."""
+    assert by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []

@@ -1,0 +1,55 @@
+"""The hot context, topics and habits: what rules put together."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from foremind.curation.habits import habits_of
+from foremind.curation.state import by_rules
+from foremind.curation.topics import met
+from foremind.storage.curation import SessionHabit
+from foremind.storage.records import Details, Record
+
+NOW = datetime(2026, 5, 20, 19, tzinfo=UTC)
+
+
+def episode(number: int, topic: str, conclusions: tuple[str, ...] = ()) -> Record:
+    """An episode of a session of its own."""
+    details = Details(topics=(topic,), conclusions=conclusions)
+    return Record(
+        number, "episodes", "", topic, "They spoke.", (), details, None, "rules",
+        uuid.UUID(int=number), NOW, NOW, 1,
+    )  # fmt: skip
+
+
+def test_a_topic_needs_three_sessions_or_a_conclusion() -> None:
+    """Under whatever form of the word."""
+    twice = [episode(1, "garden"), episode(2, "the gardens")]
+    assert met(twice) == {}
+    assert list(met([*twice, episode(3, "Garden")])) == ["garden"]
+    assert list(met([episode(1, "garden", ("We decided to water the garden",))])) == ["garden"]
+
+
+def test_what_was_written_by_hand_comes_first_and_nothing_twice() -> None:
+    """The material follows."""
+    text = by_rules("Ana is in mourning.", ["goal: Sail to Madeira", "note: ana is in mourning."])
+    assert text.splitlines() == ["Ana is in mourning.", "goal: Sail to Madeira"]
+
+
+def habit(day: int) -> SessionHabit:
+    """A session of half an hour in the evening, every fourth message a question."""
+    began = NOW + timedelta(days=day)
+    return SessionHabit(uuid.UUID(int=day), began, began + timedelta(minutes=30), 8, 2)
+
+
+def test_habits_show_from_three_sessions_on() -> None:
+    """Length, time of day by the user's clock, questions, topics."""
+    assert habits_of([habit(1), habit(2)], [], "UTC") == {}
+    found = habits_of([habit(1), habit(2), habit(3)], [episode(1, "garden")], "Europe/Lisbon")
+    assert found == {
+        "session length": "usually about 30 minutes",
+        "time of day": "usually comes in the evening",
+        "follow-up habit": "asks a question in 25% of messages",
+        "favourite topics": "most often garden",
+    }
+    sessions = [habit(1), habit(2), habit(3)]
+    assert habits_of(sessions, [], "Asia/Tokyo")["time of day"] == "usually comes at night"
