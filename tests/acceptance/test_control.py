@@ -214,6 +214,21 @@ async def test_what_is_past_its_days_is_let_go(start: StartServer) -> None:
         assert (await w.request("GET", "/memories"))["memories"] == []
 
 
+async def test_a_removed_record_is_in_no_prepared_context(start: StartServer) -> None:
+    """Nor held with the relationship's other records."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        saved = {"layer": "vault", "content": SECRET, "by": "developer"}
+        number = (await w.request("POST", "/records", saved))["id"]
+        await w.settled()
+        await w.talk("Do you remember what is under the pear tree of Beatriz?")
+        assert "PreparedContext" in held_in_process()
+        await w.request("DELETE", f"/records/{number}")
+        await w.settled()
+        assert held_in_process() == []
+        assert WORD not in await stored_text(w.server)
+
+
 async def test_every_change_is_in_the_audit_trail_without_its_words(start: StartServer) -> None:
     """Who did what, to which layer."""
     async with world(start, model=False) as w:

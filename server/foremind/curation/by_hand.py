@@ -106,10 +106,8 @@ class Editor:
         record = await self._records.find(relationship_id, record_id)
         async with self._records.changing(relationship_id, self._clock.now()) as changes:
             derived = await changes.made_of((), [record.id])
-            removed = await changes.remove([record.id, *derived])
-            if record.title:
-                key = key_of(record.title) if record.layer == "topics" else record.title
-                await changes.dismiss(record.layer, key)
+            key = key_of(record.title) if record.layer == "topics" else record.title
+            removed = await changes.forget([record.id, *derived], record.layer, key)
             await changes.audit(actor, "forget", f"{record.layer} {record.id}")
         return removed
 

@@ -26,7 +26,7 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
-from foremind.generation.assembly import assemble
+from foremind.generation.assembly import MOST_TURNS, assemble
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
 from foremind.layers.held import HeldLayers, RelationshipLayers
@@ -39,7 +39,6 @@ from foremind.typeahead.prepare import Subject
 from foremind.typeahead.watcher import DraftWatcher, Taken
 
 MAX_WAITING = 4  # messages of one session that are not answered yet
-HELD_TURNS = 400  # of a session, whatever a prompt may hold of them
 _SETTLED_IDS = 256  # answered message ids that are remembered without asking the database
 
 _log = structlog.get_logger("foremind.conversation")
@@ -85,7 +84,7 @@ class Conversation:
         on_context: Callable[[str, Taken], None],
     ) -> None:
         self._parties = parties
-        self._history = deque(history, maxlen=HELD_TURNS)
+        self._history = deque(history, maxlen=MOST_TURNS)
         self._watcher = watcher
         self._held = held
         self._curation = curation
@@ -198,7 +197,7 @@ class Conversation:
 
     async def _read_history(self, message_id: str) -> None:
         opened = self._parties.opened
-        past = await self._turns.working(opened.relationship_id, opened.session_id, HELD_TURNS)
+        past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
         # The message under way may be stored by now; it is not its own past.
         self._history.extend(
             PastTurn(turn.speaker, turn.content, turn.id)

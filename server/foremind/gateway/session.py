@@ -10,7 +10,7 @@ from foremind.companions import Companion
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, InvalidMessage
-from foremind.gateway.conversation import HELD_TURNS, MAX_WAITING, Conversation, Parties
+from foremind.gateway.conversation import MAX_WAITING, Conversation, Parties
 from foremind.gateway.decode import error_body
 from foremind.gateway.identity import Identity
 from foremind.gateway.messages import (
@@ -37,6 +37,7 @@ from foremind.gateway.messages import (
 )
 from foremind.gateway.outbox import Outbox
 from foremind.gateway.views import memory_view, turn_view
+from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
 from foremind.layers.held import HeldLayers
@@ -159,7 +160,7 @@ class Session:
         tokenizer = policy_for(companion.settings, services.settings).layers.tokenizer
         await services.held.load(opened.relationship_id, counter_for(tokenizer))
         await services.library.load(companion.id)
-        said = await services.turns.working(opened.relationship_id, opened.session_id, HELD_TURNS)
+        said = await services.turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
         past = [PastTurn(turn.speaker, turn.content, turn.id) for turn in said]
         shown = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
         return cls(services, identity, companion, opened, time_zone, past, shown, outbox)

@@ -14,6 +14,7 @@ from foremind.memory.ranking import Recalled
 from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
 
+MOST_TURNS = 400  # of a session that are held for a prompt, whatever fits
 _OVERHEAD = 4  # tokens of a message's role markers
 _BLOCK = 16  # tokens of a section's tags and, once, of today's date
 _ALWAYS_TURNS = 3

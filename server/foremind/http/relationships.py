@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.embedding.queue import Priority
 from foremind.errors import InvalidMessage
-from foremind.generation.assembly import assemble
+from foremind.generation.assembly import MOST_TURNS, assemble
 from foremind.generation.prompt import PastTurn
 from foremind.http.answers import answered, json_response
 from foremind.http.callers import Found, RelationshipServices, body_of, find
@@ -22,7 +22,6 @@ from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import Validity
 
 _MOST_SESSIONS = 200
-_MOST_TURNS = 400
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,7 +125,7 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
     said = (
         []
         if session is None
-        else await services.turns.working(relationship.id, session, _MOST_TURNS)
+        else await services.turns.working(relationship.id, session, MOST_TURNS)
     )
     upto = 0 if held is None else held.summarised_turn_id
     started = services.clock.monotonic()

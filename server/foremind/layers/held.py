@@ -34,8 +34,7 @@ from foremind.layers.wording import episode_line, question_line, topic_line, vau
 from foremind.memory.gate import asks
 from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
-from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.notifications import Announcement
+from foremind.storage.notifications import Announcement, forgets
 from foremind.storage.record_store import RecordStore
 from foremind.storage.records import LayersChanged, LayersState, Record, RecordLayer
 
@@ -162,7 +161,7 @@ class HeldLayers:
 
     def heard(self, announcement: Announcement) -> None:
         """Learn that records of a relationship changed, or are gone."""
-        if isinstance(announcement, MemoriesForgotten):
+        if forgets(announcement):
             whose = announcement.relationship_id
             self._gaps += 1  # what is being read may hold them
             self._held.pop(whose, None)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import asyncpg
 import msgspec
@@ -21,6 +21,15 @@ _CHANNEL = "foremind_memory"
 _RECONNECT_S = 1.0
 
 _log = structlog.get_logger("foremind.notifications")
+
+
+def forgets(
+    announcement: Announcement,
+) -> TypeGuard[MemoriesForgotten | LayersChanged]:
+    """Tell whether something was forgotten that nothing may hold any longer."""
+    return isinstance(announcement, MemoriesForgotten) or (
+        isinstance(announcement, LayersChanged) and announcement.forgotten
+    )
 
 
 class MemoryListener:

@@ -42,6 +42,7 @@ class RecordChanges:
         self._now = now
         self._changed = False
         self._summary: SummaryApplied | None = None
+        self._forgotten = False
 
     @classmethod
     @asynccontextmanager
@@ -163,9 +164,16 @@ class RecordChanges:
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
 
-    async def dismiss(self, layer: RecordLayer, key: str) -> None:
-        """Note that no background work may make a record again, without keeping what it says."""
-        await self.connection.execute("dismiss", self.relationship_id, [digest_of(layer, key)])
+    async def forget(self, record_ids: Collection[int], layer: RecordLayer, key: str) -> int:
+        """Delete records for good; return how many there were.
+
+        No background work makes one of this layer and key again; what it said is not kept.
+        """
+        self._forgotten = True
+        if key:
+            digest = digest_of(layer, key)
+            await self.connection.execute("dismiss", self.relationship_id, [digest])
+        return await self.remove(record_ids)
 
     async def advance(self, cursor: Cursor, turn_id: int) -> None:
         """Note up to which turn a kind of work is done."""
@@ -188,7 +196,7 @@ class RecordChanges:
             return
         row = await self.connection.row("raise_layers_version", self.relationship_id)
         version = 0 if row is None else row["layers_version"]
-        told = LayersChanged(self.relationship_id, version, self._summary)
+        told = LayersChanged(self.relationship_id, version, self._summary, self._forgotten)
         await self.connection.execute("announce_memory", msgspec.json.encode(told).decode())
 
     async def _add_sources(self, record_id: int, record: NewRecord) -> None:

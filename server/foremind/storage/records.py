@@ -51,11 +51,15 @@ class SummaryApplied(msgspec.Struct, frozen=True):
 
 
 class LayersChanged(msgspec.Struct, frozen=True, tag="layers"):
-    """That records of a relationship changed, as every server process is told."""
+    """That records of a relationship changed, as every server process is told.
+
+    `forgotten`: its user had one removed, so that nothing may hold it any longer.
+    """
 
     relationship_id: int
     layers_version: int
     summary: SummaryApplied | None = None
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from foremind.layers.sections import Section
 from foremind.memory.ranking import Recalled
 from foremind.policies import LayerPolicy, RecallPolicy
 from foremind.settings import LayerName
-from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.notifications import Announcement
+from foremind.storage.notifications import Announcement, forgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class PreparedCache:
 
     def heard(self, announcement: Announcement) -> None:
         """Drop every context of a relationship that forgot something."""
-        if isinstance(announcement, MemoriesForgotten):
+        if forgets(announcement):
             self._contexts.expire()  # iterating passes over what is past its time but still held
             whose = announcement.relationship_id
             for key in [key for key in self._contexts if key[0] == whose]:
