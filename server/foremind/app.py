@@ -44,7 +44,7 @@ from foremind.memory.heads import Heads, load_heads
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.memory.restore import Restorer
-from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch
+from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch, StoredCandidates
 from foremind.metrics import Metrics
 from foremind.policies import policy_for
 from foremind.settings import Settings, check_binding
@@ -138,7 +138,7 @@ async def core(
         memories = MemoryStore(database, manifest.fingerprint)
         await memories.bind_model(manifest.name, manifest.dimension)
         heads = load_heads(manifest)
-        search = GatedSearch(RankedSearch(memories), heads)
+        search = GatedSearch(RankedSearch(StoredCandidates(memories)), heads)
         await _warm_up(embedder, search, settings)
         yield Core(
             settings=settings,

@@ -13,7 +13,7 @@ from foremind.companions import CompanionFile, CompanionSettings
 from foremind.embedding.queue import Priority
 from foremind.evaluation.seeding import fill, words_said
 from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.search import Query, RankedSearch
+from foremind.memory.search import Query, RankedSearch, StoredCandidates
 from foremind.policies import RecallPolicy, policy_for
 from foremind.settings import load_settings
 from foremind.storage.remembering import MemoryAnnouncement
@@ -52,7 +52,7 @@ async def same_from_both(
     query = Query(session.relationship_id, text, vector, policy, NOW)
     assert index.holds(session.relationship_id)
     first = await RankedSearch(index).search(query)
-    second = await RankedSearch(built.memories).search(query)
+    second = await RankedSearch(StoredCandidates(built.memories)).search(query)
     assert [each.id for each in first] == [each.id for each in second]
     assert [each.score for each in first] == pytest.approx(
         [each.score for each in second], abs=1e-3

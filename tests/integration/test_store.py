@@ -321,7 +321,7 @@ async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
 
 
 async def _score_all(parts: Core, query: Query) -> list[float]:
-    """Score every memory of a relationship with numpy and rank-bm25's formula."""
+    """Score every memory of a relationship with BM25 written out."""
     rows = await parts.database.pool.fetch(
         "SELECT embedding, jsonb_object_agg(term, frequency)::text AS words "
         "FROM memories JOIN memory_terms AS word ON word.memory_id = memories.id "

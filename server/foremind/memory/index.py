@@ -4,15 +4,16 @@ It puts forward the same candidates as the database's query does, so that `ranki
 order whichever of the two found them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from foremind.memory.candidates import CandidateSet, Numbers, gathered
 from foremind.policies import RecallPolicy
 from foremind.storage.memories import (
-    Candidate,
     IndexedMemory,
     IndexState,
     Wanted,
@@ -23,9 +24,11 @@ from foremind.storage.memories import (
 from foremind.storage.packed_words import WORD, hash_of, unpack_words
 
 Vector = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
 
 _VECTOR_HEADER_BYTES = 4
 _K1 = 1.5  # of BM25, as in ranking
+_MARGIN = 4
 _ROW_BYTES = 600  # what the objects of a memory take, beside its texts and numbers
 
 
@@ -38,8 +41,12 @@ class MemoryIndex:
         self.memories = memories
         self._rows = list(memories.values())
         self._vectors = _matrix([each.vector for each in self._rows])
-        self._significance = np.array([each.memory.significance for each in self._rows], np.float32)
-        self._created = np.array([each.memory.created_at.timestamp() for each in self._rows])
+        known = [each.memory for each in self._rows]
+        self._ids = np.array([each.id for each in known], np.int64)
+        self._lengths = np.array([each.length for each in known], np.float64)
+        self._superseded = np.array([each.superseded for each in known], np.bool_)
+        self._significance = np.array([each.significance for each in known], np.float64)
+        self._created = np.array([each.created_at.timestamp() for each in known], np.float64)
         self._postings = _Postings([each.words for each in self._rows])
         texts = sum(
             len(each.memory.content) + len(each.vector) + len(each.words) for each in self._rows
@@ -53,37 +60,45 @@ class MemoryIndex:
         """Return the index with these memories added or replaced."""
         return MemoryIndex(state, {**self.memories, **{each.memory.id: each for each in changes}})
 
-    def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
-        """Return what `MemoryStore.candidates` returns, from memory."""
+    def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
+        """Put forward the memories that the database would, from memory."""
         found = {term: self._postings.of(term) for term in wanted.terms}
         spread = {term: len(rows) for term, (rows, _) in found.items() if len(rows)}
         statistics = WordStatistics(self.state.memories, self.state.words, spread)
         if not self._rows:
-            return [], statistics
-        recallable = self._recallable(wanted.policy, wanted.now)
+            return gathered([], wanted.terms), statistics
+        recallable = partial(self._recallable, wanted.policy, wanted.now)
         cosines = self._vectors @ wanted.vector
         limit = candidate_limit(wanted.policy)
-        chosen = [_best(cosines, recallable, limit)]
-        worded = self._worded(found, statistics)
-        chosen.append(_best(worded, recallable & (worded > 0), limit))
+        everything = np.arange(len(self._rows))
+        chosen = [_best(cosines, everything, recallable, limit)]
+        if spread:
+            worded, rows = self._worded(found, statistics)
+            chosen.append(_best(worded, rows, recallable, limit))
         if wanted.times:
-            then = self._of_that_time(wanted.times)
-            chosen.append(_best(cosines, recallable & then, limit // 2))
+            then = np.flatnonzero(self._of_that_time(wanted.times))
+            chosen.append(_best(cosines, then, recallable, limit // 2))
         picked = np.unique(np.concatenate(chosen))
-        matches = _matches(picked, found)
-        return [
-            Candidate(self._rows[row].memory, cosine, found_in)
-            for row, cosine, found_in in zip(
-                picked.tolist(), cosines[picked].tolist(), matches, strict=True
-            )
-        ], statistics
+        return CandidateSet(
+            terms=wanted.terms,
+            ids=self._ids[picked],
+            cosines=cosines[picked].astype(np.float64),
+            frequencies=_frequencies(picked, list(found.values())),
+            lengths=self._lengths[picked],
+            significance=self._significance[picked],
+            created=self._created[picked],
+            superseded=self._superseded[picked],
+            memory=lambda row: self._rows[picked[row]].memory,
+        ), statistics
 
-    def _recallable(self, policy: RecallPolicy, now: datetime) -> npt.NDArray[np.bool_]:
-        recallable = self._significance >= np.float32(policy.significance_threshold)
+    def _recallable(self, policy: RecallPolicy, now: datetime, rows: Rows) -> Rows:
+        """Return those of some rows that the policy lets be recalled."""
+        significance = self._significance[rows]
+        recallable = significance >= _real(policy.significance_threshold)
         if policy.max_age_days is not None:
-            recent = self._created >= oldest_recalled(policy, now).timestamp()
-            recallable &= recent | (self._significance >= np.float32(policy.permanent_significance))
-        return recallable
+            recent = self._created[rows] >= oldest_recalled(policy, now).timestamp()
+            recallable &= recent | (significance >= _real(policy.permanent_significance))
+        return rows[recallable]
 
     def _of_that_time(self, times: Sequence[tuple[datetime, datetime]]) -> npt.NDArray[np.bool_]:
         then = np.zeros(len(self._rows), bool)
@@ -93,17 +108,17 @@ class MemoryIndex:
 
     def _worded(
         self, found: Mapping[str, "_Found"], statistics: WordStatistics
-    ) -> npt.NDArray[np.float64]:
-        """Return BM25 without the length of the memory, which chooses candidates."""
+    ) -> tuple[Numbers, Rows]:
+        """Return BM25 without the length of the memory, which chooses candidates; and whose."""
         scores = np.zeros(len(self._rows))
         for rows, frequencies in found.values():
             common = len(rows)
             rarity = np.log(1 + (max(statistics.memories - common, 0) + 0.5) / (common + 0.5))
             scores[rows] += rarity * frequencies / (frequencies + _K1)
-        return scores
+        return scores, np.flatnonzero(scores)
 
 
-_Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+_Found = tuple[Rows, npt.NDArray[np.float32]]
 
 
 class _Postings:
@@ -145,23 +160,35 @@ def _matrix(vectors: Sequence[bytes]) -> Vector:
 
 
 def _best(
-    scores: npt.NDArray[np.floating], allowed: npt.NDArray[np.bool_], limit: int
-) -> npt.NDArray[np.int64]:
-    """Return the rows of the best allowed scores, in no order."""
-    rows = np.flatnonzero(allowed)
+    scores: npt.NDArray[np.floating], rows: Rows, allowed: Callable[[Rows], Rows], limit: int
+) -> Rows:
+    """Return the best `limit` of some rows that are allowed, in no order.
+
+    Nearly all are allowed, so that a few more than `limit` are enough to ask about.
+    """
+    found = allowed(_top(scores, rows, _MARGIN * limit))
+    if len(found) < limit < len(rows):
+        found = allowed(rows)
+    return _top(scores, found, limit)
+
+
+def _top(scores: npt.NDArray[np.floating], rows: Rows, limit: int) -> Rows:
     if len(rows) <= limit:
         return rows
-    return rows[np.argpartition(-scores[rows], limit)[:limit]]
+    own = scores if len(rows) == len(scores) else scores[rows]
+    return rows[np.argpartition(own, len(own) - limit)[len(own) - limit :]]
 
 
-def _matches(picked: npt.NDArray[np.int64], found: Mapping[str, _Found]) -> list[dict[str, float]]:
-    """Return which of the terms each picked row holds; rows of a posting are in order."""
-    matches: list[dict[str, float]] = [{} for _ in picked]
-    for term, (rows, frequencies) in found.items():
-        if not len(rows):
-            continue
-        places = np.minimum(np.searchsorted(rows, picked), len(rows) - 1)
-        holds = np.flatnonzero(rows[places] == picked)
-        for index, count in zip(holds.tolist(), frequencies[places[holds]].tolist(), strict=True):
-            matches[index][term] = count
-    return matches
+def _frequencies(picked: Rows, found: Sequence[_Found]) -> Numbers:
+    """Return how often each picked row holds each term; rows of a posting are in order."""
+    frequencies = np.zeros((len(picked), len(found)))
+    for column, (rows, counts) in enumerate(found):
+        if len(rows):
+            places = np.minimum(np.searchsorted(rows, picked), len(rows) - 1)
+            frequencies[:, column] = np.where(rows[places] == picked, counts[places], 0.0)
+    return frequencies
+
+
+def _real(number: float) -> float:
+    """Return a number as the database's real column compares it."""
+    return float(np.float32(number))

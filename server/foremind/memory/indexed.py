@@ -9,10 +9,12 @@ import structlog
 from cachetools import LRUCache
 
 from foremind.errors import ForemindError
+from foremind.memory.candidates import CandidateSet
 from foremind.memory.index import MemoryIndex
+from foremind.memory.search import StoredCandidates
 from foremind.metrics import Metrics
 from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.memories import Candidate, IndexedMemory, MemoryStore, Wanted, WordStatistics
+from foremind.storage.memories import IndexedMemory, MemoryStore, Wanted, WordStatistics
 from foremind.storage.notifications import Announcement
 from foremind.storage.remembering import MemoryAnnouncement
 
@@ -32,6 +34,7 @@ class IndexedCandidates:
 
     def __init__(self, store: MemoryStore, capacity_bytes: int, metrics: Metrics) -> None:
         self._store = store
+        self._stored = StoredCandidates(store)
         self._capacity = capacity_bytes
         self._metrics = metrics
         self._indexes: OrderedDict[int, MemoryIndex] = OrderedDict()
@@ -53,7 +56,7 @@ class IndexedCandidates:
             with contextlib.suppress(asyncio.CancelledError):
                 await each
 
-    async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
+    async def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
         """Return memories that may be recalled, with what scoring them needs.
 
         Raises:
@@ -64,7 +67,7 @@ class IndexedCandidates:
         if index is not None:
             return index.candidates(wanted)
         self.load(wanted.relationship_id)
-        return await self._store.candidates(wanted)
+        return await self._stored.candidates(wanted)
 
     def holds(self, relationship_id: int) -> bool:
         """Return whether a relationship is loaded and nothing newer is announced."""

@@ -1,23 +1,24 @@
 """The order of memories: 0.70 cosine + 0.30 BM25, then what else speaks for each. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
-from rank_bm25 import BM25Okapi
 
 from foremind.memory.asked import Asked
+from foremind.memory.candidates import CandidateSet, Numbers
 from foremind.memory.dates import Span, beside, closeness, day_of
 from foremind.memory.decay import recency
 from foremind.policies import RecallPolicy
-from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
+from foremind.storage.memories import KnownMemory, WordStatistics
 from foremind.storage.turns import Speaker
 
 # What no longer holds comes after what took its place, unless the past is asked about.
 _SUPERSEDED = 0.6
+_K1, _B = 1.5, 0.75  # of BM25
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +42,8 @@ class Recalled:
     keyword: float
 
 
-class CandidateBM25(BM25Okapi):  # type: ignore[misc]
-    """BM25 over a few candidates with the word statistics of the whole relationship.
-
-    Two departures from the library's own constructor: the statistics are given, since the
-    candidates are a selection; and the idf is ln(1 + (N - n + 0.5) / (n + 0.5)), which is never
-    negative, so that a word in most memories still speaks for a memory that has it.
-    """
-
-    def __init__(self, candidates: Sequence[Candidate], statistics: WordStatistics) -> None:
-        self.k1, self.b = 1.5, 0.75
-        self.corpus_size = len(candidates)
-        self.avgdl = max(1.0, statistics.words / max(1, statistics.memories))
-        self.doc_freqs = [each.matches for each in candidates]
-        self.doc_len = [each.memory.length for each in candidates]
-        self.idf = {
-            word: math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
-            for word, count in statistics.memories_by_word.items()
-        }
-
-
 def rank(
-    candidates: Sequence[Candidate],
+    candidates: CandidateSet,
     asked: Asked,
     statistics: WordStatistics,
     policy: RecallPolicy,
@@ -72,25 +53,20 @@ def rank(
 
     Ties go to the newer memory.
     """
-    if not candidates or policy.limit == 0:
+    if not len(candidates) or policy.limit == 0:
         return []
-    cosines = np.clip([each.cosine for each in candidates], 0.0, 1.0)
-    keywords = CandidateBM25(candidates, statistics).get_scores(list(asked.terms))
+    cosines = np.clip(candidates.cosines, 0.0, 1.0)
+    keywords = bm25(candidates, asked.terms, statistics)
     best = keywords.max()
     keywords = keywords / best if best > 0 else keywords
     relevance = policy.vector_weight * cosines + policy.keyword_weight * keywords
     scores = _scores(candidates, asked, cosines, relevance, policy, now)
-    order = sorted(
-        (index for index in range(len(candidates)) if relevance[index] >= policy.min_score),
-        key=lambda index: (
-            -scores[index],
-            -candidates[index].memory.created_at.timestamp(),
-            -candidates[index].memory.id,
-        ),
-    )
+    enough = np.flatnonzero(relevance >= policy.min_score)
+    # The last key decides first.
+    order = np.lexsort((-candidates.ids[enough], -candidates.created[enough], -scores[enough]))
 
-    def recalled(index: int) -> Recalled:
-        memory = candidates[index].memory
+    def recalled(row: int) -> Recalled:
+        memory = candidates.memory(row)
         return Recalled(
             id=memory.id,
             content=memory.content,
@@ -99,31 +75,54 @@ def rank(
             significance=round(memory.significance, 4),
             created_at=memory.created_at,
             superseded=memory.superseded,
-            score=round(float(scores[index]), 4),
-            relevance=round(float(relevance[index]), 4),
-            cosine=round(float(cosines[index]), 4),
-            keyword=round(float(keywords[index]), 4),
+            score=round(float(scores[row]), 4),
+            relevance=round(float(relevance[row]), 4),
+            cosine=round(float(cosines[row]), 4),
+            keyword=round(float(keywords[row]), 4),
         )
 
-    return [recalled(index) for index in order[: policy.limit]]
+    return [recalled(row) for row in enough[order[: policy.limit]].tolist()]
+
+
+def bm25(candidates: CandidateSet, asked: Sequence[str], statistics: WordStatistics) -> Numbers:
+    """Return Okapi BM25 of each candidate for the words asked for, with the relationship's counts.
+
+    Robertson et al. 1994 (TREC-3), k1 1.5 and b 0.75; the idf is ln(1 + (N - n + 0.5) / (n + 0.5)),
+    which is never negative, so that a word in most memories still speaks for one that has it. A
+    word that is asked for twice counts twice.
+    """
+    times_asked = Counter(asked)
+    weights = [times_asked[term] * _rarity(term, statistics) for term in candidates.terms]
+    mean_length = max(1.0, statistics.words / max(1, statistics.memories))
+    norms = _K1 * (1 - _B + _B * candidates.lengths / mean_length)
+    found = candidates.frequencies
+    scores: Numbers = (found * (_K1 + 1) / (found + norms[:, None])) @ np.array(weights, np.float64)
+    return scores
+
+
+def _rarity(term: str, statistics: WordStatistics) -> float:
+    count = statistics.memories_by_word.get(term, 0)
+    if not count:
+        return 0.0
+    return math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
 
 
 def _scores(
-    candidates: Sequence[Candidate],
+    candidates: CandidateSet,
     asked: Asked,
-    cosines: npt.NDArray[np.float64],
-    relevance: npt.NDArray[np.float64],
+    cosines: Numbers,
+    relevance: Numbers,
     policy: RecallPolicy,
     now: datetime,
-) -> npt.NDArray[np.float64]:
+) -> Numbers:
     """Return what each candidate is ordered by, 0 to 1.
 
     Relevance, significance, recency and fitting the time asked for add up by their weights and are
     divided by the sum of these; under `product` the published factors are multiplied instead.
     """
-    memories = [each.memory for each in candidates]
-    significance = np.array([each.significance for each in memories])
+    significance = candidates.significance
     if policy.decay == "product":
+        memories = _memories(candidates)
         weights = [policy.user_weight if each.speaker == "user" else 1.0 for each in memories]
         fresh = _recencies(memories, policy, now)
         scores = cosines * significance * np.array(weights) * fresh / max(1.0, policy.user_weight)
@@ -131,22 +130,25 @@ def _scores(
         scores = relevance + policy.significance_weight * significance
         total = policy.vector_weight + policy.keyword_weight + policy.significance_weight
         if policy.decay != "window":
-            scores = scores + policy.recency_weight * _recencies(memories, policy, now)
+            fresh = _recencies(_memories(candidates), policy, now)
+            scores = scores + policy.recency_weight * fresh
             total += policy.recency_weight
         times = _times_asked_for(candidates, asked, relevance)
         if times:
-            fits = np.array([_fit(each, times) for each in memories])
+            fits = np.array([_fit(each, times) for each in _memories(candidates)])
             scores = scores + policy.time_weight * fits
             total += policy.time_weight
         scores = scores / max(total, 1e-9)
     if not asked.about_the_past:
-        scores = scores * np.array([_SUPERSEDED if each.superseded else 1.0 for each in memories])
+        scores = np.where(candidates.superseded, _SUPERSEDED * scores, scores)
     return np.asarray(scores, np.float64)
 
 
-def _recencies(
-    memories: Sequence[KnownMemory], policy: RecallPolicy, now: datetime
-) -> npt.NDArray[np.float64]:
+def _memories(candidates: CandidateSet) -> list[KnownMemory]:
+    return [candidates.memory(row) for row in range(len(candidates))]
+
+
+def _recencies(memories: Sequence[KnownMemory], policy: RecallPolicy, now: datetime) -> Numbers:
     return np.array(
         [
             recency(policy, each.significance, each.created_at, each.last_used_at, now)
@@ -163,19 +165,14 @@ def _fit(memory: KnownMemory, times: Sequence[Span]) -> float:
     return max(closeness(asked, each) for asked in times for each in own)
 
 
-def _times_asked_for(
-    candidates: Sequence[Candidate], asked: Asked, relevance: npt.NDArray[np.float64]
-) -> list[Span]:
+def _times_asked_for(candidates: CandidateSet, asked: Asked, relevance: Numbers) -> list[Span]:
     """Return the times that the text names, and those beside an event that a memory tells of."""
     times = list(asked.times)
     for anchor in asked.anchors:
-        telling = [
-            index
-            for index, each in enumerate(candidates)
-            if all(each.matches.get(term, 0) >= 1 for term in anchor.terms)
-        ]
-        if telling:
-            event = candidates[max(telling, key=lambda index: relevance[index])].memory
+        columns = [candidates.terms.index(term) for term in anchor.terms]
+        telling = np.flatnonzero((candidates.frequencies[:, columns] >= 1).all(axis=1))
+        if len(telling):
+            event = candidates.memory(int(telling[np.argmax(relevance[telling])]))
             span = Span(*event.happened) if event.happened else day_of(event.created_at)
             times.append(beside(span, anchor.side))
     return times

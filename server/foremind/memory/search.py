@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.memory.asked import read_draft
+from foremind.memory.candidates import CandidateSet, gathered
 from foremind.memory.gate import worth_searching
 from foremind.memory.heads import Heads
 from foremind.memory.ranking import Recalled, rank
 from foremind.policies import RecallPolicy
-from foremind.storage.memories import Candidate, Wanted, WordStatistics
+from foremind.storage.memories import MemoryStore, Wanted, WordStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,24 @@ class GatedSearch:
 class Candidates(Protocol):
     """Puts memories forward for ranking: the database, or an index in the process."""
 
-    async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
+    async def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
         """Return memories that may be recalled, with what scoring them needs."""
+
+
+class StoredCandidates:
+    """Puts memories forward out of the database."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with what scoring them needs.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        found, statistics = await self._store.candidates(wanted)
+        return gathered(found, wanted.terms), statistics
 
 
 class RankedSearch:

@@ -12,9 +12,10 @@ from msgspec import structs
 
 from foremind.companions import CompanionSettings
 from foremind.memory.asked import Anchor, Asked
+from foremind.memory.candidates import gathered
 from foremind.memory.dates import day_of
 from foremind.memory.ranking import Recalled
-from foremind.memory.ranking import rank as rank_asked
+from foremind.memory.ranking import rank as rank_columns
 from foremind.policies import RecallPolicy, policy_for
 from foremind.settings import Decay, load_settings
 from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
@@ -46,6 +47,19 @@ def changed(known: Candidate, **what: Any) -> Candidate:
     """The same with other values, of the candidate or of its memory."""
     own = {name: what.pop(name) for name in ("cosine", "matches") if name in what}
     return structs.replace(known, memory=structs.replace(known.memory, **what), **own)
+
+
+def rank_asked(
+    candidates: list[Candidate],
+    asked: Asked,
+    statistics: WordStatistics,
+    policy: RecallPolicy,
+    now: datetime,
+) -> list[Recalled]:
+    """Rank candidates that were read one by one."""
+    return rank_columns(
+        gathered(candidates, sorted(set(asked.terms))), asked, statistics, policy, now
+    )
 
 
 def rank(
