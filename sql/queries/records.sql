@@ -10,7 +10,7 @@ ORDER BY id;
 
 -- name: layers_state
 -- Reads what a process that holds a relationship's records must know beside them.
-SELECT layers_version, summarised_turn_id, shares_counts FROM relationships WHERE id = $1;
+SELECT layers_version, summarised_turn_id, settings FROM relationships WHERE id = $1;
 
 -- name: layers_versions
 -- Reads the layers' versions of some relationships.

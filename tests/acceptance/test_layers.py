@@ -387,6 +387,21 @@ async def test_a_turn_may_have_settings_of_its_own(start: StartServer) -> None:
         assert error["param"] == "settings.llm_url"
 
 
+async def test_settings_of_a_relationship_hold_in_a_session_that_is_open(
+    start: StartServer,
+) -> None:
+    """From the next message on."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        client = await w.talk("I promise to remember the red door")
+        off = {"layers_off": ["memories", "scratchpad", "working"]}
+        await w.request("PATCH", "/config", {"settings": off})
+        await w.settled()
+        await client.send("What about the door?")
+        await client.expect("response.done")
+        assert "red door" not in str(w.model.script.spoken[-1]["messages"])
+
+
 async def _a_life(w: World) -> None:
     """Three days of talk that fill every layer."""
     for text in (

@@ -46,11 +46,10 @@ _log = structlog.get_logger("foremind.conversation")
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """Who talks with whom, under which settings."""
+    """Who talks, in which session."""
 
     opened: OpenedSession
     user_name: str
-    companion: Companion
     time_zone: tzinfo
 
 
@@ -58,6 +57,7 @@ class Conversation:
     """Answers the messages of one session.
 
     Args:
+        companion: with whom, as of now.
         subject: whose memories are searched, under which settings.
         emit: sends an event to the client.
         fail: sends an error that answers the client's `event_id`.
@@ -78,6 +78,7 @@ class Conversation:
         rememberer: Rememberer,
         clock: Clock,
         metrics: Metrics,
+        companion: Callable[[], Companion],
         subject: Callable[[Policy], Subject],
         emit: Callable[[Event], None],
         fail: Callable[[ForemindError, str | None], None],
@@ -94,6 +95,7 @@ class Conversation:
         self._rememberer = rememberer
         self._clock = clock
         self._metrics = metrics
+        self._companion = companion
         self._subject = subject
         self._emit = emit
         self._fail = fail
@@ -210,7 +212,7 @@ class Conversation:
         parties, context = self._parties, taken.context
         held = self._held.get(parties.opened.relationship_id)
         assembled = assemble(
-            parties.companion,
+            self._companion(),
             policy.layers,
             user_name=parties.user_name,
             standing={} if held is None else held.standing,
@@ -222,7 +224,7 @@ class Conversation:
             now=self._clock.now().astimezone(parties.time_zone),
         )
         assembled.prompt.messages()  # laid out now, so that ready means ready
-        voice = self._voices.voice_of(parties.companion)
+        voice = self._voices.voice_of(self._companion())
         reply = Reply(voice, assembled, self._heard, self._clock)
         self._reply = reply
         return reply
@@ -281,7 +283,7 @@ class Conversation:
             self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
 
         for each in reply.afterwards:
-            self._afterwards.run(each, self._parties.companion.settings, exchange, done)
+            self._afterwards.run(each, self._companion().settings, exchange, done)
 
     async def _store_reply(
         self, stored: StoredTurn, reply: Reply, result: ReplyResult

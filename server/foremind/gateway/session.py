@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cachetools import LRUCache
 
 from foremind.clock import Clock
-from foremind.companions import Companion
+from foremind.companions import Companion, CompanionSettings
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, InvalidMessage
@@ -40,7 +40,7 @@ from foremind.gateway.views import memory_view, turn_view
 from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
-from foremind.layers.held import HeldLayers
+from foremind.layers.held import HeldLayers, RelationshipLayers
 from foremind.layers.library import Library
 from foremind.layers.tokens import counter_for
 from foremind.memory.indexed import IndexedCandidates
@@ -97,13 +97,14 @@ class Session:
     ) -> None:
         self._services = services
         self._identity = identity
-        self._companion = companion
+        self._plain_companion = companion
+        self._own_settings = opened.settings
         self._opened = opened
         self._time_zone = time_zone
         self._outbox = outbox
         self._seq = 0
         self._memory_version = opened.memory_version
-        self._policy = policy_for(companion.settings, services.settings)
+        self._configure(opened.settings)
         self._model = services.voices.model_of(companion)
         self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
         self._watcher = DraftWatcher(
@@ -116,7 +117,7 @@ class Session:
             services.metrics,
         )
         self._conversation = Conversation(
-            Parties(opened, identity.name, companion, time_zone),
+            Parties(opened, identity.name, time_zone),
             past,
             watcher=self._watcher,
             held=services.held,
@@ -127,6 +128,7 @@ class Session:
             rememberer=services.rememberer,
             clock=services.clock,
             metrics=services.metrics,
+            companion=lambda: self._companion,
             subject=self._subject,
             emit=self._emit,
             fail=self.fail,
@@ -156,7 +158,6 @@ class Session:
             policy_for(companion.settings, services.settings).layers.session,
         )
         services.index.load(opened.relationship_id)
-        companion = replace(companion, settings=laid_over(companion.settings, opened.settings))
         tokenizer = policy_for(companion.settings, services.settings).layers.tokenizer
         await services.held.load(opened.relationship_id, counter_for(tokenizer))
         await services.library.load(companion.id)
@@ -274,12 +275,27 @@ class Session:
         await self._watcher.close()
         await self._conversation.close()
 
+    def _configure(self, own: CompanionSettings) -> None:
+        """Lay the relationship's own settings over the companion's."""
+        plain = self._plain_companion
+        self._own_settings = own
+        self._companion = replace(plain, settings=laid_over(plain.settings, own))
+        self._policy = policy_for(self._companion.settings, self._services.settings)
+
+    def _held(self) -> RelationshipLayers | None:
+        """Return what is held of the relationship, whose settings may have changed."""
+        held = self._services.held.get(self._opened.relationship_id)
+        if held is not None and held.settings != self._own_settings:
+            self._configure(held.settings)
+        return held
+
     def _policy_of(self, message: MessageSend) -> Policy:
         """Return the settings in force for one turn.
 
         Raises:
             InvalidMessage: it has settings of its own that it may not have.
         """
+        self._held()
         if message.settings is None:
             return self._policy
         server = self._services.settings
@@ -287,8 +303,8 @@ class Session:
         return policy_for(laid_over(self._companion.settings, own), server)
 
     def _subject(self, policy: Policy | None = None) -> Subject:
+        held = self._held()
         policy = policy or self._policy
-        held = self._services.held.get(self._opened.relationship_id)
         return Subject(
             self._opened.relationship_id,
             self._companion.id,

@@ -72,6 +72,7 @@ class RelationshipLayers:
     ) -> None:
         self.version = state.layers_version
         self.summarised_turn_id = state.summarised_turn_id
+        self.settings = state.settings
         self.count = count
         self.standing = standing_sections(records, count)
         self._others = others

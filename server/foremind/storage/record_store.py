@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from foremind.companions import CompanionSettings
 from foremind.errors import NotFound
 from foremind.storage.database import Database
 from foremind.storage.record_changes import RecordChanges
@@ -33,7 +34,8 @@ class RecordStore:
         row = await self._database.row("layers_state", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        return LayersState(**dict(row))
+        settings = msgspec.json.decode(row["settings"], type=CompanionSettings)
+        return LayersState(**(dict(row) | {"settings": settings}))
 
     async def versions(self, relationship_ids: Collection[int]) -> dict[int, int]:
         """Return the layers' versions of relationships."""

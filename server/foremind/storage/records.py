@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from foremind.companions import CompanionSettings
+
 RecordLayer = Literal[
     "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions", "hot", "vault"
 ]
@@ -119,11 +121,11 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class LayersState:
-    """What is held of a relationship beside its records."""
+    """What is held of a relationship beside its records: its own settings among it."""
 
     layers_version: int
     summarised_turn_id: int
-    shares_counts: bool
+    settings: CompanionSettings
 
 
 @dataclass(frozen=True, slots=True)
