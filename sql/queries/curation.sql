@@ -1,11 +1,13 @@
 -- name: claim_due
 -- Takes relationships that are due, the longest waiting first, and puts them off for a lease.
-UPDATE relationships SET due_at = $2
-WHERE id IN (
+-- One whose memories are being changed is waited for: that takes milliseconds, and who waited for
+-- another worker finds it no longer due.
+WITH due AS MATERIALIZED (
     SELECT id FROM relationships WHERE due_at <= $1
-    ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE
 )
-RETURNING id;
+UPDATE relationships AS bond SET due_at = $2 FROM due WHERE bond.id = due.id
+RETURNING bond.id;
 
 -- name: finish_curation
 -- Says when a relationship is due next, unless something new made it due meanwhile.

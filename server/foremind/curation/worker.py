@@ -32,7 +32,7 @@ from foremind.storage.record_store import RecordStore
 _LEASE = timedelta(minutes=15)  # then a worker that took a relationship is presumed dead
 _AGAIN = timedelta(seconds=60)  # after a failure
 _AT_ONCE = 4
-_LOOK_S = 5.0  # only a safety net: a reply says that there is something to do
+_LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
 
 _log = structlog.get_logger("foremind.curation")
 
