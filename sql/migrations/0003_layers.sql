@@ -83,7 +83,6 @@ CREATE TABLE documents (
     title text NOT NULL,
     media_type text NOT NULL,
     chunks integer NOT NULL,
-    embedded integer NOT NULL DEFAULT 0,
     created_at timestamptz NOT NULL
 );
 CREATE INDEX documents_by_companion ON documents (companion_id, id);

@@ -12,10 +12,6 @@ ORDER BY id;
 -- Reads what a process that holds a relationship's records must know beside them.
 SELECT layers_version, summarised_turn_id, settings FROM relationships WHERE id = $1;
 
--- name: layers_versions
--- Reads the layers' versions of some relationships.
-SELECT id, layers_version FROM relationships WHERE id = ANY ($1::bigint[]);
-
 -- name: insert_record
 -- Stores a record, with a vector only if it is of the store's model.
 INSERT INTO records (

@@ -165,7 +165,7 @@ async def test_the_panel_shows_corrects_saves_exports_and_forgets(
     start: StartServer, page: Page
 ) -> None:
     """Everything that is known, with the keyboard or the mouse; forgotten is gone."""
-    server = await start(pause_ms=60)
+    server = await start()
     await enter(page, server)
     await say(page, SAID)
     await expect(page.locator("#turns .note")).to_contain_text("remembered")

@@ -1,6 +1,5 @@
 """Reads records, and begins their changes; always within one relationship."""
 
-from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
@@ -36,11 +35,6 @@ class RecordStore:
             raise NotFound("id: expected the id of a relationship", param="id")
         settings = msgspec.json.decode(row["settings"], type=CompanionSettings)
         return LayersState(**(dict(row) | {"settings": settings}))
-
-    async def versions(self, relationship_ids: Collection[int]) -> dict[int, int]:
-        """Return the layers' versions of relationships."""
-        rows = await self._database.rows("layers_versions", list(relationship_ids))
-        return {row["id"]: row["layers_version"] for row in rows}
 
     async def all(self, relationship_id: int) -> list[Record]:
         """Return the newest records, at most `MOST_RECORDS`, oldest first."""
