@@ -10,7 +10,7 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import NotFound
 from foremind.memory.terms import words_of
 from foremind.storage.record_store import RecordStore
-from foremind.storage.records import FOUND_BY_MEANING, Details, MadeBy, NewRecord, Record
+from foremind.storage.records import FOUND_BY_MEANING, Details, MadeBy, NewRecord, Record, found_by
 
 _ONE_OF_EACH = ("hot", "summary", "opening")
 
@@ -129,5 +129,5 @@ class Editor:
         """Return the record with a vector, where its layer is found by meaning."""
         if record.layer not in FOUND_BY_MEANING:
             return record
-        text = f"{record.title}. {record.content}" if record.title else record.content
+        text = found_by(record.title, record.content)
         return replace(record, vector=await self._embedder.embed_passage(text))

@@ -23,7 +23,7 @@ from foremind.layers.recall import EPISODE_COSINE
 from foremind.memory.terms import words_of
 from foremind.storage.curation import SaidTurn
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import Details, NewRecord, Record
+from foremind.storage.records import Details, NewRecord, Record, found_by
 
 _AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
@@ -122,7 +122,7 @@ async def _episode(
             open_questions=tuple(told.open_questions),
             topics=tuple(each.strip() for each in told.topic.split(",") if each.strip()),
         ),
-        vector=await work.vector(f"{told.topic}. {told.summary}"),
+        vector=await work.vector(found_by(told.topic, told.summary)),
         session_id=session_id,
         turns=sources,
     )

@@ -8,7 +8,7 @@ from foremind.curation.extract import Utterance, key_of, top_sentences
 from foremind.curation.work import Work
 from foremind.memory.terms import terms_of, words_of
 from foremind.storage.record_changes import digest_of
-from foremind.storage.records import Details, NewRecord, Record
+from foremind.storage.records import Details, NewRecord, Record, found_by
 
 _SESSIONS = 3  # in which a topic must have been met, unless something was concluded on it
 _AT_ONCE = 4  # topics that one round rewrites; the rest waits for the next
@@ -87,7 +87,7 @@ async def _write(work: Work, key: str, episodes: Sequence[Record], before: Recor
             sessions=len({each.session_id for each in episodes}),
             upto=max(each.id for each in episodes),
         ),
-        vector=await work.vector(f"{title}. {text}"),
+        vector=await work.vector(found_by(title, text)),
         sources=tuple(each.id for each in newest),
     )
     async with work.store.changing(work.bond.id, work.now) as changes:

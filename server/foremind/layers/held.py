@@ -48,10 +48,12 @@ _log = structlog.get_logger("foremind.layers")
 class Drafted:
     """A draft, with what finding records for it needs; `vector` is float32 [dimension].
 
-    `touched` are the best memories that were recalled for it: they may touch an open question.
+    `references` is everything in it that could be one; `touched` are the best memories that were
+    recalled for it: they may touch an open question.
     """
 
     text: str
+    references: Sequence[str]
     vector: npt.NDArray[np.float32]
     user_name: str
     policy: LayerPolicy
@@ -91,7 +93,7 @@ class RelationshipLayers:
     def recall(self, layer: LayerName, draft: Drafted) -> Section:
         """Return what a layer of records has for a draft."""
         vector, now = draft.vector, draft.now
-        references = references_in(draft.text)
+        references = draft.references
         if layer == "episodes":
             least = calibrated(self._manifest, EPISODE_COSINE)
             found = self._episodes.find(vector, references, least, MOST_EPISODES)

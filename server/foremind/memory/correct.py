@@ -73,7 +73,7 @@ class Corrector:
                     await transaction.rewrite(memory_id, text)
                 for other, reading in reread(around, turn, vectors).items() if in_exchange else ():
                     await transaction.rewrite(other, reading.text)
-            await transaction.rebuild(said | quoting, now, summary=True)
+            await transaction.rebuild(said | quoting, now)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
             await transaction.announce(said | quoting)
         _log.info("memory.corrected", relationship_id=relationship_id, memory_id=memory_id)

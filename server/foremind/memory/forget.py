@@ -98,7 +98,7 @@ class Forgetter:
                 }
             for each_id, text in texts.items():
                 await transaction.rewrite(each_id, text)
-            await transaction.rebuild(turns, now, summary=records > 0)
+            await transaction.rebuild(turns, now)
             await transaction.audit(actor, "forget", str(scope), now)
             await transaction.announce(turns)
         _log.info("memories.forgotten", relationship_id=relationship_id, memories=len(memories))

@@ -7,7 +7,7 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidMessage
 from foremind.memory.exchange import read_alone, read_in_exchange
 from foremind.memory.remember import Rememberer
-from foremind.storage.records import FOUND_BY_MEANING
+from foremind.storage.records import FOUND_BY_MEANING, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
 from foremind.storage.transfer import Export, ExportedTurn, Made, TransferStore
 
@@ -66,7 +66,7 @@ class Restorer:
                     else read_alone(each, each.vector)
                 )
         records = {
-            each.id: await embed(f"{each.title}. {each.content}" if each.title else each.content)
+            each.id: await embed(found_by(each.title, each.content))
             for each in export.records
             if each.layer in FOUND_BY_MEANING
         }

@@ -13,6 +13,7 @@ from pgvector import HalfVector
 from foremind.errors import NotFound
 from foremind.storage.database import Connection, Database
 from foremind.storage.packed_words import pack_words
+from foremind.storage.record_changes import delete_records, records_made_of
 from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
 
 
@@ -74,21 +75,18 @@ class ForgettingTransaction:
 
         `everything` removes whatever there is.
         """
-        ids = list(turns)
+        whose = self._relationship_id
         found = (
             await self._ids("every_record")
             if everything
-            else await self._ids("records_made_of", ids, [])
-            | await self._ids("records_quoting", ids)
+            else await records_made_of(self._connection, whose, turns, ())
         )
-        for name in ("delete_record_sources", "delete_revisions", "delete_records"):
-            await self._connection.execute(name, self._relationship_id, list(found))
-        return len(found)
+        return await delete_records(self._connection, whose, found)
 
-    async def rebuild(self, turns: Collection[int], now: datetime, *, summary: bool) -> None:
-        """Have layers made anew without turns; the summary too, where it was of them."""
+    async def rebuild(self, turns: Collection[int], now: datetime) -> None:
+        """Have what was made of turns, and is removed, made anew without them."""
         first = min(turns, default=_NEVER)
-        await self._connection.execute("curate_again", self._relationship_id, now, first, summary)
+        await self._connection.execute("curate_again", self._relationship_id, now, first)
 
     async def audit(self, actor: str, action: str, subject: str, now: datetime) -> None:
         """Note what was done; `subject` never holds what was said."""

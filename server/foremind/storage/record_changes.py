@@ -142,22 +142,13 @@ class RecordChanges:
 
     async def remove(self, record_ids: Collection[int]) -> int:
         """Delete records with their earlier states; return how many there were."""
-        ids = list(record_ids)
-        for name in ("delete_record_sources", "delete_revisions"):
-            await self.connection.execute(name, self.relationship_id, ids)
-        rows = await self.connection.rows("delete_records", self.relationship_id, ids)
-        self._changed |= bool(rows)
-        return len(rows)
+        removed = await delete_records(self.connection, self.relationship_id, record_ids)
+        self._changed |= removed > 0
+        return removed
 
     async def made_of(self, turns: Collection[int], records: Collection[int]) -> set[int]:
         """Return the records that were made of turns or records, however far, or quote them."""
-        rows = [
-            *await self.connection.rows(
-                "records_made_of", self.relationship_id, list(turns), list(records)
-            ),
-            *await self.connection.rows("records_quoting", self.relationship_id, list(turns)),
-        ]
-        return {row["id"] for row in rows}
+        return await records_made_of(self.connection, self.relationship_id, turns, records)
 
     async def of_layers(self, layers: Collection[RecordLayer]) -> set[int]:
         """Return the ids of all records in some layers."""
@@ -204,6 +195,31 @@ class RecordChanges:
             await self.connection.execute(
                 "add_sources", record_id, list(record.turns), list(record.sources)
             )
+
+
+async def records_made_of(
+    connection: Connection,
+    relationship_id: int,
+    turns: Collection[int],
+    records: Collection[int],
+) -> set[int]:
+    """Return the records that were made of turns or records, however far, or quote the turns."""
+    said = list(turns)
+    rows = [
+        *await connection.rows("records_made_of", relationship_id, said, list(records)),
+        *await connection.rows("records_quoting", relationship_id, said),
+    ]
+    return {row["id"] for row in rows}
+
+
+async def delete_records(
+    connection: Connection, relationship_id: int, record_ids: Collection[int]
+) -> int:
+    """Delete records with their sources and earlier states; return how many there were."""
+    ids = list(record_ids)
+    for name in ("delete_record_sources", "delete_revisions"):
+        await connection.execute(name, relationship_id, ids)
+    return len(await connection.rows("delete_records", relationship_id, ids))
 
 
 def digest_of(layer: RecordLayer, key: str) -> str:

@@ -44,6 +44,11 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
 NOTHING_KNOWN = Details()
 
 
+def found_by(title: str, content: str) -> str:
+    """Return the text whose vector a record is found by."""
+    return f"{title}. {content}" if title else content
+
+
 class SummaryApplied(msgspec.Struct, frozen=True):
     """That the oldest turns are summarised: how many, in how many lines, by which means."""
 

@@ -15,6 +15,7 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError
 from foremind.layers.held import Drafted, HeldLayers
 from foremind.layers.library import Library
+from foremind.layers.recall import references_in
 from foremind.layers.sections import Section, section
 from foremind.layers.tokens import counter_for
 from foremind.layers.wording import memory_lines
@@ -90,7 +91,7 @@ class Preparer:
         whose = subject()
         policy = whose.validity.layers
         now = self._clock.now().astimezone(whose.time_zone)
-        draft = Drafted(text, vector, whose.user_name, policy, now)
+        draft = Drafted(text, references_in(text), vector, whose.user_name, policy, now)
         held = self._held.get(whose.relationship_id)
         asked: dict[LayerName, Callable[[], Awaitable[Any]]] = {}
         if policy.on("memories"):
