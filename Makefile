@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load lock clean
+.PHONY: setup serve test lint bench load replay warm lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -45,6 +45,12 @@ bench: setup  ## the benchmarks, each beside its baseline
 
 load: $(VENV)/test.stamp setup  ## two minutes of typists; the report goes to loadtests/results/
 	$(BIN)/python -m loadtests.run
+
+replay: $(VENV)/test.stamp setup  ## recorded typing over real sockets: make replay RECORDINGS=folder
+	$(BIN)/python -m loadtests.replay $(RECORDINGS)
+
+warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word, cold and warm
+	$(BIN)/python -m loadtests.warm.run
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \

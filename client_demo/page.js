@@ -122,9 +122,9 @@ function listen(client) {
     showMemories(draft, memories);
     if (trigger !== "send") lamp("ready");
   });
-  on("message.accepted", ({ id, context, ready_ms }) => {
+  on("message.accepted", ({ id, context, ready_ms, ahead }) => {
     sent.get(id)?.classList.remove("waiting");
-    timeline.accepted(context, ready_ms);
+    timeline.accepted(context, ready_ms, ahead);
   });
   on("response.created", ({ response_id }) => {
     reply = { id: response_id, element: null };

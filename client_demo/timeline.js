@@ -1,5 +1,6 @@
 /** The last message as a timeline: what happened when, in milliseconds, before and after Enter. */
 
+const AHEAD = { prefill: ", and had read the prompt", reply: ", and its reply was waiting" };
 const NOW = () => performance.now();
 
 export class Timeline {
@@ -25,8 +26,9 @@ export class Timeline {
     this.#draw();
   }
 
-  /** A context is ready; `timings` are the server's. */
+  /** A context is ready; `timings` are the server's. A pause may confirm what was ready before. */
   ready(timings, trigger) {
+    if (this.#at.ready && trigger === "pause") return;
     Object.assign(this.#at, { ready: NOW(), timings, trigger });
     this.#draw();
   }
@@ -36,8 +38,8 @@ export class Timeline {
     this.#draw();
   }
 
-  accepted(context, readyMs) {
-    Object.assign(this.#at, { accepted: NOW(), context, readyMs });
+  accepted(context, readyMs, ahead) {
+    Object.assign(this.#at, { accepted: NOW(), context, readyMs, ahead });
     this.#draw();
   }
 
@@ -58,7 +60,7 @@ export class Timeline {
       const searched = ready;
       const embedded = searched - timings.search_ms;
       const began = embedded - timings.embed_ms;
-      if (trigger !== "send") rows.push(["pause", lastKey, began, "", began - lastKey]);
+      if (trigger !== "send") rows.push([trigger === "eager" ? "settled" : "pause", lastKey, began, "", began - lastKey]);
       rows.push(["embed", began, embedded, "good", timings.embed_ms]);
       rows.push(["search", embedded, searched, "good", timings.search_ms]);
       rows.push(["ready", ready, ready, "good", null]);
@@ -93,11 +95,11 @@ export class Timeline {
   }
 
   #sentence() {
-    const { ready, enter, accepted, context, readyMs, trigger } = this.#at;
+    const { ready, enter, accepted, context, readyMs, trigger, ahead } = this.#at;
     if (accepted) {
       const before = ready && trigger !== "send" ? enter - ready : 0;
       const lead = before > 0 ? `Ready ${format(before)} before Enter` : "Prepared on Enter";
-      return `${lead} (${context}); the model could start after ${readyMs.toFixed(1)} ms.`;
+      return `${lead} (${context}); the model could start after ${readyMs.toFixed(1)} ms${AHEAD[ahead] ?? ""}.`;
     }
     return ready ? "Ready: only the words remain to be made." : "Listening …";
   }

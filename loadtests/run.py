@@ -3,15 +3,13 @@
 import argparse
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from foremind.settings import load_settings
+from foremind.testing.server_process import running_server
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -26,20 +24,10 @@ def main() -> None:
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="load-", dir=settings.data_dir) as scratch:
-        port = _free_port()
-        environment = os.environ | {
-            "FOREMIND_DATA_DIR": scratch,
-            "FOREMIND_MODELS_PATH": str(settings.models_dir.absolute()),
-            "FOREMIND_LOG_LEVEL": "warning",
-            "FOREMIND_LOAD_REPORT": str(Path(scratch) / "report.json"),
-        }
-        server = _start_server(port, environment)
-        try:
-            _run_locust(port, options.typists, options.seconds, environment)
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait()
-        report = json.loads((Path(scratch) / "report.json").read_text())
+        path = Path(scratch) / "report.json"
+        with running_server(settings.in_scratch(Path(scratch))) as (url, _):
+            _run_locust(url.removesuffix("/v1/ws"), options.typists, options.seconds, path)
+        report = json.loads(path.read_text())
     report = {"typists": options.typists, "seconds": options.seconds, **report}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "load.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -50,29 +38,11 @@ def main() -> None:
         sys.exit("There were errors.")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _start_server(port: int, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "foremind", "serve", "--port", str(port)]
-    server = subprocess.Popen(command, env=environment)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return server
-        time.sleep(0.1)
-    server.kill()
-    sys.exit("The server did not start.")
-
-
-def _run_locust(port: int, typists: int, seconds: int, environment: dict[str, str]) -> None:
+def _run_locust(host: str, typists: int, seconds: int, report: Path) -> None:
     command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless"]
     command += ["-u", str(typists), "-r", "10", "-t", f"{seconds}s", "--only-summary"]
-    command += ["--host", f"ws://127.0.0.1:{port}"]
+    command += ["--host", host]
+    environment = os.environ | {"FOREMIND_LOAD_REPORT": str(report)}
     subprocess.run(command, env=environment, check=False)
 
 

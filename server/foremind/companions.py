@@ -10,7 +10,7 @@ from msgspec import Meta
 from pydantic import ValidationError
 
 from foremind.errors import InvalidFile
-from foremind.settings import Decay, LayerName, Settings
+from foremind.settings import Ahead, Decay, LayerName, Settings
 
 SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
 FloorName = Literal["identity", "goal", "constraint", "preference"]
@@ -90,6 +90,7 @@ class CompanionSettings(
     """
 
     pause_ms: int | None = None
+    eager: bool | None = None
     vector_weight: float | None = None
     keyword_weight: float | None = None
     significance_threshold: float | None = None
@@ -127,6 +128,7 @@ class CompanionSettings(
     llm_tokenizer: str | None = None
     llm_max_tokens: int | None = None
     llm_temperature: float | None = None
+    llm_ahead: Ahead | None = None
 
 
 class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ ForemindError
 │   └── Conflict            what was to be changed has changed meanwhile
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
+│   ├── Interrupted         something more urgent took its place
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
 ├── SetupError              the operator must change something before Foremind can run
@@ -81,6 +82,12 @@ class Overloaded(TemporaryError):
     """A bounded queue is full."""
 
     code = "overloaded"
+
+
+class Interrupted(TemporaryError):
+    """What was under way was broken off for something more urgent."""
+
+    code = "interrupted"
 
 
 class StorageUnavailable(TemporaryError):

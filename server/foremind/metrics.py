@@ -33,9 +33,23 @@ class Metrics:
             ["trigger"],
             registry=self.registry,
         )
+        self.held_back = Counter(
+            "foremind_eager_held_back_total",
+            "Keystrokes after which only a pause counted, by reason: busy, allowance.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.ahead = Counter(
+            "foremind_model_ahead_total",
+            "Done by language models before Enter, by kind (prefill, reply) and outcome: finished, "
+            "used, displaced, dropped, failed.",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
         self.dropped = Counter(
             "foremind_dropped_total",
-            "Work thrown away, by kind: superseded, departed, evicted, rejected, telemetry.",
+            "Work thrown away, by kind: superseded, departed, evicted, rejected, interrupted, "
+            "telemetry.",
             ["kind"],
             registry=self.registry,
         )
@@ -84,6 +98,11 @@ class Metrics:
         )
         self.embedding_queue = Gauge(
             "foremind_embedding_queue_depth", "Embeddings waiting.", registry=self.registry
+        )
+        self.embedding_busy = Gauge(
+            "foremind_embedding_busy_ratio",
+            "Share of its time that the embedding thread worked lately.",
+            registry=self.registry,
         )
         self.prepared_contexts = Gauge(
             "foremind_prepared_contexts", "Prepared contexts held.", registry=self.registry

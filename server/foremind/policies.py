@@ -19,7 +19,15 @@ from foremind.settings import Decay, LayerName, Settings
 
 # What says where words come from and who else counts is the operator's alone.
 OPERATORS = frozenset(
-    {"llm_url", "llm_model", "llm_key_env", "llm_tokenizer", "shares_counts", "behaviours"}
+    {
+        "llm_url",
+        "llm_model",
+        "llm_key_env",
+        "llm_tokenizer",
+        "llm_ahead",
+        "shares_counts",
+        "behaviours",
+    }
 )
 
 
@@ -83,6 +91,7 @@ class Policy:
     """The settings in force, for one relationship or one turn."""
 
     pause_s: float
+    eager: bool
     recall: RecallPolicy
     storage: StoragePolicy
     layers: LayerPolicy
@@ -97,6 +106,7 @@ def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
 
     return Policy(
         pause_s=pick("pause_ms") / 1000,
+        eager=pick("eager"),
         recall=RecallPolicy(
             vector_weight=pick("vector_weight"),
             keyword_weight=pick("keyword_weight"),

@@ -16,6 +16,7 @@ from foremind.errors import InvalidFile, UnsafeBinding
 
 SETTINGS_FILE = "foremind.toml"
 
+Ahead = Literal["off", "prefill", "reply"]
 Decay = Literal["window", "half_life", "hourly", "product"]
 LayerName = Literal[
     "working", "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions",
@@ -64,6 +65,7 @@ class Settings(BaseSettings):
     )
 
     pause_ms: int = Field(500, ge=50, le=10_000, description="rest that counts as a pause")
+    eager: bool = Field(True, description="prepare at settled keystrokes, not only at pauses")
     prepared_ttl_s: float = Field(60.0, gt=0, description="life of a prepared context")
     prepared_capacity: int = Field(10_000, ge=1, description="most prepared contexts held")
 
@@ -151,6 +153,12 @@ class Settings(BaseSettings):
     )
     llm_max_tokens: int = Field(400, ge=1, description="hard limit of a reply, in tokens")
     llm_temperature: float = Field(0.8, ge=0, le=2, description="sampling temperature")
+    llm_ahead: Ahead = Field(
+        "off", description="what the model does before Enter: off, prefill (read) or reply"
+    )
+    llm_slots: int = Field(
+        1, ge=1, le=1024, description="requests that the model server works on at once"
+    )
     llm_connect_timeout_s: float = Field(5.0, gt=0, description="longest wait to connect")
     llm_token_timeout_s: float = Field(30.0, gt=0, description="longest wait for the next token")
     llm_reply_timeout_s: float = Field(120.0, gt=0, description="longest a whole reply may take")

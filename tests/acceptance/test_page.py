@@ -78,7 +78,7 @@ async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: 
     await expect(mine).to_contain_text("remembered · significance 0.")
     await expect(page.locator("#turns li.companion")).to_have_count(2)
     await expect(page.locator("#summary")).to_contain_text("before Enter (hit)")
-    for row in ("pause", "embed", "search", "ready", "Enter", "first word", "remembered"):
+    for row in ("settled", "embed", "search", "ready", "Enter", "first word", "remembered"):
         await expect(page.locator("#timeline dt", has_text=row).first).to_be_visible()
     await page.reload()
     await expect(page.locator("#turns li.user")).to_have_text(SAID)

@@ -98,9 +98,9 @@ async def test_what_does_not_matter_is_judged_and_not_stored(start: StartServer)
 
 
 async def test_typing_on_postpones_and_clearing_cancels(start: StartServer) -> None:
-    """Only a rest of 500 ms prepares; speculation writes nothing."""
+    """With pauses only, nothing less than a rest of 500 ms prepares; speculation writes nothing."""
     clock = ManualClock()
-    server = await start(clock)
+    server = await start(clock, eager=False)
     client = await server.session()
     await typed(client, server, "The har")
     await clock.advance(0.4)
@@ -118,6 +118,40 @@ async def test_typing_on_postpones_and_clearing_cancels(start: StartServer) -> N
     await quiet(client, server)
     assert sample(server, "foremind_prepared_total", trigger="pause") == 0
     assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns") == 0
+
+
+async def test_a_settled_draft_is_prepared_before_the_pause(start: StartServer) -> None:
+    """Enter 200 ms after the last letter is a hit, and a pause is told of as well."""
+    clock = ManualClock()
+    server = await start(clock)
+    client = await server.session()
+    await typed(client, server, "Do you know the harbour")
+    await clock.advance(0.15)
+    ready = await client.expect("context.ready")
+    assert (ready["draft"], ready["trigger"]) == ("Do you know the harbour", "eager")
+    await clock.advance(0.35)
+    assert (await client.expect("context.ready"))["trigger"] == "pause"
+    await typed(client, server, "Do you know the harbour master")
+    await clock.advance(0.2)
+    await client.send("Do you know the harbour master")
+    assert (await client.expect("message.accepted"))["context"] == "hit"
+    assert sample(server, "foremind_prepared_total", trigger="eager") == 2
+    assert sample(server, "foremind_prepared_total", trigger="pause") == 0
+
+
+async def test_a_companion_may_prepare_at_pauses_only(start: StartServer) -> None:
+    """Its setting wins over the server's."""
+    clock = ManualClock()
+    server = await start(clock)
+    await server.app.core.companions.put(
+        CompanionFile("calm", "Calm", "Calm.", settings=CompanionSettings(eager=False))
+    )
+    client = await server.session(companion="calm")
+    await typed(client, server, "Do you know the harbour")
+    await clock.advance(0.4)
+    await quiet(client, server)
+    await clock.advance(0.1)
+    assert (await client.expect("context.ready"))["trigger"] == "pause"
 
 
 async def test_the_text_of_enter_counts_not_the_last_draft(start: StartServer) -> None:

@@ -19,7 +19,7 @@ from foremind.embedding.manifest import FolderSource, Manifest, PackageSource
 from foremind.embedding.prepare import PreparedModel, prepare_model
 from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
-from foremind.embedding.service import EmbeddingService
+from foremind.embedding.service import EmbeddingService, Vector
 from foremind.errors import ModelUnusable
 from foremind.metrics import Metrics
 from foremind.testing.random_model import write_random_model
@@ -191,3 +191,28 @@ async def test_a_superseded_text_is_never_embedded(model: PreparedModel) -> None
     dropped = metrics.registry.get_sample_value("foremind_dropped_total", {"kind": "superseded"})
     embedded = metrics.registry.get_sample_value("foremind_stage_seconds_count", {"stage": "embed"})
     assert (dropped, embedded) == (1, 1)
+
+
+async def test_enter_breaks_off_what_may_be_thrown_away(model: PreparedModel) -> None:
+    """A settled draft under way is broken off for a player who waits, and done again after."""
+    metrics = Metrics()
+    order: list[str] = []
+    async with EmbeddingService(
+        model.encoder(), model.manifest, 64, SystemClock(), metrics
+    ) as service:
+
+        async def ask(text: str, priority: Priority) -> Vector:
+            vector = await service.embed_query(text, priority)
+            order.append(text[:4])
+            return vector
+
+        pasted = "long " * 200
+        eager = asyncio.create_task(ask(pasted, Priority.EAGER))
+        for _ in range(3):  # until it is under way
+            await asyncio.sleep(0)
+        await ask("quick", Priority.ENTER)
+        vector = await eager
+        assert order == ["quic", "long"]
+        assert (vector == await service.embed_query(pasted, Priority.ENTER)).all()
+    dropped = metrics.registry.get_sample_value("foremind_dropped_total", {"kind": "interrupted"})
+    assert dropped == 1

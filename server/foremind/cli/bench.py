@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foremind.cli.running import run, say
-from foremind.evaluation.benchmarks import BENCHMARKS, Figure, run_benchmarks
+from foremind.evaluation.benchmarks import BENCHMARKS, run_benchmarks
+from foremind.evaluation.benchmarks.figures import Figure
 from foremind.settings import load_settings
 
 
@@ -33,10 +34,11 @@ def bench(
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table("what", "p50 ms", "p90", "p99", "compared to", "its p50", "ratio")
+    table = Table("what", "unit", "p50", "p90", "p99", "compared to", "its p50", "ratio")
     for each in figures:
         table.add_row(
             each.name,
+            each.unit,
             f"{each.p50:.2f}",
             f"{each.p90:.2f}",
             f"{each.p99:.2f}",

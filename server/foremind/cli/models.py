@@ -11,7 +11,7 @@ from foremind.embedding.describe import Prefixes, describe_folder, describe_hub
 from foremind.embedding.prepare import is_prepared, prepare_model
 from foremind.embedding.registry import find_model, known_models
 from foremind.errors import ModelUnusable
-from foremind.evaluation.benchmarks import bench_embedding
+from foremind.evaluation.benchmarks.embedding import bench_embedding
 from foremind.settings import load_settings
 
 app = typer.Typer(help="List, fetch and measure embedding models.", no_args_is_help=True)

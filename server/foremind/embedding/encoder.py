@@ -9,8 +9,22 @@ import onnxruntime as ort
 from tokenizers import Tokenizer
 
 from foremind.embedding.pooling import EMBEDDING
+from foremind.errors import Interrupted
 
 Vectors = npt.NDArray[np.float32]
+
+_WORD_START = "\u2581"  # what SentencePiece vocabularies write before a word
+
+
+class Stop:
+    """Breaks an `encode` off, from any thread."""
+
+    def __init__(self) -> None:
+        self.run = ort.RunOptions()
+
+    def set(self) -> None:
+        """Have the call end before its next operation; harmless once it has ended."""
+        self.run.terminate = True
 
 
 class OnnxEncoder:
@@ -35,22 +49,39 @@ class OnnxEncoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
+    def encode(self, texts: Sequence[str], stop: "Stop | None" = None) -> Vectors:
         """Return float32 [len(texts), dimension], each row of length one.
 
         Texts run one by one: int8 scales are taken over a whole batch, so a text's vector would
         depend on its neighbours (measured: cosine to fp32 falls from 0.98 to 0.97).
-        """
-        return np.concatenate([self._encode_one(text) for text in texts])
 
-    def _encode_one(self, text: str) -> Vectors:
+        Raises:
+            Interrupted: `stop` was set.
+        """
+        stop = stop or Stop()
+        try:
+            return np.concatenate([self._encode_one(text, stop.run) for text in texts])
+        except Exception as error:
+            if stop.run.terminate:
+                raise Interrupted("Something more urgent came.") from error
+            raise
+
+    def _encode_one(self, text: str, run: ort.RunOptions) -> Vectors:
         ids = np.array([self._tokenizer.encode(text).ids], np.int64)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.zeros_like(ids)
-        vectors: Vectors = self._session.run([EMBEDDING], feeds)[0]
+        vectors: Vectors = self._session.run([EMBEDDING], feeds, run)[0]
         return vectors
 
     def count_tokens(self, text: str) -> int:
         """Tokens that `text` takes, special ones included, at most the model's maximum."""
         return len(self._tokenizer.encode(text).ids)
+
+    def is_word(self, letters: str) -> bool:
+        """Tell whether the model's vocabulary holds some letters as one piece."""
+        normalizer = self._tokenizer.normalizer
+        plain = letters if normalizer is None else normalizer.normalize_str(letters)
+        return any(
+            self._tokenizer.token_to_id(each) is not None for each in (plain, _WORD_START + plain)
+        )

@@ -15,7 +15,8 @@ class Priority(IntEnum):
 
     ENTER = 0  # a player waits
     PAUSE = 1  # a player may soon wait
-    BACKGROUND = 2  # nobody waits
+    EAGER = 2  # a player may type on
+    BACKGROUND = 3  # nobody waits
 
 
 class EmbeddingQueue(Generic[Item]):
@@ -59,14 +60,17 @@ class EmbeddingQueue(Generic[Item]):
                 return True
         return False
 
-    def promote(self, wanted: Callable[[Item], bool], priority: Priority) -> None:
-        """Move waiting items that are `wanted` to the end of a more urgent line."""
+    def promote(self, wanted: Callable[[Item], bool], priority: Priority) -> list[Item]:
+        """Move waiting items that are `wanted` to the end of a more urgent line; return them."""
+        promoted = []
         for other, line in self._lines.items():
             if other > priority:
                 moved = [item for item in line if wanted(item)]
                 for item in moved:
                     line.remove(item)
                 self._lines[priority].extend(moved)
+                promoted += moved
+        return promoted
 
     def _evict_below(self, priority: Priority) -> Item | None:
         for other in sorted(Priority, reverse=True):

@@ -1,6 +1,7 @@
 """Embedding as a service to the rest: one thread, one bounded queue, an owner that stops it."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
 
@@ -8,29 +9,38 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.clock import Clock
+from foremind.embedding.encoder import Stop
+from foremind.embedding.load import Load
 from foremind.embedding.manifest import Manifest
 from foremind.embedding.queue import EmbeddingQueue, Priority
-from foremind.errors import Overloaded
+from foremind.errors import Interrupted, Overloaded
 from foremind.metrics import Metrics
 
 Vector = npt.NDArray[np.float32]
+
+_FIRST_USUAL_S = 0.003  # CPU time of a short text, until it is measured
 
 
 class Encoder(Protocol):
     """What turns texts into unit vectors, on the calling thread."""
 
-    def encode(self, texts: list[str]) -> Vector:
-        """Return float32 [len(texts), dimension]."""
+    def encode(self, texts: list[str], stop: Stop) -> Vector:
+        """Return float32 [len(texts), dimension]; raise Interrupted where `stop` was set."""
+
+    def is_word(self, letters: str) -> bool:
+        """Tell whether the vocabulary holds some letters as one piece."""
 
 
 class _Request:
     """One text on its way; its future is cancelled when nobody wants it any more."""
 
-    __slots__ = ("future", "text")
+    __slots__ = ("future", "priority", "stop", "text")
 
-    def __init__(self, text: str, future: asyncio.Future[Vector]) -> None:
+    def __init__(self, text: str, priority: Priority, future: asyncio.Future[Vector]) -> None:
         self.text = text
+        self.priority = priority
         self.future = future
+        self.stop = Stop()
 
 
 class EmbeddingService:
@@ -50,6 +60,10 @@ class EmbeddingService:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="foremind-embedding")
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
+        self._running: _Request | None = None
+        #: How busy the thread is, and what a text takes.
+        self.load = Load(_FIRST_USUAL_S)
+        metrics.embedding_busy.set_function(lambda: self.busy)
 
     async def __aenter__(self) -> Self:
         self._worker = asyncio.create_task(self._run(), name="embedding")
@@ -81,11 +95,25 @@ class EmbeddingService:
         """
         return await self._embed(self.manifest.passage_prefix + text, Priority.BACKGROUND)
 
-    def hasten(self, text: str) -> None:
-        """Serve a waiting query for `text` with those on which Enter was pressed."""
-        self._queue.promote(
-            lambda request: request.text == self.manifest.query_prefix + text, Priority.ENTER
-        )
+    def hasten(self, text: str, priority: Priority) -> None:
+        """Serve a query for `text` that is on its way at least as urgently as this."""
+        wanted = self.manifest.query_prefix + text
+        on_its_way = self._queue.promote(lambda request: request.text == wanted, priority)
+        if on_its_way and priority is Priority.ENTER:
+            self._make_way()
+        if self._running is not None and self._running.text == wanted:
+            on_its_way.append(self._running)
+        for request in on_its_way:
+            request.priority = min(request.priority, priority)
+
+    def is_word(self, letters: str) -> bool:
+        """Tell whether the model's vocabulary holds some letters as one piece."""
+        return self._encoder.is_word(letters)
+
+    @property
+    def busy(self) -> float:
+        """The share of its time that the thread worked lately, 0 to 1."""
+        return self.load.share(self._clock.monotonic())
 
     @property
     def same_for_query_and_passage(self) -> bool:
@@ -93,19 +121,17 @@ class EmbeddingService:
         return self.manifest.query_prefix == self.manifest.passage_prefix
 
     async def _embed(self, text: str, priority: Priority) -> Vector:
-        request = _Request(text, asyncio.get_running_loop().create_future())
+        request = _Request(text, priority, asyncio.get_running_loop().create_future())
         try:
             evicted = self._queue.push(request, priority)
         except Overloaded:
             self._metrics.dropped.labels("rejected").inc()
             raise
-        if evicted is not None:
-            self._metrics.dropped.labels("evicted").inc()
-            evicted.future.set_exception(
-                Overloaded("More urgent texts took this one's place in the embedding queue.")
-            )
+        self._give_way(evicted)
         self._metrics.embedding_queue.set(len(self._queue))
         self._wake.set()
+        if priority is Priority.ENTER:
+            self._make_way()
         try:
             return await request.future
         except asyncio.CancelledError:
@@ -113,29 +139,68 @@ class EmbeddingService:
                 self._metrics.dropped.labels("superseded").inc()
             raise
 
+    def _make_way(self) -> None:
+        """Let nobody who pressed Enter wait for what may be thrown away."""
+        if self._running is not None and self._running.priority is Priority.EAGER:
+            self._running.stop.set()
+
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             request = self._queue.pop()
             self._metrics.embedding_queue.set(len(self._queue))
             if request is None:
                 self._wake.clear()
                 await self._wake.wait()
-                continue
-            if request.future.done():
-                continue
-            started = self._clock.monotonic()
-            try:
-                vectors = await loop.run_in_executor(
-                    self._thread, self._encoder.encode, [request.text]
-                )
-            except asyncio.CancelledError:
-                request.future.cancel()
-                raise
-            except Exception as error:  # one bad text must not stop the line
-                if not request.future.done():
-                    request.future.set_exception(error)
-                continue
-            self._metrics.stage_seconds.labels("embed").observe(self._clock.monotonic() - started)
+            elif not request.future.done():
+                self._running = request
+                try:
+                    await self._encode(request)
+                finally:
+                    self._running = None
+
+    async def _encode(self, request: _Request) -> None:
+        loop = asyncio.get_running_loop()
+        started = self._clock.monotonic()
+        try:
+            vector, cpu_s = await loop.run_in_executor(self._thread, self._timed, request)
+        except asyncio.CancelledError:
+            request.future.cancel()
+            raise
+        except Interrupted as error:
+            self._metrics.dropped.labels("interrupted").inc()
+            self._again(request, error)
+            return
+        except Exception as error:  # one bad text must not stop the line
             if not request.future.done():
-                request.future.set_result(vectors[0])
+                request.future.set_exception(error)
+            return
+        ended = self._clock.monotonic()
+        self.load.worked(started, ended, cpu_s)
+        self._metrics.stage_seconds.labels("embed").observe(ended - started)
+        if not request.future.done():
+            request.future.set_result(vector)
+
+    def _again(self, request: _Request, error: Interrupted) -> None:
+        """Put what was broken off back into the line, where there is room."""
+        if request.future.done():
+            return
+        request.stop = Stop()
+        try:
+            evicted = self._queue.push(request, request.priority)
+        except Overloaded:
+            request.future.set_exception(error)
+        else:
+            self._give_way(evicted)
+
+    def _give_way(self, evicted: _Request | None) -> None:
+        if evicted is not None:
+            self._metrics.dropped.labels("evicted").inc()
+            evicted.future.set_exception(
+                Overloaded("More urgent texts took this one's place in the embedding queue.")
+            )
+
+    def _timed(self, request: _Request) -> tuple[Vector, float]:
+        """Return the vector, and the CPU seconds that it took."""
+        started = time.thread_time()
+        vectors = self._encoder.encode([request.text], request.stop)
+        return vectors[0], time.thread_time() - started

@@ -14,9 +14,11 @@ from foremind.companions import Companion
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, Overloaded
+from foremind.gateway.ahead import Ahead
 from foremind.gateway.decode import error_body
 from foremind.gateway.messages import (
     BehaviourDone,
+    DoneAhead,
     Event,
     MessageAccepted,
     MessageSend,
@@ -26,17 +28,18 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
-from foremind.generation.assembly import MOST_TURNS, assemble
+from foremind.generation.assembly import MOST_TURNS, Assembled, assemble
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
 from foremind.layers.held import HeldLayers, RelationshipLayers
 from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
-from foremind.policies import Policy
+from foremind.policies import LayerPolicy, Policy
 from foremind.storage.turns import OpenedSession, StoredTurn, TurnStore
 from foremind.typeahead.prepare import Subject
-from foremind.typeahead.watcher import DraftWatcher, Taken
+from foremind.typeahead.prepared import PreparedContext
+from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
 
 MAX_WAITING = 4  # messages of one session that are not answered yet
 _SETTLED_IDS = 256  # answered message ids that are remembered without asking the database
@@ -105,6 +108,13 @@ class Conversation:
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._settled: LRUCache[str, int] = LRUCache(_SETTLED_IDS)
         self._reply: Reply | None = None
+        self._ahead = Ahead(
+            lambda: voices.ahead_of(companion().settings),
+            self._assembled_ahead,
+            self._heard,
+            clock,
+            metrics,
+        )
 
     @property
     def busy(self) -> bool:
@@ -130,14 +140,30 @@ class Conversation:
         if self._reply is not None:
             self._reply.cancel()
         self._watcher.enter(message.text)
+        self._ahead.entered()
         task = asyncio.create_task(self._answer(message, policy, arrived), name="answer")
         self._waiting[message.id] = task
         task.add_done_callback(lambda _: self._waiting.pop(message.id, None))
+
+    def typed(self, text: str) -> None:
+        """The draft now reads `text`; empty, it was given up."""
+        if not self.busy:
+            self._ahead.typed(text)
+
+    def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        """A context is there for the draft: the model may do something ahead."""
+        if not self.busy and self._history_known:
+            self._ahead.ready(draft, context, trigger)
 
     def forget_history(self) -> None:
         """Drop what was said so far; what is left of it is read again with the next message."""
         self._history.clear()
         self._history_known = False
+        self.forget_ahead()
+
+    def forget_ahead(self) -> None:
+        """Drop what the model read or said ahead: it may hold what is forgotten."""
+        self._ahead.forget()
 
     def cancel(self, response_id: str) -> bool:
         """Stop a reply; False where it is not being spoken."""
@@ -148,6 +174,7 @@ class Conversation:
 
     async def close(self) -> None:
         """Stop speaking, store what was said, and wait until that is done."""
+        await self._ahead.close()
         while self._waiting:
             if self._reply is not None:
                 self._reply.cancel()
@@ -179,7 +206,7 @@ class Conversation:
             taken = await self._watcher.take(message.text, lambda: self._subject(policy))
             if not self._history_known:
                 await self._read_history(message.id)
-            reply = self._begin(message, taken, policy)
+            reply, ahead = self._begin(message, taken, policy)
             ready = self._clock.monotonic()
             stored = await commit
         except BaseException:
@@ -194,7 +221,7 @@ class Conversation:
             self._settled[message.id] = stored.id
             self._emit(self._accepted(message.id, stored.id, arrived))
             return
-        self._note(message, stored, taken, ready - arrived)
+        self._note(message, stored, taken, ready - arrived, ahead)
         await self._speak(message, stored, reply, arrived)
 
     async def _read_history(self, message_id: str) -> None:
@@ -208,32 +235,52 @@ class Conversation:
         )
         self._history_known = True
 
-    def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> Reply:
-        parties, context = self._parties, taken.context
+    def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> tuple[Reply, DoneAhead]:
+        """Begin the reply, or take over the one that was made ahead."""
+        fresh = self._assembled(message.text, taken.context, policy.layers)
+        assembled = self._ahead.lay(fresh)
+        assembled.prompt.messages()  # laid out now, so that ready means ready
+        reply, ahead = self._ahead.take(assembled)
+        if reply is None:
+            voice = self._voices.voice_of(self._companion())
+            reply = Reply(voice, assembled, self._heard, self._clock)
+        self._reply = reply
+        return reply, ahead
+
+    def _assembled_ahead(self, draft: str, context: PreparedContext) -> Assembled:
+        return self._assembled(draft, context, context.validity.layers)
+
+    def _assembled(
+        self, text: str, context: PreparedContext | None, policy: LayerPolicy
+    ) -> Assembled:
+        """Put together the prompt that a message leads to."""
+        parties = self._parties
         held = self._held.get(parties.opened.relationship_id)
-        assembled = assemble(
+        return assemble(
             self._companion(),
-            policy.layers,
+            policy,
             user_name=parties.user_name,
             standing={} if held is None else held.standing,
             recalled={} if context is None else context.recalled,
             memories=() if context is None else context.memories,
             history=without_summarised(self._history, held),
-            message=message.text,
+            message=text,
             opening=not self._history,
             now=self._clock.now().astimezone(parties.time_zone),
         )
-        assembled.prompt.messages()  # laid out now, so that ready means ready
-        voice = self._voices.voice_of(self._companion())
-        reply = Reply(voice, assembled, self._heard, self._clock)
-        self._reply = reply
-        return reply
 
     def _heard(self, piece: str) -> None:
         if self._reply is not None:
             self._emit(ResponseDelta(response_id=self._reply.id, delta=piece))
 
-    def _note(self, message: MessageSend, stored: StoredTurn, taken: Taken, ready_s: float) -> None:
+    def _note(
+        self,
+        message: MessageSend,
+        stored: StoredTurn,
+        taken: Taken,
+        ready_s: float,
+        ahead: DoneAhead,
+    ) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
         self._history.append(PastTurn("user", message.text, stored.id))
         if taken.context is not None:
@@ -248,6 +295,7 @@ class Conversation:
                 duplicate=stored.duplicate,
                 context=taken.outcome,
                 ready_ms=round(ready_s * 1000, 3),
+                ahead=ahead,
             )
         )
         _log.info(
@@ -255,6 +303,7 @@ class Conversation:
             turn_id=stored.id,
             chars=len(message.text),
             context=taken.outcome,
+            ahead=ahead,
             memories=len(taken.context.memories) if taken.context else 0,
             ready_ms=round(ready_s * 1000, 3),
         )

@@ -8,6 +8,8 @@ from msgspec import Meta, Struct
 
 from foremind.typeahead.watcher import Outcome, Trigger
 
+DoneAhead = Literal["nothing", "prefill", "reply"]
+
 MAX_FRAME_BYTES = 65_536
 MAX_ID_CHARS = 128
 
@@ -184,13 +186,17 @@ class ContextReady(Event, tag="context.ready", kw_only=True):
 
 
 class MessageAccepted(Event, tag="message.accepted", kw_only=True):
-    """The message is durably stored; `ready_ms` from its arrival to the model request."""
+    """The message is durably stored; `ready_ms` from its arrival to the model request.
+
+    `ahead` is what the language model had done for it before Enter.
+    """
 
     id: str
     turn_id: str
     duplicate: bool
     context: Outcome
     ready_ms: float
+    ahead: DoneAhead = "nothing"
 
 
 class ResponseCreated(Event, tag="response.created", kw_only=True):

@@ -67,7 +67,7 @@ class SessionRegistry:
         versions = await self._store.versions(list(self._sessions))
         for relationship_id, version in versions.items():
             for session in self._sessions.get(relationship_id, ()):
-                session.observe_version(version)
+                session.forget(version)  # that something was forgotten may have been missed too
 
     async def drain(self, seconds: float) -> None:
         """Let replies under way finish for at most `seconds`, then close every session."""

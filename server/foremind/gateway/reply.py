@@ -1,4 +1,4 @@
-"""One reply: begun before anything is confirmed, heard only after the gate opens."""
+"""One reply: begun before anything is confirmed, heard only once the gate opens."""
 
 import asyncio
 import uuid
@@ -15,6 +15,8 @@ from foremind.generation.assembly import Assembled
 from foremind.generation.voice import Voice
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
+
+_MOST_HELD = 128  # pieces, about tokens; the voice waits with the rest until the gate opens
 
 _log = structlog.get_logger("foremind.reply")
 
@@ -50,26 +52,38 @@ class Reply:
         self._on_piece = on_piece
         self._clock = clock
         self._gate = asyncio.Event()
+        self._held: list[str] = []
         self._said: list[str] = []
         self._first_token_at: float | None = None
-        self._task = asyncio.create_task(self._speak(), name="reply")
+        #: Ends when the voice has said everything.
+        self.task = asyncio.create_task(self._speak(), name="reply")
 
     def open_gate(self) -> None:
-        """Let the words be heard."""
+        """Let the words be heard, those first that came before."""
         self._gate.set()
+        for piece in self._held:
+            self._say(piece)
+        self._held.clear()
+
+    @property
+    def alive(self) -> bool:
+        """True unless it was cancelled or has failed."""
+        if not self.task.done():
+            return self.task.cancelling() == 0
+        return not self.task.cancelled() and self.task.exception() is None
 
     def cancel(self) -> None:
         """Stop speaking; what was heard stays said."""
-        self._task.cancel()
+        self.task.cancel()
 
     async def result(self) -> ReplyResult:
         """Wait for the end. Cancelling this call does not stop the reply."""
-        await asyncio.wait({self._task})
+        await asyncio.wait({self.task})
         status: ReplyStatus = "completed"
         error: ForemindError | None = None
-        if self._task.cancelled():
+        if self.task.cancelled():
             status = "cancelled"
-        elif (failure := self._task.exception()) is not None:
+        elif (failure := self.task.exception()) is not None:
             status = "failed"
             error = _as_foremind_error(failure)
         return ReplyResult(status, "".join(self._said), self._first_token_at, error)
@@ -77,11 +91,18 @@ class Reply:
     async def _speak(self) -> None:
         async with aclosing(self.voice.speak(self.prompt)) as pieces:
             async for piece in pieces:
-                if self._first_token_at is None:
-                    self._first_token_at = self._clock.monotonic()
-                await self._gate.wait()
-                self._said.append(piece)
-                self._on_piece(piece)
+                if self._gate.is_set():
+                    self._say(piece)
+                else:
+                    self._held.append(piece)
+                    if len(self._held) >= _MOST_HELD:
+                        await self._gate.wait()
+
+    def _say(self, piece: str) -> None:
+        if self._first_token_at is None:
+            self._first_token_at = self._clock.monotonic()
+        self._said.append(piece)
+        self._on_piece(piece)
 
 
 def _as_foremind_error(failure: BaseException) -> ForemindError:

@@ -111,8 +111,9 @@ class Session:
             services.preparer,
             services.prepared,
             self._subject,
-            lambda draft, context: self._emit_context(draft, context, "pause"),
+            self._on_prepared,
             self._policy.pause_s,
+            self._policy.eager,
             services.clock,
             services.metrics,
         )
@@ -208,8 +209,10 @@ class Session:
         match message:
             case DraftUpdate():
                 self._watcher.update(message.text)
+                self._conversation.typed(message.text)
             case DraftClear():
                 self._watcher.clear()
+                self._conversation.typed("")
             case MessageSend():
                 if not message.text.strip():
                     raise InvalidMessage("text: expected something to say", param="text")
@@ -244,6 +247,8 @@ class Session:
 
     def layers_changed(self, announcement: LayersChanged) -> None:
         """Learn that records of this relationship changed, here or in another process."""
+        if announcement.forgotten:
+            self._conversation.forget_ahead()
         applied = announcement.summary
         if applied is not None:
             self._emit(
@@ -325,6 +330,10 @@ class Session:
         self._seq += 1
         event.seq = self._seq
         self._outbox.put(encode(event), telemetry=telemetry)
+
+    def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        self._emit_context(draft, context, trigger)
+        self._conversation.prepared(draft, context, trigger)
 
     def _on_taken(self, text: str, taken: Taken) -> None:
         if taken.context is not None and taken.trigger is not None:

@@ -28,11 +28,15 @@ _RECALLED: tuple[LayerName, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A prompt, the tokens that each layer takes of it, and behaviours to run afterwards."""
+    """A prompt, the tokens that each layer takes of it, and behaviours to run afterwards.
+
+    `spare` are tokens that the layers might still take.
+    """
 
     prompt: Prompt
     tokens: Mapping[LayerName, int]
     afterwards: Sequence[Behaviour]
+    spare: int
 
 
 def assemble(
@@ -87,14 +91,17 @@ def assemble(
     turns = history if policy.on("working") else ()
     spoken = [count(turn.content) + _OVERHEAD for turn in turns]
     always = sum(spoken[-_ALWAYS_TURNS:])
-    kept = share_out(costs, max(0, min(int(policy.context_tokens * policy.share), room - always)))
+    most = max(0, min(int(policy.context_tokens * policy.share), room - always))
+    kept = share_out(costs, most)
     used = {layer: sum(costs[layer][:number]) for layer, number in kept.items() if number}
+    spare = most - sum(used.values())
     left = room - sum(used.values())
     wanted = max(policy.working_tokens, sum(spoken[-_WANTED_TURNS:]))
     newest = _newest_within(spoken, min(wanted, left))
     window = turns[len(turns) - newest :]
     if window:
         used["working"] = sum(spoken[-newest:])
+    spare = min(spare, room - sum(used.values()))
 
     def laid(layers: Sequence[LayerName]) -> tuple[Section, ...]:
         return tuple(shown[each].first(kept[each]) for each in layers if kept.get(each))
@@ -111,7 +118,7 @@ def assemble(
         recalled=laid(_RECALLED),
         instructions=tuple(instructions[: kept.get("behaviours", 0)]),
     )
-    return Assembled(prompt, used, [each for each in behaviours if each.after])
+    return Assembled(prompt, used, [each for each in behaviours if each.after], spare)
 
 
 def _newest_within(costs: Sequence[int], tokens: int) -> int:

@@ -1,18 +1,30 @@
 """Any OpenAI-compatible server, with limits on everything it could do wrong."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import openai
 
 from foremind.errors import ModelServerError
+from foremind.generation.portions import beginning, length
 from foremind.generation.prompt import Message, Prompt
+from foremind.generation.slots import Seat, Slots
+
+Pieces = AsyncGenerator[str, None]
 
 # A server may ignore max_tokens; no model writes tokens longer than this on average.
 _MAX_CHARS_PER_TOKEN = 16
+
+# A portion of a prompt that is read ahead: as much as the server reads in about this time, because
+# whoever presses Enter may have to wait for the rest of it.
+_PORTION_S = 0.05
+_LEAST_CHARS, _MOST_CHARS = 256, 16_384
+_FIRST_CHARS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +46,15 @@ class ModelServer:
 
     says_new_things = True
 
-    def __init__(self, options: ModelServerOptions) -> None:
+    def __init__(self, options: ModelServerOptions, slots: Slots) -> None:
         self._options = options
-        self._client = openai.AsyncOpenAI(
+        self.slots = slots  #: of the server, whatever else its clients differ in
+        self._portion_chars = _FIRST_CHARS
+
+    @cached_property
+    def _client(self) -> openai.AsyncOpenAI:
+        options = self._options
+        return openai.AsyncOpenAI(
             base_url=options.url,
             api_key=options.key or "none",
             max_retries=0,  # a player waits: a clear failure now beats a late success
@@ -47,24 +65,82 @@ class ModelServer:
         """Close the connections to the server."""
         await self._client.close()
 
-    async def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+    async def speak(self, prompt: Prompt) -> Pieces:
         """Yield the reply as it arrives; closing the generator closes the request.
 
         Raises:
             ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or
                 `model_broken`.
         """
-        options = self._options
-        written = self.write(prompt.messages(), options.max_tokens, options.temperature)
-        async with aclosing(written):
-            async for piece in written:
-                yield piece
+        with self.slots.taken():
+            async with aclosing(self._reply(prompt)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def write(
         self, messages: Sequence[Message], max_tokens: int, temperature: float
-    ) -> AsyncGenerator[str, None]:
+    ) -> Pieces:
         """Yield what the model writes to any messages; otherwise as `speak`."""
+        with self.slots.taken():
+            async with aclosing(self._write(messages, max_tokens, temperature)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def read(self, messages: Sequence[Message]) -> None:
+        """Have the model read a prompt ahead, in portions, while nobody waits for the server.
+
+        Raises:
+            Displaced: somebody does; what was read so far is not lost.
+            ModelServerError: as `speak`.
+        """
+        async with self.slots.spare():
+            whole = length(messages)
+            chars = self.slots.known(messages)
+            while chars < whole:
+                chars = min(whole, chars + self._portion_chars)
+                started = time.perf_counter()
+                await self._read(beginning(messages, chars))
+                took = time.perf_counter() - started
+                change = min(2.0, max(0.5, _PORTION_S / max(took, 0.001)))
+                self._portion_chars = round(
+                    min(_MOST_CHARS, max(_LEAST_CHARS, self._portion_chars * change))
+                )
+
+    async def speak_ahead(self, prompt: Prompt, on_seat: Callable[[Seat], None]) -> Pieces:
+        """Yield the reply as `speak` does, where and as long as nobody waits for the server.
+
+        Args:
+            on_seat: told where the work sits once it begins.
+
+        Raises:
+            Displaced: somebody waits for the server.
+            ModelServerError: as `speak`.
+        """
+        async with self.slots.spare() as seat:
+            on_seat(seat)
+            async with aclosing(self._reply(prompt)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    def _reply(self, prompt: Prompt) -> Pieces:
         options = self._options
+        return self._write(prompt.messages(), options.max_tokens, options.temperature)
+
+    async def _read(self, messages: Sequence[Message]) -> None:
+        async with aclosing(self._write(messages, 1, 0.0, may_be_empty=True)) as pieces:
+            async for _ in pieces:
+                pass
+
+    async def _write(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        temperature: float,
+        *,
+        may_be_empty: bool = False,
+    ) -> Pieces:
+        options = self._options
+        self.slots.asked(messages)
         written = 0
         async with asyncio.timeout(options.reply_timeout_s):
             with _failures_named(options, "model_unreachable"):
@@ -84,7 +160,7 @@ class ModelServer:
                             break
                 finally:
                     await stream.close()
-        if not written:
+        if not written and not may_be_empty:
             raise ModelServerError("The language model gave an empty reply.", code="model_broken")
 
 

@@ -46,7 +46,8 @@ class Prompt:
 
     `memories` are those that the section of that name tells of. `standing` are sections that do
     not depend on the message, `recalled` those that do, and `instructions` the companion's
-    behaviours that hold for it.
+    behaviours that hold for it. `added` are sections that were recalled after the model had read
+    a prompt that ended with `recalled`, one tuple for each time.
     """
 
     companion_name: str
@@ -59,6 +60,7 @@ class Prompt:
     standing: tuple[Section, ...] = ()
     recalled: tuple[Section, ...] = ()
     instructions: tuple[str, ...] = ()
+    added: tuple[tuple[Section, ...], ...] = ()
 
     def messages(self) -> list[Message]:
         """Lay the prompt out for a chat model; the work is done once."""
@@ -82,6 +84,7 @@ class Prompt:
         if self.instructions:
             lines = [f"- {each.strip()}" for each in self.instructions]
             blocks.append(_block("instructions", lines))
+        blocks += [_block(each.layer, each.lines) for part in self.added for each in part]
         if not blocks:
             return ""
         return "\n".join(blocks) + "\n\n"

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from foremind.companions import Companion, CompanionSettings
 from foremind.generation.offline import OfflineVoice
+from foremind.generation.slots import Slots
 from foremind.generation.voice import Voice
-from foremind.settings import Settings
+from foremind.settings import Ahead, Settings
 
 if TYPE_CHECKING:
     from foremind.generation.model_server import ModelServer, ModelServerOptions
@@ -19,6 +20,7 @@ class Voices:
         self._settings = settings
         self._offline = OfflineVoice()
         self._servers: dict[ModelServerOptions, ModelServer] = {}
+        self._slots: dict[str, Slots] = {}  # by the server's address
 
     async def close(self) -> None:
         """Close every client."""
@@ -61,8 +63,13 @@ class Voices:
             reply_timeout_s=server.llm_reply_timeout_s,
         )
         if options not in self._servers:
-            self._servers[options] = ModelServer(options)
+            slots = self._slots.setdefault(url, Slots(server.llm_slots))
+            self._servers[options] = ModelServer(options, slots)
         return self._servers[options]
+
+    def ahead_of(self, own: CompanionSettings) -> "tuple[ModelServer | None, Ahead]":
+        """Return a companion's model server, and what it may do before Enter."""
+        return self.server_of(own), own.llm_ahead or self._settings.llm_ahead
 
     def _key(self, own: CompanionSettings) -> str | None:
         if own.llm_key_env:

@@ -11,7 +11,11 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from dateparser.date import DateDataParser
+
+Seconds = npt.NDArray[np.float64]
 
 _MAX_SPANS = 4  # a sentence seldom names more; a pasted list of dates is no question
 _FAR_AWAY = timedelta(days=36_500)
@@ -64,6 +68,7 @@ _COUNTS = {
     )
     for word in words.split()
 }  # fmt: skip
+DAY_S = 86_400.0
 _FIRST_MONTH = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 
@@ -73,11 +78,6 @@ class Span:
 
     start: datetime
     end: datetime
-
-    def gap_days(self, other: "Span") -> float:
-        """Return the days between two spans, 0 where they meet."""
-        gap = max(self.start - other.end, other.start - self.end, timedelta(0))
-        return gap.total_seconds() / 86_400
 
     @property
     def days(self) -> float:
@@ -108,13 +108,18 @@ def day_of(moment: datetime) -> Span:
     return Span(start, start + timedelta(days=1))
 
 
-def closeness(asked: Span, other: Span) -> float:
-    """Return how well a span fits what was asked for, 1 where they meet, falling to 0.
+def closeness(asked: Span, starts: Seconds, ends: Seconds) -> Seconds:
+    """Return how well spans fit what was asked for, 1 where they meet, falling to 0.
 
     It halves with every three days, or with every half length of a longer span: who asks for
     "in May" does not mean the last of April, but may well be told of it.
+
+    Args:
+        starts, ends: float64 [n], seconds since 1970.
     """
-    return float(0.5 ** (asked.gap_days(other) / max(3.0, min(asked.days, 60.0) / 2)))
+    gaps = np.maximum(asked.start.timestamp() - ends, starts - asked.end.timestamp())
+    halving = max(3.0, min(asked.days, 60.0) / 2) * DAY_S
+    return np.asarray(0.5 ** (np.maximum(gaps, 0.0) / halving), np.float64)
 
 
 def _shifted(span: Span, match: re.Match[str]) -> Span:

@@ -19,6 +19,7 @@ from foremind.storage.notifications import Announcement
 from foremind.storage.remembering import MemoryAnnouncement
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
+_IN_A_THREAD = 20_000  # memories: searching more would hold everybody else up for milliseconds
 _LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
 
 _log = structlog.get_logger("foremind.index")
@@ -65,7 +66,9 @@ class IndexedCandidates:
         index = self._current(wanted.relationship_id)
         self._metrics.searches.labels("database" if index is None else "index").inc()
         if index is not None:
-            return index.candidates(wanted)
+            if index.state.memories < _IN_A_THREAD:
+                return index.candidates(wanted)
+            return await asyncio.to_thread(index.candidates, wanted)
         self.load(wanted.relationship_id)
         return await self._stored.candidates(wanted)
 
@@ -142,7 +145,7 @@ class IndexedCandidates:
         async for portion in self._store.changes(relationship_id, after):
             changes += portion
         if known is None:
-            known = MemoryIndex(state, {})
+            return await asyncio.to_thread(MemoryIndex.of, state, changes)
         return await asyncio.to_thread(known.changed, state, changes)
 
     def _keep(self, relationship_id: int, index: MemoryIndex) -> bool:

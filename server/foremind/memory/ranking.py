@@ -10,7 +10,7 @@ import numpy as np
 
 from foremind.memory.asked import Asked
 from foremind.memory.candidates import CandidateSet, Numbers
-from foremind.memory.dates import Span, beside, closeness, day_of
+from foremind.memory.dates import DAY_S, Span, beside, closeness, day_of
 from foremind.memory.decay import recency
 from foremind.policies import RecallPolicy
 from foremind.storage.memories import KnownMemory, WordStatistics
@@ -65,23 +65,36 @@ def rank(
     # The last key decides first.
     order = np.lexsort((-candidates.ids[enough], -candidates.created[enough], -scores[enough]))
 
-    def recalled(row: int) -> Recalled:
-        memory = candidates.memory(row)
-        return Recalled(
-            id=memory.id,
-            content=memory.content,
-            speaker=memory.speaker,
-            memory_type=memory.memory_type,
-            significance=round(memory.significance, 4),
-            created_at=memory.created_at,
-            superseded=memory.superseded,
-            score=round(float(scores[row]), 4),
-            relevance=round(float(relevance[row]), 4),
-            cosine=round(float(cosines[row]), 4),
-            keyword=round(float(keywords[row]), 4),
-        )
+    best_first = enough[order[: policy.limit]]
+    numbers = np.stack([candidates.significance, scores, relevance, cosines, keywords])
+    rounded = np.round(numbers[:, best_first], 4).T.tolist()
+    return [
+        _recalled(candidates.memory(row), *each)
+        for row, each in zip(best_first.tolist(), rounded, strict=True)
+    ]
 
-    return [recalled(row) for row in enough[order[: policy.limit]].tolist()]
+
+def _recalled(
+    memory: KnownMemory,
+    significance: float,
+    score: float,
+    relevance: float,
+    cosine: float,
+    keyword: float,
+) -> Recalled:
+    return Recalled(
+        id=memory.id,
+        content=memory.content,
+        speaker=memory.speaker,
+        memory_type=memory.memory_type,
+        significance=significance,
+        created_at=memory.created_at,
+        superseded=memory.superseded,
+        score=score,
+        relevance=relevance,
+        cosine=cosine,
+        keyword=keyword,
+    )
 
 
 def bm25(candidates: CandidateSet, asked: Sequence[str], statistics: WordStatistics) -> Numbers:
@@ -135,8 +148,7 @@ def _scores(
             total += policy.recency_weight
         times = _times_asked_for(candidates, asked, relevance)
         if times:
-            fits = np.array([_fit(each, times) for each in _memories(candidates)])
-            scores = scores + policy.time_weight * fits
+            scores = scores + policy.time_weight * _fits(candidates, times)
             total += policy.time_weight
         scores = scores / max(total, 1e-9)
     if not asked.about_the_past:
@@ -157,12 +169,21 @@ def _recencies(memories: Sequence[KnownMemory], policy: RecallPolicy, now: datet
     )
 
 
-def _fit(memory: KnownMemory, times: Sequence[Span]) -> float:
-    """Return how well a memory fits the times asked for: when it was said, what it tells of."""
-    own = [day_of(memory.created_at)]
-    if memory.happened is not None:
-        own.append(Span(*memory.happened))
-    return max(closeness(asked, each) for asked in times for each in own)
+def _fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
+    """Return how well each fits the times asked for: when it was said, what it tells of."""
+    said = np.floor(candidates.created / DAY_S) * DAY_S  # the day, in UTC
+    told = np.array(
+        [
+            [np.inf, -np.inf] if happened is None else [each.timestamp() for each in happened]
+            for happened in (each.happened for each in _memories(candidates))
+        ]
+    )
+    fits = [
+        fit
+        for asked in times
+        for fit in (closeness(asked, said, said + DAY_S), closeness(asked, told[:, 0], told[:, 1]))
+    ]
+    return np.asarray(np.max(fits, axis=0), np.float64)
 
 
 def _times_asked_for(candidates: CandidateSet, asked: Asked, relevance: Numbers) -> list[Span]:

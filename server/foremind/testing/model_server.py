@@ -51,7 +51,14 @@ class Script:
     @property
     def asked(self) -> list[Chat]:
         """The requests made in the background."""
-        return [each for each in self.requests if each["temperature"] == 0]
+        return [
+            each for each in self.requests if each["temperature"] == 0 and each["max_tokens"] > 1
+        ]
+
+    @property
+    def read(self) -> list[Chat]:
+        """The requests that only have the model read a prompt."""
+        return [each for each in self.requests if each["max_tokens"] == 1]
 
 
 class ScriptedModel:
@@ -100,6 +107,8 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
 
 
 def _words(script: Script, body: Chat) -> list[str]:
+    if body["max_tokens"] == 1:
+        return [""]
     if script.background is not None and body["temperature"] == 0:
         return [script.background(body)]
     return script.reply(body)

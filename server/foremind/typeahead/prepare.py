@@ -27,6 +27,9 @@ from foremind.typeahead.prepared import PreparedContext, Timings, Validity
 # Found among the records that are held in the process: no waiting, but none may fail another.
 _HELD: tuple[LayerName, ...] = ("topics", "episodes", "questions", "vault")
 
+_FIRST_SEARCHING_S = 0.001  # until it is measured
+_BESIDES_S = 0.0015  # frames, tasks and events
+_NEWEST = 0.1  # share of the newest search in the usual one
 _TOUCHING = 3  # of the recalled memories that may touch an open question
 
 _log = structlog.get_logger("foremind.typeahead")
@@ -44,7 +47,7 @@ class Subject:
 
 
 class Preparer:
-    """Prepares contexts for any session; holds no state of its own."""
+    """Prepares contexts for any session."""
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Preparer:
         self._library = library
         self._clock = clock
         self._metrics = metrics
+        self._searching_s = _FIRST_SEARCHING_S
 
     async def prepare(
         self,
@@ -112,6 +116,7 @@ class Preparer:
                 recalled[layer] = held.recall(layer, draft)
                 took[layer] = _ms(self._clock.monotonic() - begun)
         finished = self._clock.monotonic()
+        self._searching_s += _NEWEST * (finished - embedded - self._searching_s)
         self._metrics.stage_seconds.labels("search").observe(searched - embedded)
         self._metrics.stage_seconds.labels("prepare").observe(finished - started)
         left_out = tuple(layer for layer in asked if layer not in took)
@@ -132,9 +137,23 @@ class Preparer:
             ),
         )
 
-    def hasten(self, text: str) -> None:
-        """Let a player who pressed Enter on `text` be served before those still typing."""
-        self._embedder.hasten(text)
+    @property
+    def busy(self) -> float:
+        """The share of its time that the embedding thread worked lately, 0 to 1."""
+        return self._embedder.busy
+
+    @property
+    def usual_s(self) -> float:
+        """About the CPU time that preparing takes, in seconds."""
+        return self._embedder.load.usual_s + self._searching_s + _BESIDES_S
+
+    def is_word(self, letters: str) -> bool:
+        """Tell whether the model's vocabulary holds some letters as one piece."""
+        return self._embedder.is_word(letters)
+
+    def hasten(self, text: str, priority: Priority) -> None:
+        """Serve what is being prepared for `text` at least as urgently as this."""
+        self._embedder.hasten(text, priority)
 
     async def _by_deadline(
         self, asked: Mapping[LayerName, Callable[[], Awaitable[Any]]], seconds: float

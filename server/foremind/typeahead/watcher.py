@@ -12,9 +12,10 @@ from foremind.embedding.queue import Priority
 from foremind.errors import TemporaryError
 from foremind.metrics import Metrics
 from foremind.typeahead.draft import normalise, says_something
-from foremind.typeahead.pause import Paused, PauseDetector, Wait
+from foremind.typeahead.eagerness import Eagerness
 from foremind.typeahead.prepare import Preparer, Subject
 from foremind.typeahead.prepared import PreparedCache, PreparedContext
+from foremind.typeahead.rests import Paused, RestDetector, Settled, Wait
 
 Outcome = Literal["hit", "refreshed", "miss"]
 Trigger = Literal["pause", "eager", "send"]
@@ -39,10 +40,11 @@ class Taken:
     trigger: Trigger | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Flight:
     text: str
     task: asyncio.Task[PreparedContext]
+    trigger: Trigger
 
 
 class DraftWatcher:
@@ -50,7 +52,9 @@ class DraftWatcher:
 
     Args:
         subject: whose memories, and the versions in force now.
-        on_ready: called with a draft as typed, normalised equal, and the context made for it.
+        on_ready: called with a draft as typed, normalised equal, the context made for it, and
+            what made it be made.
+        eager: prepare at settled drafts too, not only at pauses.
     """
 
     def __init__(
@@ -58,8 +62,9 @@ class DraftWatcher:
         preparer: Preparer,
         cache: PreparedCache,
         subject: Callable[[], Subject],
-        on_ready: Callable[[str, PreparedContext], None],
+        on_ready: Callable[[str, PreparedContext, Trigger], None],
         pause_s: float,
+        eager: bool,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -69,37 +74,45 @@ class DraftWatcher:
         self._on_ready = on_ready
         self._clock = clock
         self._metrics = metrics
-        self._pause = PauseDetector(pause_s)
+        self._rests = RestDetector(pause_s)
+        self._eagerness = Eagerness(preparer.is_word) if eager else None
         self._draft = ""
         self._typed = ""
         self._timer: Timer | None = None
+        self._due = 0.0  # when it runs
         self._flight: _Flight | None = None
+        self._sent: list[_Flight] = []  # in flight for what was sent: typing on leaves them
 
     def update(self, text: str) -> None:
         """The draft now reads `text`."""
         self._typed = text
         draft = normalise(text)
-        if draft == self._draft:
-            return
-        self._draft = draft
-        self._supersede(draft)
-        if says_something(draft):
-            self._pause.typed(draft, self._clock.monotonic())
-            self._arm()
+        now = self._clock.monotonic()
+        settle_s = self._settle_s(text, now) if says_something(draft) else None
+        if draft == self._draft:  # but a word may be whole now
+            if settle_s is not None:
+                self._rests.settle_by(now + settle_s)
         else:
-            self._pause.cleared()
+            self._draft = draft
+            self._supersede(draft)
+            if says_something(draft):
+                self._rests.typed(draft, now, settle_s)
+            else:
+                self._rests.cleared()
+        self._look(now)
 
     def clear(self) -> None:
         """The draft was given up."""
-        self._typed = self._draft = ""
-        self._pause.cleared()
+        self._begin_anew()
         self._supersede("")
 
     def enter(self, text: str) -> None:
         """Enter was pressed on `text`: the draft is empty, what is prepared for it goes on."""
-        self._typed = self._draft = ""
-        self._pause.cleared()
+        self._begin_anew()
         self._supersede(normalise(text))
+        if self._flight is not None:
+            self._sent.append(self._flight)
+            self._flight = None
 
     async def take(self, text: str, subject: Callable[[], Subject] | None = None) -> Taken:
         """Return the context for a text that was sent.
@@ -133,50 +146,91 @@ class DraftWatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        flight = self._flight
-        self._supersede("")
-        if flight is not None:
-            await asyncio.gather(flight.task, return_exceptions=True)
+        flights = [each.task for each in (self._flight, *self._sent) if each is not None]
+        for each in flights:
+            each.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
 
-    def _arm(self) -> None:
-        """Start the timer unless it runs: a keystroke only moves what it will find."""
-        if self._timer is None:
-            self._poll()
+    def _look(self, now: float) -> None:
+        """Do what is due, and have the timer run when the next thing is.
 
-    def _poll(self) -> None:
+        A timer that would run too early is left: it only looks again.
+        """
+        match self._rests.poll(now):
+            case Wait(until):
+                if self._timer is None or until < self._due:
+                    self._wake_at(until)
+            case Settled(draft):
+                self._start(draft, "eager")
+                self._look(now)
+            case Paused(draft):
+                self._start(draft, "pause")
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = when
+        self._timer = self._clock.call_at(when, self._wake)
+
+    def _wake(self) -> None:
         self._timer = None
-        decision = self._pause.poll(self._clock.monotonic())
-        if isinstance(decision, Wait):
-            self._timer = self._clock.call_at(decision.until, self._poll)
-        elif isinstance(decision, Paused):
-            self._start(decision.draft)
+        self._look(self._clock.monotonic())
 
-    def _start(self, draft: str) -> None:
+    def _start(self, draft: str, trigger: Trigger) -> None:
+        """Prepare for a draft; latest wins, one in flight."""
+        if self._flight is not None:  # for this draft, else it would be superseded
+            self._flight.trigger = trigger
+            self._preparer.hasten(draft, Priority.PAUSE)
+            return
         ready = self._valid(draft, self._subject)
         if ready is not None:
-            self._on_ready(self._typed, ready)
+            self._on_ready(self._typed, ready, trigger)
             return
+        if trigger == "eager" and self._eagerness is not None:
+            self._eagerness.spent(self._preparer.usual_s)
+        priority = Priority.EAGER if trigger == "eager" else Priority.PAUSE
         known = self._cache.get(self._subject().relationship_id, draft)
         task = asyncio.create_task(
-            self._make(draft, self._subject, Priority.PAUSE, known), name="prepare-context"
+            self._make(draft, self._subject, priority, known), name="prepare-context"
         )
-        self._flight = _Flight(draft, task)
-        task.add_done_callback(self._landing)
+        self._flight = flight = _Flight(draft, task, trigger)
+        task.add_done_callback(lambda _: self._landing(flight))
 
-    def _landing(self, task: asyncio.Task[PreparedContext]) -> None:
-        if self._flight is not None and self._flight.task is task:
+    def _settle_s(self, typed: str, now: float) -> float | None:
+        """Return the rest after which the draft is worth preparing for before the pause."""
+        if self._eagerness is None:
+            return None
+        self._eagerness.typed(typed, now)
+        settle_s = self._eagerness.settle_s(typed, self._preparer.busy)
+        if isinstance(settle_s, str):
+            self._metrics.held_back.labels(settle_s).inc()
+            return None
+        return settle_s
+
+    def _begin_anew(self) -> None:
+        """The draft is empty."""
+        self._typed = self._draft = ""
+        self._rests.cleared()
+        if self._eagerness is not None:
+            self._eagerness.begin()
+
+    def _landing(self, flight: _Flight) -> None:
+        if self._flight is flight:
             self._flight = None
-        if task.cancelled():
+        elif flight in self._sent:
+            self._sent.remove(flight)
+        if flight.task.cancelled():
             self._metrics.dropped.labels("superseded").inc()
             return
-        error = task.exception()
+        error = flight.task.exception()
         if error is not None:
             level = _log.warning if isinstance(error, TemporaryError) else _log.error
             level("prepare.failed", reason=type(error).__name__)
             return
-        self._metrics.prepared.labels("pause").inc()
-        if task.result().text == self._draft and "memories" not in task.result().left_out:
-            self._on_ready(self._typed, task.result())
+        self._metrics.prepared.labels(flight.trigger).inc()
+        context = flight.task.result()
+        if context.text == self._draft and "memories" not in context.left_out:
+            self._on_ready(self._typed, context, flight.trigger)
 
     async def _make(
         self,
@@ -199,13 +253,14 @@ class DraftWatcher:
 
     async def _landed(self, text: str, subject: Callable[[], Subject]) -> Taken | None:
         """Wait for the preparation of `text`, if one is in flight; None where it is no use."""
-        if self._flight is None or self._flight.text != text:
+        sent = next((each for each in self._sent if each.text == text), None)
+        if sent is None:
             return None
-        self._preparer.hasten(text)
+        self._preparer.hasten(text, Priority.ENTER)
         # Waiting does not raise what the preparation raised: Enter then tries for itself.
-        await asyncio.wait({self._flight.task})
+        await asyncio.wait({sent.task})
         context = self._valid(text, subject)
-        return None if context is None else Taken(context, "hit", "pause")
+        return None if context is None else Taken(context, "hit", sent.trigger)
 
     async def _made_on_enter(self, text: str, subject: Callable[[], Subject]) -> Taken:
         known = self._cache.get(subject().relationship_id, text)

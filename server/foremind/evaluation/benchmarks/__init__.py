@@ -1,0 +1,35 @@
+"""How fast: each figure stands beside what it is compared to, measured in the same run."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from foremind.evaluation.benchmarks.crowd import (
+    bench_connections,
+    bench_drafts,
+    bench_typists,
+)
+from foremind.evaluation.benchmarks.embedding import bench_embedding
+from foremind.evaluation.benchmarks.enter import bench_enter, bench_layers
+from foremind.evaluation.benchmarks.figures import Figure, Say
+from foremind.evaluation.benchmarks.search import bench_search
+from foremind.settings import Settings
+
+BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
+    "embedding": bench_embedding,
+    "search": bench_search,
+    "enter": bench_enter,
+    "layers": bench_layers,
+    "connections": bench_connections,
+    "drafts": bench_drafts,
+    "typists": bench_typists,
+}
+
+
+async def run_benchmarks(
+    names: list[str], settings: Settings, scratch: Path, say: Say
+) -> list[Figure]:
+    """Run benchmarks by name, on a database of their own in `scratch`."""
+    figures: list[Figure] = []
+    for name in names:
+        figures += await BENCHMARKS[name](settings.in_scratch(scratch / name), say)
+    return figures

@@ -1,0 +1,204 @@
+"""What the language model does before Enter: it reads the prompt, or speaks behind a gate.
+
+Speculation: nothing here is sent, stored or counted as said. A reply made ahead is released only if
+the prompt that Enter leads to is the one it was made from, to the letter.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foremind.clock import Clock, Timer
+from foremind.errors import ForemindError
+from foremind.gateway.messages import DoneAhead
+from foremind.gateway.reply import Reply
+from foremind.generation.assembly import Assembled
+from foremind.generation.prompt import Message
+from foremind.generation.slots import Displaced
+from foremind.generation.staying import staying
+from foremind.generation.voice_ahead import VoiceAhead
+from foremind.metrics import Metrics
+from foremind.settings import Ahead as Mode
+from foremind.typeahead.prepared import PreparedContext
+from foremind.typeahead.watcher import Trigger
+
+if TYPE_CHECKING:
+    from foremind.generation.model_server import ModelServer
+
+MOST_READINGS = 8  # for one message
+MOST_REPLIES = 2  # for one message
+_HELD_S = 30.0  # a reply that nobody asks for by then is dropped
+_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
+
+_log = structlog.get_logger("foremind.ahead")
+
+
+class Ahead:
+    """Follows one session's drafts; at most one task at a time, and one reply held.
+
+    Args:
+        server: the companion's model server and what it may do ahead, as of now.
+        assemble: puts the prompt together that a draft would lead to.
+        on_piece: called with the words of a reply, once it is heard.
+    """
+
+    def __init__(
+        self,
+        server: Callable[[], "tuple[ModelServer | None, Mode]"],
+        assemble: Callable[[str, PreparedContext], Assembled],
+        on_piece: Callable[[str], None],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._server = server
+        self._assemble = assemble
+        self._on_piece = on_piece
+        self._clock = clock
+        self._metrics = metrics
+        self._task: asyncio.Task[None] | None = None
+        self._ended: set[asyncio.Task[None]] = set()  # cancelled, not over yet
+        self._laid: Assembled | None = None  # the layout that it has read, or is reading
+        self._reply: Reply | None = None
+        self._voice: VoiceAhead | None = None  # of that reply
+        self._drop: Timer | None = None
+        self._begin()
+
+    def ready(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        """A context is there for the draft as it stands."""
+        server, mode = self._server()
+        if server is None or mode == "off" or self._readings >= MOST_READINGS:
+            return
+        paused = trigger == "pause"
+        if not paused and self._readings:
+            return  # what does not depend on the draft is being read already
+        fresh = self._assemble(draft, context)
+        messages = fresh.prompt.messages()
+        if paused:
+            if self._laid is not None:
+                fresh = staying(self._laid.prompt, fresh)
+            self._laid = fresh
+            messages = fresh.prompt.messages()
+        else:
+            messages = messages[:-1]
+        speaks = mode == "reply" and paused and draft.rstrip().endswith(_SENTENCE_ENDS)
+        self._readings += 1
+        self._stop_task()
+        self._task = asyncio.create_task(
+            self._work(server, messages, fresh if speaks else None), name="model-ahead"
+        )
+
+    def typed(self, text: str) -> None:
+        """The draft now reads `text`: a reply to anything else is of no use."""
+        if self._reply is not None and self._reply.prompt.message != text:
+            self._drop_reply()
+        if not text:
+            self.forget()
+
+    def forget(self) -> None:
+        """Nothing that was laid out or said may be used: something in it may be forgotten."""
+        self._stop_task()
+        self._drop_reply()
+        self._begin()
+
+    def entered(self) -> None:
+        """Enter was pressed: reading makes way for the answer."""
+        self._stop_task()
+
+    def lay(self, fresh: Assembled) -> Assembled:
+        """Return the prompt of a message, laid out so that it begins as what was read does."""
+        return fresh if self._laid is None else staying(self._laid.prompt, fresh)
+
+    def take(self, asked: Assembled) -> tuple[Reply | None, DoneAhead]:
+        """Hand over the reply that was made from exactly this prompt; a new message begins.
+
+        Also tells what was done ahead that serves this prompt.
+        """
+        messages = asked.prompt.messages()
+        did: DoneAhead = "prefill" if self._finished else "nothing"
+        reply, self._reply = self._reply, None
+        voice, self._voice = self._voice, None
+        if reply is not None and voice is not None:
+            same = reply.prompt.messages() == messages and voice.server is self._server()[0]
+            if same and reply.alive and voice.keep():
+                self._count("reply", "used")
+                did = "reply"
+            else:
+                self._count("reply", "dropped")
+                reply.cancel()
+                self._await_end(reply.task)
+                reply = None
+        self._begin()
+        return reply, did
+
+    async def close(self) -> None:
+        """Stop what is done ahead, and wait for its end."""
+        self._stop_task()
+        self._drop_reply()
+        while self._ended:
+            await asyncio.wait(self._ended)
+
+    def _begin(self) -> None:
+        self._readings = self._finished = self._replies = 0
+        self._laid = None
+        if self._drop is not None:
+            self._drop.cancel()
+            self._drop = None
+
+    async def _work(
+        self, server: "ModelServer", messages: list[Message], reply_to: Assembled | None
+    ) -> None:
+        """Have the prompt read, again where somebody else came first, and then answered."""
+        try:
+            while True:
+                try:
+                    await server.read(messages)
+                    break
+                except Displaced:
+                    self._count("prefill", "displaced")
+            self._finished += 1
+            self._count("prefill", "finished")
+            if reply_to is not None and self._replies < MOST_REPLIES:
+                self._replies += 1
+                self._speak(server, reply_to)
+        except asyncio.CancelledError:
+            self._count("prefill", "dropped")
+            raise
+        except ForemindError as error:  # Enter will tell the player, if it fails as well
+            self._count("prefill", "failed")
+            _log.warning("prefill.failed", reason=error.code)
+
+    def _speak(self, server: "ModelServer", reply_to: Assembled) -> None:
+        self._drop_reply()
+        self._voice = VoiceAhead(server)
+        self._reply = Reply(self._voice, reply_to, self._on_piece, self._clock)
+        self._drop = self._clock.call_at(self._clock.monotonic() + _HELD_S, self._drop_reply)
+
+    def _drop_reply(self) -> None:
+        if self._drop is not None:
+            self._drop.cancel()
+            self._drop = None
+        if self._reply is not None:
+            self._count("reply", "dropped")
+            self._reply.cancel()
+            self._await_end(self._reply.task)
+            self._reply = None
+
+    def _stop_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._await_end(self._task)
+            self._task = None
+
+    def _await_end(self, task: "asyncio.Task[None]") -> None:
+        def over(task: "asyncio.Task[None]") -> None:
+            self._ended.discard(task)
+            if not task.cancelled():
+                task.exception()  # seen: how it ended does not matter to anybody
+
+        self._ended.add(task)
+        task.add_done_callback(over)
+
+    def _count(self, kind: str, outcome: str) -> None:
+        self._metrics.ahead.labels(kind, outcome).inc()

@@ -1,0 +1,69 @@
+"""Lays a prompt out so that it begins like one that the model has read. Pure.
+
+What the earlier prompt recalled stays where it is, and what is recalled beyond it follows. Where
+that does not fit, or the draft has turned to something else, the fresh layout stands.
+"""
+
+from dataclasses import replace
+
+from foremind.generation.assembly import Assembled
+from foremind.generation.prompt import Prompt
+from foremind.layers.sections import Section
+from foremind.settings import LayerName
+
+_SAME_MATTER = 0.5  # share of what was recalled that must be recalled again
+_BLOCK = 8  # tokens of the tags around what follows
+
+
+def staying(earlier: Prompt, fresh: Assembled) -> Assembled:
+    """Return `fresh` laid out as a continuation of `earlier`, or as it is.
+
+    It holds all that `fresh` holds; what only `earlier` held is in it too, within `fresh.spare`.
+    """
+    new = fresh.prompt
+    if not earlier.recalled or not _begins_alike(earlier, new):
+        return fresh
+    before = [*earlier.recalled, *(each for part in earlier.added for each in part)]
+    there = {(each.layer, line) for each in before for line in each.lines}
+    wanted = {(each.layer, line) for each in new.recalled for line in each.lines}
+    if len(there & wanted) < _SAME_MATTER * len(there):
+        return fresh
+    added = tuple(more for each in new.recalled if (more := _beyond(each, there)).lines)
+    leftover = [_beyond(each, wanted) for each in before]
+    extra = sum(sum(each.tokens) for each in leftover) + _BLOCK * (len(added) + len(earlier.added))
+    if extra > fresh.spare:
+        return fresh
+    tokens = dict(fresh.tokens)
+    for each in leftover:
+        tokens[each.layer] = tokens.get(each.layer, 0) + sum(each.tokens)
+    known = {each.id for each in new.memories}
+    prompt = replace(
+        new,
+        recalled=earlier.recalled,
+        added=(*earlier.added, added) if added else earlier.added,
+        memories=(*new.memories, *(each for each in earlier.memories if each.id not in known)),
+    )
+    return Assembled(prompt, tokens, fresh.afterwards, fresh.spare - extra)
+
+
+def _begins_alike(earlier: Prompt, new: Prompt) -> bool:
+    """Tell whether everything before what is recalled is the same, and what may not linger."""
+    return (
+        earlier.messages()[:-1] == new.messages()[:-1]
+        and earlier.instructions == new.instructions
+        and earlier.now.date() == new.now.date()
+    )
+
+
+def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
+    """Return a section's lines that are not `known`."""
+    chosen = [
+        (line, tokens)
+        for line, tokens in zip(section.lines, section.tokens, strict=True)
+        if (section.layer, line) not in known
+    ]
+    return replace(
+        section,
+        lines=tuple(line for line, _ in chosen),
+        tokens=tuple(tokens for _, tokens in chosen),
+    )

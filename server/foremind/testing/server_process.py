@@ -1,0 +1,62 @@
+"""A server in a process of its own: what it takes is then told apart from what its clients take."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psutil
+
+from foremind.settings import Settings
+
+_START_S = 60.0
+
+
+@contextmanager
+def running_server(
+    settings: Settings, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Run `foremind serve` on the settings' data folder; yield its URL and its process.
+
+    Args:
+        environment: settings as variables, over those of this process.
+    """
+    port = free_port()
+    given = {
+        **os.environ,
+        "FOREMIND_LOG_LEVEL": "warning",
+        **(environment or {}),
+        "FOREMIND_DATA_DIR": str(settings.data_dir.absolute()),
+        "FOREMIND_MODELS_PATH": str(settings.models_dir.absolute()),
+    }
+    command = [sys.executable, "-m", "foremind", "serve", "--port", str(port)]
+    server = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)  # noqa: S603
+    try:
+        wait_for(server, port)
+        yield f"ws://127.0.0.1:{port}/v1/ws", psutil.Process(server.pid)
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
+    """Return once a server listens; end the program where it does not."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    server.kill()
+    sys.exit("The server did not start.")

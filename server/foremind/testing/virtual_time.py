@@ -1,0 +1,77 @@
+"""An event loop on which time passes only where everybody waits for it.
+
+A run of minutes takes milliseconds, two runs with the same seeds are the same, and a deadlock is an
+error instead of a hanging test.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+class Deadlock(Exception):
+    """Nobody can go on: no task is ready, and none waits for a time."""
+
+
+class _Selector(selectors.SelectSelector):
+    """Lets time pass instead of waiting."""
+
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Deadlock
+        self.loop.elapsed += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Has no sockets and no threads; `executor_delay` says how long work in a thread takes."""
+
+    def __init__(self, executor_delay: Callable[[], float] = lambda: 0.0) -> None:
+        selector = _Selector()
+        super().__init__(selector)
+        selector.loop = self
+        self.elapsed = 0.0
+        self.executor_delay = executor_delay
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self.elapsed
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        """Run `func` on the loop itself, and have its result there after a while."""
+        future = self.create_future()
+
+        def run() -> None:
+            if future.done():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(self.executor_delay(), run)
+        return future
+
+
+class VirtualClock:
+    """Implements `foremind.clock.Clock` on the running virtual loop."""
+
+    def now(self) -> datetime:
+        return _START + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_at(when, callback)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,73 @@
+"""A language model in the process: a model server's slots and portions, words from a script."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from foremind.companions import Companion, CompanionSettings
+from foremind.errors import ModelServerError
+from foremind.generation.model_server import ModelServer, ModelServerOptions
+from foremind.generation.prompt import Message
+from foremind.generation.slots import Slots
+from foremind.generation.voices import Voices
+from foremind.settings import Ahead, Settings
+
+_OPTIONS = ModelServerOptions(
+    url="http://localhost/v1", model="scripted", key=None, max_tokens=400, temperature=0.8,
+    connect_timeout_s=5.0, token_timeout_s=30.0, reply_timeout_s=120.0,
+)  # fmt: skip
+
+
+class InProcessModel(ModelServer):
+    """Answers without a network.
+
+    Args:
+        delay: seconds before each piece; a negative one is a failure.
+        reply: the pieces of an answer.
+    """
+
+    def __init__(
+        self, delay: Callable[[], float], reply: Callable[[Sequence[Message]], Sequence[str]]
+    ) -> None:
+        super().__init__(_OPTIONS, Slots(1))
+        self._delay = delay
+        self._words = reply
+
+    async def close(self) -> None:
+        """There is no connection to close."""
+
+    async def _write(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        temperature: float,
+        *,
+        may_be_empty: bool = False,
+    ) -> AsyncGenerator[str, None]:
+        self.slots.asked(messages)
+        for piece in ("",) if may_be_empty else self._words(messages):
+            delay = self._delay()
+            if delay < 0:
+                raise ModelServerError("It failed, as it was to.", code="model_broken")
+            await asyncio.sleep(delay)
+            yield piece
+
+
+class OneVoice(Voices):
+    """Gives every companion the same model."""
+
+    def __init__(self, settings: Settings, model: InProcessModel, ahead: Ahead) -> None:
+        super().__init__(settings)
+        self._model = model
+        self._mode = ahead
+
+    def model_of(self, companion: Companion) -> str:
+        """Name the model."""
+        return "scripted"
+
+    def server_of(self, own: CompanionSettings) -> InProcessModel:
+        """Return the model."""
+        return self._model
+
+    def ahead_of(self, own: CompanionSettings) -> tuple[ModelServer, Ahead]:
+        """Return the model, and what it may do before Enter."""
+        return self._model, self._mode
