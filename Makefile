@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm lock clean
+.PHONY: setup serve test lint bench load replay warm compare lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -51,6 +51,9 @@ replay: $(VENV)/test.stamp setup  ## recorded typing over real sockets: make rep
 
 warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word, cold and warm
 	$(BIN)/python -m loadtests.warm.run
+
+compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
+	$(BIN)/python -m loadtests.compare.run $(FILE)
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \

@@ -3,10 +3,10 @@
 A real llama.cpp server with one slot and a model of random weights; players whose companions differ
 only in `llm_ahead`. Three questions, one run, the modes in turn:
 
-- typists who rest a second before Enter, one after the other, so that each finds the slot used by
-  somebody else,
-- one typist alone, whose own last prompt is still in the slot,
-- a player who never pauses, beside one who does: is anybody in the way?
+- shared: typists who rest a second before Enter, one after the other, so that each finds the slot
+  used by somebody else,
+- alone: one typist, whose own last prompt is still in the slot,
+- beside: a player who never pauses, beside one who does: is anybody in the way?
 
 The environment of the model server is made once, in the data folder; building it takes a quarter
 of an hour.
@@ -60,6 +60,7 @@ def main() -> None:
     """Run, print, write `warm.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=30, help="of each mode and question")
+    parser.add_argument("--questions", nargs="+", default=["shared", "alone", "beside"])
     parser.add_argument("--python", type=Path, help="of an environment with requirements.txt")
     options = parser.parse_args()
     settings = load_settings()
@@ -79,7 +80,7 @@ def main() -> None:
             own = settings.in_scratch(scratch)
             asyncio.run(_put_companions(own))
             with running_server(own, environment) as (socket, _):
-                report = asyncio.run(_measure(socket, options.messages))
+                report = asyncio.run(_measure(socket, options.messages, options.questions))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "warm.json").write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))
@@ -87,34 +88,49 @@ def main() -> None:
 
 async def _put_companions(settings: Settings) -> None:
     persona = "You are Wren, who keeps the harbour and remembers everything that happens there. "
-    persona += "".join(_FACT.format(day, day * 3) for day in range(1, 61))
+    persona += "".join(_FACT.format(day, day * 3) for day in range(1, 41))
     async with core(settings) as parts:
         for mode in MODES:
             own = CompanionSettings(llm_ahead=mode)
             await parts.companions.put(CompanionFile(mode, "Wren", persona, settings=own))
 
 
-async def _measure(url: str, messages: int) -> dict[str, Any]:
+async def _measure(url: str, messages: int, questions: list[str]) -> dict[str, Any]:
+    asked = {"shared": _shared, "alone": _alone, "beside": _all_beside}
     report: dict[str, Any] = {"messages": messages}
+    for question in questions:
+        report[question] = _compared(await asked[question](url, messages))
+    return report
+
+
+async def _shared(url: str, messages: int) -> dict[str, list[float]]:
+    """Each finds the slot used by somebody else."""
+    taken: dict[str, list[float]] = {mode: [] for mode in MODES}
     async with _players(url) as players:
-        shared: dict[str, list[float]] = {mode: [] for mode in MODES}
         for number in range(messages):
             for mode, player in players.items():
-                shared[mode].append(await player.say(number, rest_s=_REST_S))
-        report["shared slot, a second of rest"] = _compared(shared)
+                taken[mode].append(await player.say(number, rest_s=_REST_S))
+    return taken
+
+
+async def _alone(url: str, messages: int) -> dict[str, list[float]]:
+    """Each finds its own last prompt in the slot."""
+    taken: dict[str, list[float]] = {mode: [] for mode in MODES}
     async with _players(url) as players:
-        alone: dict[str, list[float]] = {mode: [] for mode in MODES}
         for mode, player in players.items():
-            for number in range(messages // 2):
-                alone[mode].append(await player.say(number, rest_s=_REST_S))
-        report["alone, a second of rest"] = _compared(alone)
-    beside: dict[str, list[float]] = {mode: [] for mode in MODES}
+            for number in range(messages):
+                taken[mode].append(await player.say(number, rest_s=_REST_S))
+    return taken
+
+
+async def _all_beside(url: str, messages: int) -> dict[str, list[float]]:
+    """One never pauses, beside one who does."""
+    taken: dict[str, list[float]] = {mode: [] for mode in MODES}
     async with _players(url) as resting, _players(url) as hasty:
         for number in range(0, messages, _BLOCK):
             for mode in MODES:
-                beside[mode] += await _beside(resting[mode], hasty[mode], number)
-    report["who never pauses, beside who does"] = _compared(beside)
-    return report
+                taken[mode] += await _beside(resting[mode], hasty[mode], number)
+    return taken
 
 
 async def _beside(resting: "_Player", hasty: "_Player", number: int) -> list[float]:

@@ -5,7 +5,8 @@ the prompt that Enter leads to is the one it was made from, to the letter.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -35,6 +36,14 @@ _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 _log = structlog.get_logger("foremind.ahead")
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What the model is to read, and what it may answer then."""
+
+    messages: Sequence[Message]
+    reply_to: Assembled | None
+
+
 class Ahead:
     """Follows one session's drafts; at most one task at a time, and one reply held.
 
@@ -59,6 +68,7 @@ class Ahead:
         self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
         self._ended: set[asyncio.Task[None]] = set()  # cancelled, not over yet
+        self._target = _Target((), None)
         self._laid: Assembled | None = None  # the layout that it has read, or is reading
         self._reply: Reply | None = None
         self._voice: VoiceAhead | None = None  # of that reply
@@ -84,15 +94,18 @@ class Ahead:
             messages = messages[:-1]
         speaks = mode == "reply" and paused and draft.rstrip().endswith(_SENTENCE_ENDS)
         self._readings += 1
-        self._stop_task()
-        self._task = asyncio.create_task(
-            self._work(server, messages, fresh if speaks else None), name="model-ahead"
-        )
+        # A reading under way goes on with the new prompt: mostly it begins like the one before.
+        self._target = _Target(messages, fresh if speaks else None)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(server), name="model-ahead")
 
     def typed(self, text: str) -> None:
         """The draft now reads `text`: a reply to anything else is of no use."""
         if self._reply is not None and self._reply.prompt.message != text:
             self._drop_reply()
+        answering = self._target.reply_to
+        if answering is not None and answering.prompt.message != text:
+            self._target = _Target(self._target.messages, None)
         if not text:
             self.forget()
 
@@ -146,19 +159,19 @@ class Ahead:
             self._drop.cancel()
             self._drop = None
 
-    async def _work(
-        self, server: "ModelServer", messages: list[Message], reply_to: Assembled | None
-    ) -> None:
+    async def _work(self, server: "ModelServer") -> None:
         """Have the prompt read, again where somebody else came first, and then answered."""
         try:
             while True:
                 try:
-                    await server.read(messages)
+                    await server.read(lambda: self._target.messages)
                     break
                 except Displaced:
                     self._count("prefill", "displaced")
+            self._task = None
             self._finished += 1
             self._count("prefill", "finished")
+            reply_to = self._target.reply_to
             if reply_to is not None and self._replies < MOST_REPLIES:
                 self._replies += 1
                 self._speak(server, reply_to)
@@ -166,6 +179,7 @@ class Ahead:
             self._count("prefill", "dropped")
             raise
         except ForemindError as error:  # Enter will tell the player, if it fails as well
+            self._task = None
             self._count("prefill", "failed")
             _log.warning("prefill.failed", reason=error.code)
 

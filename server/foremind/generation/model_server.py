@@ -11,7 +11,7 @@ from typing import Any
 import openai
 
 from foremind.errors import ModelServerError
-from foremind.generation.portions import beginning, length
+from foremind.generation.portions import beginning, length, shared
 from foremind.generation.prompt import Message, Prompt
 from foremind.generation.slots import Seat, Slots
 
@@ -86,20 +86,26 @@ class ModelServer:
                 async for piece in pieces:
                     yield piece
 
-    async def read(self, messages: Sequence[Message]) -> None:
+    async def read(self, target: Callable[[], Sequence[Message]]) -> None:
         """Have the model read a prompt ahead, in portions, while nobody waits for the server.
+
+        Args:
+            target: the prompt; asked for anew for each portion.
 
         Raises:
             Displaced: somebody does; what was read so far is not lost.
             ModelServerError: as `speak`.
         """
         async with self.slots.spare():
-            whole = length(messages)
-            chars = self.slots.known(messages)
-            while chars < whole:
-                chars = min(whole, chars + self._portion_chars)
+            portion: Sequence[Message] = ()
+            while True:
+                messages = target()
+                chars = max(self.slots.known(messages), shared(portion, messages))
+                if chars >= length(messages):
+                    return
+                portion = beginning(messages, chars + self._portion_chars)
                 started = time.perf_counter()
-                await self._read(beginning(messages, chars))
+                await self._read(portion)
                 took = time.perf_counter() - started
                 change = min(2.0, max(0.5, _PORTION_S / max(took, 0.001)))
                 self._portion_chars = round(

@@ -65,7 +65,7 @@ class MemoryIndex:
     @classmethod
     def of(cls, state: IndexState, memories: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Lay memories down in one block; a tenth of a second for ten thousand."""
-        return cls(state, _Block(memories), _Block(()))
+        return cls(state, _Block(memories) if memories else _NOTHING, _NOTHING)
 
     def changed(self, state: IndexState, changes: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Return the index with these memories added or replaced."""
@@ -246,3 +246,6 @@ def _frequencies(picked: Rows, found: Sequence[_Found]) -> Numbers:
 def _real(number: float) -> float:
     """Return a number as the database's real column compares it."""
     return float(np.float32(number))
+
+
+_NOTHING = _Block(())  # most relationships are new: they share it

@@ -28,7 +28,7 @@ from foremind.typeahead.prepared import PreparedContext, Timings, Validity
 _HELD: tuple[LayerName, ...] = ("topics", "episodes", "questions", "vault")
 
 _FIRST_SEARCHING_S = 0.001  # until it is measured
-_BESIDES_S = 0.0015  # frames, tasks and events
+_BESIDES_S = 0.002  # frames, tasks and events
 _NEWEST = 0.1  # share of the newest search in the usual one
 _TOUCHING = 3  # of the recalled memories that may touch an open question
 

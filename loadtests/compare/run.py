@@ -1,0 +1,204 @@
+"""`make compare`: recall and time beside what people would pick instead, in one run.
+
+    python -m loadtests.compare.run locomo_dev.json
+
+Every system keeps the same turns with the same vectors, made by Foremind's own embedding, and is
+asked the same questions one at a time, in an environment of its own (made in the data folder once).
+Foremind itself is told the conversations turn by turn, as it would hear them, and forgets what it
+does not think worth keeping.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from foremind.app import Core, core
+from foremind.companions import CompanionSettings
+from foremind.evaluation.dialogues import Dialogue
+from foremind.evaluation.locomo import read_locomo
+from foremind.evaluation.told import Vectors, tell
+from foremind.logs import configure_logging
+from foremind.memory.indexed import IndexedCandidates
+from foremind.memory.search import GatedSearch, Query, RankedSearch
+from foremind.policies import policy_for
+from foremind.settings import load_settings
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results"
+_LIMIT = 10
+_INDEX_BYTES = 1 << 30
+_SYSTEMS = ("lancedb", "txtai", "chroma", "mem0")
+
+
+def main() -> None:
+    """Run every system, print a table, write `compare.json` and the picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path, help="conversations in the form of LoCoMo")
+    parser.add_argument("--environments", type=Path, help="folder with one for each system")
+    options = parser.parse_args()
+    dialogues = read_locomo(options.file)
+    settings = load_settings(log_level="warning")
+    configure_logging(settings)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    environments = options.environments or settings.data_dir / "compare-environments"
+    pythons = {each: _environment(environments / each) for each in _SYSTEMS}
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=settings.data_dir) as folder:
+        rows = asyncio.run(_compare(dialogues, pythons, Path(folder).absolute()))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "compare.json").write_text(json.dumps(rows, indent=2) + "\n")
+    (HERE.parents[1] / "docs" / "compare.svg").write_text(_picture(rows))
+    print(_table(rows))
+
+
+async def _compare(
+    dialogues: Sequence[Dialogue], pythons: dict[str, Path], scratch: Path
+) -> list[dict[str, Any]]:
+    settings = load_settings().in_scratch(scratch)
+    async with core(settings) as parts:
+        data, embed_ms = await _data(parts, dialogues)
+        path = scratch / "data.json"
+        path.write_text(json.dumps(data))
+        rows = [await _foremind(parts, dialogues, data, embed_ms)]
+        for system, python in pythons.items():
+            print(f"{system} ...")
+            out = scratch / f"{system}.json"
+            command = [str(python), f"system_{system}.py", str(path), str(out)]
+            environment = os.environ | {"COMPARE_DATABASE_URL": parts.database_url}
+            done = await asyncio.to_thread(
+                subprocess.run, command, cwd=HERE, env=environment, check=False
+            )
+            if done.returncode:
+                sys.exit(f"{system} failed.")
+            result = json.loads(out.read_text())
+            for kind, answers in result["answers"].items():
+                rows.append(_row(kind, result["version"], data, answers, embed_ms))
+    return sorted(rows, key=lambda row: -row["recall@10"])
+
+
+async def _data(core_: Core, dialogues: Sequence[Dialogue]) -> tuple[dict[str, Any], float]:
+    """Return everything with its vectors, and the milliseconds that embedding a question takes."""
+    vectors, took = Vectors(core_), []
+
+    async def of(text: str) -> list[float]:
+        return [float(each) for each in await vectors.of(text)]
+
+    made: list[dict[str, Any]] = []
+    for dialogue in dialogues:
+        names = {"user": dialogue.user_name, "companion": dialogue.companion_name}
+        turns = []
+        for turn in dialogue.turns:
+            text = f"{names[turn.speaker]}: {turn.text}"
+            turns.append({"id": turn.id, "text": text, "vector": await of(text)})
+        questions = []
+        for question in dialogue.questions:
+            started = time.perf_counter()
+            vector = await of(question.text)
+            took.append((time.perf_counter() - started) * 1000)
+            questions.append(
+                {"text": question.text, "vector": vector, "evidence": sorted(question.evidence)}
+            )
+        made.append({"turns": turns, "questions": questions})
+    return {"limit": _LIMIT, "dialogues": made}, median(took)
+
+
+async def _foremind(
+    parts: Core, dialogues: Sequence[Dialogue], data: dict[str, Any], embed_ms: float
+) -> dict[str, Any]:
+    """Tell Foremind the conversations as it would hear them, and ask a day after the last turn."""
+    vectors, answers = Vectors(parts), []
+    policy = policy_for(CompanionSettings(recall_any_age=True), parts.settings).recall
+    for dialogue, given in zip(dialogues, data["dialogues"], strict=True):
+        told = await tell(parts, dialogue, "compare", CompanionSettings(), vectors, lambda _: None)
+        turn_of = {memory: turn for turn, memory in told.memory_of.items()}
+        now = dialogue.turns[-1].said_at.replace(hour=12)
+        async with IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index:
+            await index.loaded(told.relationship_id)
+            search = GatedSearch(RankedSearch(index), parts.heads)
+            for question in given["questions"]:
+                vector = np.array(question["vector"], np.float32)
+                query = Query(told.relationship_id, question["text"], vector, policy, now)
+                started = time.perf_counter()
+                found = await search.search(query)
+                took = (time.perf_counter() - started) * 1000
+                answers.append({"found": [turn_of.get(each.id) for each in found], "ms": took})
+    return _row("Foremind, as it ships", "this", data, answers, embed_ms)
+
+
+def _row(
+    name: str, version: str, data: dict[str, Any], answers: list[dict[str, Any]], embed_ms: float
+) -> dict[str, Any]:
+    questions = [each for dialogue in data["dialogues"] for each in dialogue["questions"]]
+    shares = [
+        len(set(question["evidence"]) & set(answer["found"])) / len(question["evidence"])
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    search_ms = median(each["ms"] for each in answers)
+    return {
+        "name": name,
+        "version": version,
+        "recall@10": round(fmean(shares), 4),
+        "questions": len(questions),
+        "search_ms_p50": round(search_ms, 2),
+        "with_embedding_ms_p50": round(search_ms + embed_ms, 2),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| system | version | recall@10 | search p50 ms | with embedding |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['name']} | {row['version']} | {row['recall@10']:.3f} | {row['search_ms_p50']:.1f} "
+        f"| {row['with_embedding_ms_p50']:.1f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _picture(rows: list[dict[str, Any]]) -> str:
+    """Return an SVG: one bar a system, its recall, and its time beside it."""
+    height = 70 + 30 * len(rows)
+    bars = "".join(
+        f'<text x="190" y="{63 + 30 * index}" text-anchor="end">{row["name"]}</text>'
+        f'<rect x="200" y="{50 + 30 * index}" width="{400 * row["recall@10"]:.1f}" height="16" '
+        f'fill="#3b7ea1"/><text x="{210 + 400 * row["recall@10"]:.1f}" y="{63 + 30 * index}">'
+        f"{row['recall@10']:.3f}, {row['search_ms_p50']:.1f} ms</text>"
+        for index, row in enumerate(rows)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" '
+        'font-family="system-ui, sans-serif" font-size="13">'
+        '<rect width="100%" height="100%" fill="#fff"/>'
+        '<text x="20" y="28" font-size="15" font-weight="600">'
+        "Evidence recall@10 on LoCoMo, and the time of a search (without embedding)</text>"
+        f"{bars}</svg>\n"
+    )
+
+
+def _environment(folder: Path) -> Path:
+    python = folder / "bin" / "python"
+    if not python.exists():
+        print(f"Making the environment of {folder.name} (once) ...")
+        venv.create(folder, with_pip=True)
+        requirements = HERE / f"requirements-{folder.name}.txt"
+        command = [str(python), "-m", "pip", "install", "-q", "-r", str(requirements)]
+        if subprocess.run(command, check=False).returncode:
+            sys.exit(f"The environment of {folder.name} could not be made.")
+    return python
+
+
+if __name__ == "__main__":
+    main()
