@@ -16,7 +16,10 @@ from foremind.generation.voice import Voice
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
 
-_MOST_HELD = 128  # pieces, about tokens; the voice waits with the rest until the gate opens
+# What is held of a reply: pieces (about tokens) and characters. They leave all at once when the
+# gate opens; the voice waits with the rest.
+_MOST_HELD = 128
+_MOST_HELD_CHARS = 8192
 
 _log = structlog.get_logger("foremind.reply")
 
@@ -95,8 +98,11 @@ class Reply:
                     self._say(piece)
                 else:
                     self._held.append(piece)
-                    if len(self._held) >= _MOST_HELD:
+                    if len(self._held) >= _MOST_HELD or self._held_chars() >= _MOST_HELD_CHARS:
                         await self._gate.wait()
+
+    def _held_chars(self) -> int:
+        return sum(map(len, self._held))
 
     def _say(self, piece: str) -> None:
         if self._first_token_at is None:
