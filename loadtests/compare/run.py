@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -26,6 +25,7 @@ import numpy as np
 
 from foremind.app import Core, core
 from foremind.companions import CompanionSettings
+from foremind.evaluation.chart import Bar, draw
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.told import Vectors, tell
@@ -34,6 +34,7 @@ from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.search import GatedSearch, Query, RankedSearch
 from foremind.policies import policy_for
 from foremind.settings import load_settings
+from loadtests.environments import environment
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -52,10 +53,12 @@ def main() -> None:
     settings = load_settings(log_level="warning")
     configure_logging(settings)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    environments = options.environments or settings.data_dir / "compare-environments"
-    pythons = {each: _environment(environments / each) for each in _SYSTEMS}
-    with tempfile.TemporaryDirectory(prefix="compare-", dir=settings.data_dir) as folder:
-        rows = asyncio.run(_compare(dialogues, pythons, Path(folder).absolute()))
+    folder = options.environments or settings.data_dir / "compare-environments"
+    pythons = {
+        each: environment(folder / each, HERE / f"requirements-{each}.txt") for each in _SYSTEMS
+    }
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=settings.data_dir) as scratch:
+        rows = asyncio.run(_compare(dialogues, pythons, Path(scratch).absolute()))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(rows, indent=2) + "\n")
     (HERE.parents[1] / "docs" / "compare.svg").write_text(_picture(rows))
@@ -75,9 +78,9 @@ async def _compare(
             print(f"{system} ...")
             out = scratch / f"{system}.json"
             command = [str(python), f"system_{system}.py", str(path), str(out)]
-            environment = os.environ | {"COMPARE_DATABASE_URL": parts.database_url}
+            variables = os.environ | {"COMPARE_DATABASE_URL": parts.database_url}
             done = await asyncio.to_thread(
-                subprocess.run, command, cwd=HERE, env=environment, check=False
+                subprocess.run, command, cwd=HERE, env=variables, check=False
             )
             if done.returncode:
                 sys.exit(f"{system} failed.")
@@ -169,35 +172,15 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _picture(rows: list[dict[str, Any]]) -> str:
-    """Return an SVG: one bar a system, its recall, and its time beside it."""
-    height = 70 + 30 * len(rows)
-    bars = "".join(
-        f'<text x="190" y="{63 + 30 * index}" text-anchor="end">{row["name"]}</text>'
-        f'<rect x="200" y="{50 + 30 * index}" width="{400 * row["recall@10"]:.1f}" height="16" '
-        f'fill="#3b7ea1"/><text x="{210 + 400 * row["recall@10"]:.1f}" y="{63 + 30 * index}">'
-        f"{row['recall@10']:.3f}, {row['search_ms_p50']:.1f} ms</text>"
-        for index, row in enumerate(rows)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" '
-        'font-family="system-ui, sans-serif" font-size="13">'
-        '<rect width="100%" height="100%" fill="#fff"/>'
-        '<text x="20" y="28" font-size="15" font-weight="600">'
-        "Evidence recall@10 on LoCoMo, and the time of a search (without embedding)</text>"
-        f"{bars}</svg>\n"
-    )
-
-
-def _environment(folder: Path) -> Path:
-    python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"Making the environment of {folder.name} (once) ...")
-        venv.create(folder, with_pip=True)
-        requirements = HERE / f"requirements-{folder.name}.txt"
-        command = [str(python), "-m", "pip", "install", "-q", "-r", str(requirements)]
-        if subprocess.run(command, check=False).returncode:
-            sys.exit(f"The environment of {folder.name} could not be made.")
-    return python
+    bars = [
+        Bar(
+            row["name"],
+            row["recall@10"],
+            f"{row['recall@10']:.3f}, {row['search_ms_p50']:.1f} ms",
+        )
+        for row in rows
+    ]
+    return draw(bars, "recall@10 on LoCoMo, and the median time of a search without embedding")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from foremind.client import Client, connect
 from foremind.companions import CompanionFile, CompanionSettings
 from foremind.settings import Ahead, Settings, load_settings
 from foremind.testing.server_process import free_port, running_server, wait_for
+from loadtests.environments import check, environment
 from loadtests.typing_model import TYPISTS
 
 HERE = Path(__file__).parent
@@ -65,13 +65,14 @@ def main() -> None:
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    python = options.python or _environment(settings.data_dir / "warm-environment")
-    with tempfile.TemporaryDirectory(prefix="warm-", dir=settings.data_dir) as folder:
-        scratch = Path(folder)
+    folder = settings.data_dir / "warm-environment"
+    python = options.python or environment(folder, HERE / "requirements.txt")
+    with tempfile.TemporaryDirectory(prefix="warm-", dir=settings.data_dir) as name:
+        scratch = Path(name)
         model = scratch / "model.gguf"
-        _check([str(python), "-m", "loadtests.warm.make_model", str(model)])
+        check([str(python), "-m", "loadtests.warm.make_model", str(model)])
         with _model_server(python, model) as url:
-            environment = {
+            variables = {
                 "FOREMIND_LLM_URL": url,
                 "FOREMIND_LLM_MAX_TOKENS": "8",
                 "FOREMIND_LLM_SLOTS": "1",
@@ -79,7 +80,7 @@ def main() -> None:
             }
             own = settings.in_scratch(scratch)
             asyncio.run(_put_companions(own))
-            with running_server(own, environment) as (socket, _):
+            with running_server(own, variables) as (socket, _):
                 report = asyncio.run(_measure(socket, options.messages, options.questions))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "warm.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -156,13 +157,12 @@ class _Player:
     def __init__(self, client: Client, seed: int) -> None:
         self._client = client
         self._random = random.Random(seed)
-        self.ahead: list[str] = []
 
     async def say(self, number: int, *, rest_s: float) -> float:
         """Type a sentence, rest, press Enter; return the milliseconds until the first word."""
         text = f"{number}. {_SAID[number % len(_SAID)]}"
+        hasty = rest_s < _REST_S
         for wait, draft in TYPISTS[0].type(text, self._random):
-            hasty = rest_s < _REST_S
             await self._skim(min(wait, _LONGEST_KEY_S) if hasty else wait)
             await self._client.draft(draft)
         await self._skim(rest_s)
@@ -171,8 +171,6 @@ class _Player:
         first = None
         while True:
             event = await self._client.next_event()
-            if event["type"] == "message.accepted":
-                self.ahead.append(event["ahead"])
             if event["type"] == "response.output_text.delta" and first is None:
                 first = (time.perf_counter() - entered) * 1000
             if event["type"] == "response.done":
@@ -218,21 +216,6 @@ def _compared(taken: dict[str, list[float]]) -> dict[str, Any]:
 
 def _percentile(times: list[float], share: int) -> float:
     return sorted(times)[min(len(times) - 1, len(times) * share // 100)]
-
-
-def _environment(folder: Path) -> Path:
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        print("Building the model server's environment (once, a quarter of an hour) ...")
-        venv.create(folder, with_pip=True, clear=True)
-        _check([str(python), "-m", "pip", "install", "-q", "-r", str(HERE / "requirements.txt")])
-        (folder / "made").touch()
-    return python
-
-
-def _check(command: list[str]) -> None:
-    if subprocess.run(command, check=False).returncode:
-        sys.exit(f"This failed: {' '.join(command)}")
 
 
 @contextmanager

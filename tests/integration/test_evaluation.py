@@ -8,7 +8,7 @@ import pytest
 
 from foremind.app import Core
 from foremind.errors import InvalidFile
-from foremind.evaluation.chart import draw
+from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
@@ -102,7 +102,7 @@ async def test_an_ablation_compares_every_improvement(built: Core, tmp_path: Pat
     variants = ablation(age_window=False)
     reports = await measure(built, read_locomo(path), variants, lambda _: None)
     assert [each.name for each in reports] == [each.name for each in variants]
-    picture = ElementTree.fromstring(draw(reports, "tiny & all"))
+    picture = ElementTree.fromstring(draw([recall_bar(each) for each in reports], "tiny & all"))
     bars = picture.findall("{http://www.w3.org/2000/svg}rect[@fill='#3b7ea1']")
     assert len(bars) == len(variants)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from foremind.app import core
 from foremind.cli.running import run, say
 from foremind.errors import InvalidFile
-from foremind.evaluation.chart import draw
+from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.life import LifeReport, measure_life
@@ -62,7 +62,10 @@ def evaluate(
     )
     reports = run(_measure(load_settings(), dialogues, variants))
     if plot is not None:
-        plot.write_text(draw(reports, f"{what}: recall@10, with 95% intervals"), "utf-8")
+        plot.write_text(
+            draw([recall_bar(each) for each in reports], f"{what}: recall@10, with 95% intervals"),
+            "utf-8",
+        )
     if json:
         print(msgspec.json.encode(reports if ablate else reports[0]).decode())
     else:

@@ -1,6 +1,7 @@
-"""Draws a comparison as a picture: one bar a variant, recall@10 with its interval."""
+"""Draws a comparison as a picture: one bar a variant, a share of one, with its interval if any."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from foremind.evaluation.recall import RecallReport
@@ -8,11 +9,27 @@ from foremind.evaluation.recall import RecallReport
 _ROW, _BAR, _LABEL, _SCALE, _MARGIN = 30, 16, 300, 480, 20
 
 
-def draw(reports: Sequence[RecallReport], title: str) -> str:
-    """Return an SVG picture of the reports, top to bottom."""
-    height = 2 * _MARGIN + 30 + _ROW * len(reports)
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share, 0 to 1, what is written beside it, and the interval that it lies in."""
+
+    name: str
+    share: float
+    label: str
+    interval: tuple[float, float] | None = None
+
+
+def recall_bar(report: RecallReport) -> Bar:
+    """Return the bar of recall@10."""
+    recall = report.recall_at_10
+    return Bar(report.name, recall, f"{recall:.3f}", report.recall_at_10_interval)
+
+
+def draw(bars: Sequence[Bar], title: str) -> str:
+    """Return an SVG picture of the bars, top to bottom."""
+    height = 2 * _MARGIN + 30 + _ROW * len(bars)
     width = _LABEL + _SCALE + 90
-    rows = "".join(_bar(each, 50 + _ROW * index) for index, each in enumerate(reports))
+    rows = "".join(_bar(each, 50 + _ROW * index) for index, each in enumerate(bars))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="13">'
@@ -22,15 +39,19 @@ def draw(reports: Sequence[RecallReport], title: str) -> str:
     )
 
 
-def _bar(report: RecallReport, top: int) -> str:
-    low, high = (_LABEL + _SCALE * each for each in report.recall_at_10_interval)
+def _bar(bar: Bar, top: int) -> str:
     middle = top + _BAR / 2
+    end = _LABEL + _SCALE * bar.share
+    whisker = ""
+    if bar.interval is not None:
+        low, end = (_LABEL + _SCALE * each for each in bar.interval)
+        whisker = (
+            f'<path d="M{low:.1f} {middle}H{end:.1f}M{low:.1f} {top + 3}v10'
+            f'M{end:.1f} {top + 3}v10" stroke="#12303f" fill="none"/>'
+        )
     return (
-        f'<text x="{_LABEL - 10}" y="{middle + 5}" text-anchor="end">{escape(report.name)}</text>'
-        f'<rect x="{_LABEL}" y="{top}" width="{_SCALE * report.recall_at_10:.1f}" height="{_BAR}" '
-        f'fill="#3b7ea1"/>'
-        f'<path d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {top + 3}v10M{high:.1f} {top + 3}v10" '
-        f'stroke="#12303f" fill="none"/>'
-        f'<text x="{_LABEL + _SCALE * report.recall_at_10_interval[1] + 8:.1f}" '
-        f'y="{middle + 5}">{report.recall_at_10:.3f}</text>'
+        f'<text x="{_LABEL - 10}" y="{middle + 5}" text-anchor="end">{escape(bar.name)}</text>'
+        f'<rect x="{_LABEL}" y="{top}" width="{_SCALE * bar.share:.1f}" height="{_BAR}" '
+        f'fill="#3b7ea1"/>{whisker}'
+        f'<text x="{end + 8:.1f}" y="{middle + 5}">{escape(bar.label)}</text>'
     )

@@ -28,8 +28,8 @@ from foremind.typeahead.watcher import Trigger
 if TYPE_CHECKING:
     from foremind.generation.model_server import ModelServer
 
-MOST_READINGS = 8  # for one message
-MOST_REPLIES = 2  # for one message
+_MOST_READINGS = 8  # for one message
+_MOST_REPLIES = 2  # for one message
 _HELD_S = 30.0  # a reply that nobody asks for by then is dropped
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
@@ -71,27 +71,23 @@ class Ahead:
         self._target = _Target((), None)
         self._laid: Assembled | None = None  # the layout that it has read, or is reading
         self._reply: Reply | None = None
-        self._voice: VoiceAhead | None = None  # of that reply
         self._drop: Timer | None = None
         self._begin()
 
     def ready(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context is there for the draft as it stands."""
         server, mode = self._server()
-        if server is None or mode == "off" or self._readings >= MOST_READINGS:
+        if server is None or mode == "off" or self._readings >= _MOST_READINGS:
             return
         paused = trigger == "pause"
         if not paused and self._readings:
             return  # what does not depend on the draft is being read already
         fresh = self._assemble(draft, context)
-        messages = fresh.prompt.messages()
         if paused:
-            if self._laid is not None:
-                fresh = staying(self._laid.prompt, fresh)
-            self._laid = fresh
+            fresh = self._laid = self.lay(fresh)
             messages = fresh.prompt.messages()
         else:
-            messages = messages[:-1]
+            messages = fresh.prompt.messages()[:-1]
         speaks = mode == "reply" and paused and draft.rstrip().endswith(_SENTENCE_ENDS)
         self._readings += 1
         # A reading under way goes on with the new prompt: mostly it begins like the one before.
@@ -128,22 +124,25 @@ class Ahead:
 
         Also tells what was done ahead that serves this prompt.
         """
-        messages = asked.prompt.messages()
         did: DoneAhead = "prefill" if self._finished else "nothing"
-        reply, self._reply = self._reply, None
-        voice, self._voice = self._voice, None
-        if reply is not None and voice is not None:
-            same = reply.prompt.messages() == messages and voice.server is self._server()[0]
-            if same and reply.alive and voice.keep():
-                self._count("reply", "used")
-                did = "reply"
-            else:
-                self._count("reply", "dropped")
-                reply.cancel()
-                self._await_end(reply.task)
-                reply = None
+        taken = None
+        if self._reply is not None and self._answers(self._reply, asked):
+            taken, self._reply, did = self._reply, None, "reply"
+            self._count("reply", "used")
+        self._drop_reply()
         self._begin()
-        return reply, did
+        return taken, did
+
+    def _answers(self, reply: Reply, asked: Assembled) -> bool:
+        """Tell whether a reply made ahead is the one to this prompt, and have it kept if so."""
+        voice = reply.voice
+        return (
+            isinstance(voice, VoiceAhead)
+            and voice.server is self._server()[0]
+            and reply.prompt.messages() == asked.prompt.messages()
+            and reply.alive
+            and voice.keep()
+        )
 
     async def close(self) -> None:
         """Stop what is done ahead, and wait for its end."""
@@ -154,10 +153,8 @@ class Ahead:
 
     def _begin(self) -> None:
         self._readings = self._finished = self._replies = 0
+        self._target = _Target((), None)
         self._laid = None
-        if self._drop is not None:
-            self._drop.cancel()
-            self._drop = None
 
     async def _work(self, server: "ModelServer") -> None:
         """Have the prompt read, again where somebody else came first, and then answered."""
@@ -172,7 +169,7 @@ class Ahead:
             self._finished += 1
             self._count("prefill", "finished")
             reply_to = self._target.reply_to
-            if reply_to is not None and self._replies < MOST_REPLIES:
+            if reply_to is not None and self._replies < _MOST_REPLIES:
                 self._replies += 1
                 self._speak(server, reply_to)
         except asyncio.CancelledError:
@@ -185,8 +182,7 @@ class Ahead:
 
     def _speak(self, server: "ModelServer", reply_to: Assembled) -> None:
         self._drop_reply()
-        self._voice = VoiceAhead(server)
-        self._reply = Reply(self._voice, reply_to, self._on_piece, self._clock)
+        self._reply = Reply(VoiceAhead(server), reply_to, self._on_piece, self._clock)
         self._drop = self._clock.call_at(self._clock.monotonic() + _HELD_S, self._drop_reply)
 
     def _drop_reply(self) -> None:

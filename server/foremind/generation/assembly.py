@@ -94,14 +94,14 @@ def assemble(
     most = max(0, min(int(policy.context_tokens * policy.share), room - always))
     kept = share_out(costs, most)
     used = {layer: sum(costs[layer][:number]) for layer, number in kept.items() if number}
-    spare = most - sum(used.values())
-    left = room - sum(used.values())
+    taken = sum(used.values())
+    left = room - taken
     wanted = max(policy.working_tokens, sum(spoken[-_WANTED_TURNS:]))
     newest = _newest_within(spoken, min(wanted, left))
     window = turns[len(turns) - newest :]
     if window:
         used["working"] = sum(spoken[-newest:])
-    spare = min(spare, room - sum(used.values()))
+    spare = min(most - taken, left - used.get("working", 0))
 
     def laid(layers: Sequence[LayerName]) -> tuple[Section, ...]:
         return tuple(shown[each].first(kept[each]) for each in layers if kept.get(each))

@@ -65,17 +65,15 @@ class ModelServer:
         """Close the connections to the server."""
         await self._client.close()
 
-    async def speak(self, prompt: Prompt) -> Pieces:
+    def speak(self, prompt: Prompt) -> Pieces:
         """Yield the reply as it arrives; closing the generator closes the request.
 
         Raises:
             ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or
                 `model_broken`.
         """
-        with self.slots.taken():
-            async with aclosing(self._reply(prompt)) as pieces:
-                async for piece in pieces:
-                    yield piece
+        options = self._options
+        return self.write(prompt.messages(), options.max_tokens, options.temperature)
 
     async def write(
         self, messages: Sequence[Message], max_tokens: int, temperature: float
@@ -122,15 +120,13 @@ class ModelServer:
             Displaced: somebody waits for the server.
             ModelServerError: as `speak`.
         """
+        options = self._options
         async with self.slots.spare() as seat:
             on_seat(seat)
-            async with aclosing(self._reply(prompt)) as pieces:
+            reply = self._write(prompt.messages(), options.max_tokens, options.temperature)
+            async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
-
-    def _reply(self, prompt: Prompt) -> Pieces:
-        options = self._options
-        return self._write(prompt.messages(), options.max_tokens, options.temperature)
 
     async def _read(self, messages: Sequence[Message]) -> None:
         async with aclosing(self._write(messages, 1, 0.0, may_be_empty=True)) as pieces:

@@ -88,14 +88,15 @@ class DraftWatcher:
         self._typed = text
         draft = normalise(text)
         now = self._clock.monotonic()
-        settle_s = self._settle_s(text, now) if says_something(draft) else None
+        speaks = says_something(draft)
+        settle_s = self._settle_s(text, now) if speaks else None
         if draft == self._draft:  # but a word may be whole now
             if settle_s is not None:
                 self._rests.settle_by(now + settle_s)
         else:
             self._draft = draft
             self._supersede(draft)
-            if says_something(draft):
+            if speaks:
                 self._rests.typed(draft, now, settle_s)
             else:
                 self._rests.cleared()
