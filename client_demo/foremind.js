@@ -9,6 +9,9 @@
  *   input.oninput = () => mind.type(input.value);   // every keystroke; merged for 50 ms
  *   mind.send(input.value);                         // Enter; survives a lost connection
  *
+ * A lost connection is resumed: what was missed is dispatched then, once and in order. Where that
+ * cannot be, `session.opened` says `resumed: false` and gives the last turns instead.
+ *
  * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
  * `detail`. Besides these there is "state", with detail { state, code, reason }: "connecting",
  * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, or the
@@ -20,13 +23,15 @@ const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 15_000;
 const RESUBMIT_MS = 1_000; // after a retryable error
 const MAX_UNACCEPTED = 16; // messages kept for sending again
-const FINAL_CODES = new Set([4400, 4401, 4403]);
+const FINAL_CODES = new Set([4400, 4401, 4403, 4409]);
+const TOKEN_OVER = 4401;
 
 /**
  * @typedef {Object} Options
  * @property {string} companion slug of the companion to talk with
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
- * @property {string} [token] a signed token, where it does not
+ * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
+ *   not; or what gets one, which is asked again for every connection
  * @property {string} [url] the socket; by default that of the page's own server
  */
 
@@ -40,6 +45,8 @@ export class Foremind extends EventTarget {
   #draft = null; // the newest draft that is not sent yet
   #merge = null;
   #relationship = null; // its id and its user's, once the session is open
+  #session = null; // its id and the number of the last event, to resume it by
+  #token = null; // the one in use
   #unaccepted = new Map(); // message id -> text, until message.accepted
 
   /** @param {Options} options */
@@ -128,7 +135,8 @@ export class Foremind extends EventTarget {
   }
 
   async #fetch(method, path, body) {
-    const { url = ownServer(), token } = this.#options;
+    const { url = ownServer() } = this.#options;
+    const token = this.#token;
     const target = new URL(path, url.replace(/^ws/, "http"));
     if (!token) target.searchParams.set("user", this.#relationship.user);
     const headers = token ? { authorization: `Bearer ${token}` } : {};
@@ -151,24 +159,30 @@ export class Foremind extends EventTarget {
     this.#tell("connecting");
     const socket = new WebSocket(this.#options.url ?? ownServer());
     this.#socket = socket;
-    socket.onopen = () => {
+    socket.onopen = async () => {
       const { companion, user, token } = this.#options;
+      this.#token = typeof token === "function" ? await token() : (token ?? null);
       // "Yesterday" is the player's, not the server's.
       const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-      const who = token ? { token } : { user };
-      socket.send(JSON.stringify({ type: "session.open", companion, time_zone, ...who }));
+      const who = this.#token ? { token: this.#token } : { user };
+      const resume = this.#session ? { resume: this.#session } : {};
+      socket.send(JSON.stringify({ type: "session.open", companion, time_zone, ...who, ...resume }));
     };
-    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
+    socket.onmessage = ({ data }) => {
+      if (this.#socket === socket) this.#receive(JSON.parse(data));
+    };
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
   }
 
   #receive(event) {
     if (event.type === "session.opened") {
+      this.#session = { session_id: event.session_id, seq: event.seq };
       this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
       this.#attempt = 0;
       this.#tell("open");
     }
+    if (this.#session) this.#session.seq = event.seq;
     if (event.type === "message.accepted") this.#unaccepted.delete(event.id);
     if (event.type === "error") this.#refused(event.error);
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
@@ -193,7 +207,9 @@ export class Foremind extends EventTarget {
   #lost(code, reason) {
     this.#open = false;
     this.#socket = null;
-    if (this.#closed || FINAL_CODES.has(code)) {
+    // A token that ran out can be had anew; one that was never taken cannot.
+    const renewable = code === TOKEN_OVER && this.#session && typeof this.#options.token === "function";
+    if (this.#closed || (FINAL_CODES.has(code) && !renewable)) {
       this.#tell("closed", code, reason);
       return;
     }

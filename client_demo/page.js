@@ -85,11 +85,12 @@ function showMemories(draft, memories) {
   );
 }
 
-function opened({ companion, turns, pause_ms, model, user }) {
+function opened({ companion, turns, pause_ms, model, user, resumed }) {
+  if (resumed) return lamp("idle", `here, with ${user.name}`); // what was missed follows
   $("companion").textContent = companion.name;
   document.title = `${companion.name} · Foremind`;
   pauseMs = pause_ms;
-  // Shown anew on every connection: the server knows what was said, also on another device.
+  // Shown anew: the server knows what was said, also on another device.
   const pending = [...sent.values()].filter((item) => item.classList.contains("waiting"));
   $("turns").replaceChildren();
   reply = null;
@@ -148,6 +149,7 @@ function listen(client) {
     if (reply?.id === response_id) reply = null;
     if ($("lamp").dataset.state === "idle") lamp("idle");
   });
+  on("turn.stored", ({ turn }) => addTurn(turn.speaker, turn.text));
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
     const item = sent.get(message_id);

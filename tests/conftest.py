@@ -4,15 +4,18 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
+from pgvector.asyncpg import register_vector
 
 from foremind.app import Application, Core, core, serving
 from foremind.client import Client, connect
+from foremind.client.connection import Event
 from foremind.clock import Clock
 from foremind.embedding.prepare import PreparedModel, prepare_model
 from foremind.embedding.registry import find_model
@@ -20,9 +23,16 @@ from foremind.logs import configure_logging
 from foremind.settings import Settings, load_settings
 from foremind.storage.embedded import embedded_postgres
 from foremind.storage.migrations import migrate
+from foremind.testing.clock import ManualClock
+from tests.contract.check import check_event
 
 ROOT = Path(__file__).parents[1]
 _numbers = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the longest test runs."""
+    parser.addoption("--kills", type=int, default=50, help="how often the server is killed")
 
 
 def pytest_configure() -> None:
@@ -81,6 +91,58 @@ async def built(settings: Settings) -> AsyncIterator[Core]:
         yield parts
 
 
+class CheckedClient(Client):
+    """Holds every frame that comes to the contract."""
+
+    async def next_event(self) -> Event:
+        """Return the next event, which is one of the contract's."""
+        event = await super().next_event()
+        check_event(event)
+        return event
+
+
+class Owner:
+    """The database as its owner sees it: every row, past row-level security."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Any]:
+        """Connect for the length of a block."""
+        raw = await asyncpg.connect(self._url)
+        try:
+            await register_vector(raw)
+            yield raw
+        finally:
+            await raw.close()
+
+    async def fetch(self, query: str, *args: object) -> list[Any]:
+        """Return the rows of a query."""
+        async with self.acquire() as raw:
+            return list(await raw.fetch(query, *args))
+
+    async def fetchrow(self, query: str, *args: object) -> Any:
+        """Return the first row of a query."""
+        async with self.acquire() as raw:
+            return await raw.fetchrow(query, *args)
+
+    async def fetchval(self, query: str, *args: object) -> Any:
+        """Return the first value of a query."""
+        async with self.acquire() as raw:
+            return await raw.fetchval(query, *args)
+
+    async def execute(self, query: str, *args: object) -> None:
+        """Run a statement."""
+        async with self.acquire() as raw:
+            await raw.execute(query, *args)
+
+
+def owner_of(core: Core) -> Owner:
+    """The owner's view of what a server works on."""
+    return Owner(core.database_url)
+
+
 @dataclass
 class RunningServer:
     """A server on a real socket."""
@@ -95,8 +157,9 @@ class RunningServer:
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
     async def connect(self, **options: str) -> Client:
-        """Open a connection that ends with the test."""
-        return await self._stack.enter_async_context(connect(self.url, **options))
+        """Open a connection that ends with the test; every frame must be as the contract says."""
+        connection = connect(self.url, kind=CheckedClient, **options)
+        return await self._stack.enter_async_context(connection)
 
     async def session(self, user: str = "ana", companion: str = "wren") -> Client:
         """Open a session that ends with the test."""
@@ -104,6 +167,28 @@ class RunningServer:
         opened = await client.open_session(companion, user_id=user, name=user.title())
         assert opened["type"] == "session.opened", opened
         return client
+
+
+@asynccontextmanager
+async def _serving(
+    settings: Settings, clock: Clock | None
+) -> AsyncIterator[tuple[Application, int]]:
+    """Run a server; while it stops, time passes again also by a clock that stands still."""
+
+    async def passing(stopped: ManualClock) -> None:
+        while True:
+            await stopped.advance(1.0)
+            await asyncio.sleep(0.01)
+
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(serving(settings, clock=clock))
+        task = None
+        if isinstance(clock, ManualClock):
+            task = asyncio.create_task(passing(clock))
+        await stack.aclose()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
 
 
 StartServer = Callable[..., Awaitable[RunningServer]]
@@ -115,7 +200,7 @@ async def start(settings: Settings) -> AsyncIterator[StartServer]:
     async with AsyncExitStack() as stack:
 
         async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
-            server = serving(load_settings(**(settings.model_dump() | changes)), clock=clock)
+            server = _serving(load_settings(**(settings.model_dump() | changes)), clock)
             app, port = await stack.enter_async_context(server)
             return RunningServer(app, port, stack)
 

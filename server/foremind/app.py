@@ -20,22 +20,26 @@ from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
 from foremind.embedding.service import EmbeddingService
 from foremind.gateway.connection import Gateway
-from foremind.gateway.identity import identify_request, identify_token
+from foremind.gateway.contract import asyncapi
 from foremind.gateway.messages import MAX_FRAME_BYTES
 from foremind.gateway.protocol import ForemindProtocol
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.session import Services
 from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
+from foremind.http.admin import AdminServices, admin_routes
 from foremind.http.callers import RelationshipServices
+from foremind.http.contract import openapi
 from foremind.http.documents import document_routes
+from foremind.http.entrance import Entrance
 from foremind.http.memories import memory_routes
 from foremind.http.readiness import Readiness
 from foremind.http.records import record_routes
 from foremind.http.relationships import relationship_routes
-from foremind.http.routes import HttpServices, bearer_token, routes
+from foremind.http.routes import HttpServices, routes
 from foremind.http.server import listening
 from foremind.http.transfer import transfer_routes
+from foremind.identity.authority import Authority
 from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
 from foremind.memory.correct import Corrector
@@ -52,13 +56,14 @@ from foremind.storage.companions import CompanionStore
 from foremind.storage.curation import CurationStore
 from foremind.storage.database import Database
 from foremind.storage.documents import DocumentStore
-from foremind.storage.embedded import embedded_postgres
+from foremind.storage.embedded import as_server, embedded_postgres
 from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
 from foremind.storage.memories import MemoryStore
 from foremind.storage.migrations import migrate
 from foremind.storage.notifications import MemoryListener
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationships import RelationshipStore
+from foremind.storage.revocations import RevocationStore
 from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
@@ -129,7 +134,9 @@ async def core(
             say(f"Migrated the database: {each.number:04} {each.name}")
         database = await stack.enter_async_context(
             Database.connect(
-                url, size=settings.database_pool_size, timeout_s=settings.database_timeout_s
+                url if settings.database_url else as_server(url),
+                size=settings.database_pool_size,
+                timeout_s=settings.database_timeout_s,
             )
         )
         embedder = await stack.enter_async_context(
@@ -172,9 +179,8 @@ async def application(
         await _seed(built, say)
         voices = Voices(settings)
         stack.push_async_callback(voices.close)
-        registry = SessionRegistry(
-            settings.max_sessions, built.memories, built.clock, built.metrics
-        )
+        revocations = RevocationStore(built.database)
+        authority = Authority(settings, revocations, built.clock)
         index = await stack.enter_async_context(
             IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
         )
@@ -190,6 +196,7 @@ async def application(
             settings=settings,
             clock=built.clock,
             metrics=built.metrics,
+            authority=authority,
             companions=built.companions,
             turns=built.turns,
             preparer=Preparer(built.embedder, search, held, library, built.clock, built.metrics),
@@ -203,9 +210,12 @@ async def application(
             voices=voices,
             embedding=built.embedder.manifest.fingerprint,
         )
+        registry = await stack.enter_async_context(
+            SessionRegistry(settings, built.memories, authority, built.clock, built.metrics)
+        )
         await stack.enter_async_context(
             MemoryListener(
-                built.database_url,
+                built.database.url,
                 # The index first: nothing that is told of a version may be given an older one.
                 [
                     index.heard,
@@ -231,14 +241,10 @@ async def application(
         )
         await stack.enter_async_context(curation)
         gateway = Gateway(services, registry)
+        entrance = Entrance(authority, settings, built.clock)
         transfer = TransferStore(built.database, services.embedding)
         views = RelationshipServices(
-            caller=lambda request: identify_request(
-                bearer_token(request),
-                request.query_params.get("user"),
-                request.url.hostname,
-                settings,
-            ),
+            entrance=entrance,
             settings=settings,
             clock=built.clock,
             companions=built.companions,
@@ -261,8 +267,8 @@ async def application(
             database=built.database,
             readiness=Readiness(built.database, built.embedder),
             metrics=built.metrics,
-            open_mode=settings.open_mode,
-            may_open=lambda token: identify_token(token, settings).may_open,
+            entrance=entrance,
+            contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
         )
         yield Application(
             core=built,
@@ -278,6 +284,16 @@ async def application(
                             *memory_routes(views),
                             *record_routes(views),
                             *document_routes(views, built.documents),
+                            *admin_routes(
+                                AdminServices(
+                                    entrance=entrance,
+                                    settings=settings,
+                                    clock=built.clock,
+                                    companions=built.companions,
+                                    revocations=revocations,
+                                    sessions=registry,
+                                )
+                            ),
                         ],
                     ),
                 ]

@@ -34,6 +34,7 @@ class SignificanceRules(
     model: bool = False
 
 
+_LONGEST_SLUG = 128
 _KINDS = {
     "identity": "who the user is: name, age, home, work",
     "preference": "what the user likes, dislikes, wants done or not done",
@@ -143,7 +144,10 @@ class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A companion as it is stored; `version` rises with every change to it."""
+    """A companion as it is stored; `version` rises with every change to it.
+
+    Nobody talks with one that is `retired`; what was said to it stays its users'.
+    """
 
     id: int
     slug: str
@@ -152,6 +156,7 @@ class Companion:
     persona: str
     settings: CompanionSettings
     version: int
+    retired: bool = False
 
 
 def read_companion(path: Path, server: Settings) -> CompanionFile:
@@ -164,19 +169,26 @@ def read_companion(path: Path, server: Settings) -> CompanionFile:
         companion = msgspec.convert(tomllib.loads(path.read_text("utf-8")), CompanionFile)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    if not companion.slug or not companion.slug.replace("-", "").replace("_", "").isalnum():
-        raise InvalidFile(f"{path}: slug: expected letters, digits, '-' and '_'", param="slug")
-    for field in ("name", "persona"):
-        if not getattr(companion, field).strip():
-            raise InvalidFile(f"{path}: {field}: expected some text", param=field)
-    _check_ranges(path, companion.settings, server)
+    wrong = wrong_field(companion, server)
+    if wrong is not None:
+        raise InvalidFile(f"{path}: {': '.join(wrong)}", param=wrong[0])
     return companion
 
 
-def _check_ranges(path: Path, own: CompanionSettings, server: Settings) -> None:
-    problem = problem_with(own, server)
-    if problem is not None:
-        raise InvalidFile(f"{path}: settings: {problem}")
+def wrong_field(companion: CompanionFile, server: Settings) -> tuple[str, str] | None:
+    """Return the name of a field that is wrong and what is wrong with it, or None."""
+    slug = companion.slug
+    if (
+        not slug
+        or not slug.replace("-", "").replace("_", "").isalnum()
+        or len(slug) > _LONGEST_SLUG
+    ):
+        return "slug", f"expected at most {_LONGEST_SLUG} letters, digits, '-' and '_'"
+    for field in ("name", "persona"):
+        if not getattr(companion, field).strip():
+            return field, "expected some text"
+    problem = problem_with(companion.settings, server)
+    return None if problem is None else ("settings", problem)
 
 
 def problem_with(own: CompanionSettings, server: Settings) -> str | None:

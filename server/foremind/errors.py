@@ -9,6 +9,7 @@ ForemindError
 │   └── Conflict            what was to be changed has changed meanwhile
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
+│   ├── RateLimited         this caller asks for too much at once
 │   ├── Interrupted         something more urgent took its place
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
@@ -82,6 +83,16 @@ class Overloaded(TemporaryError):
     """A bounded queue is full."""
 
     code = "overloaded"
+
+
+class RateLimited(TemporaryError):
+    """This caller asks for more than it may in a second; `retry_after_s` where that is known."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Interrupted(TemporaryError):

@@ -46,6 +46,12 @@ class Metrics:
             ["kind", "outcome"],
             registry=self.registry,
         )
+        self.slowed = Counter(
+            "foremind_slowed_total",
+            "Messages after which a client was made to wait, by kind: draft, send.",
+            ["kind"],
+            registry=self.registry,
+        )
         self.dropped = Counter(
             "foremind_dropped_total",
             "Work thrown away, by kind: superseded, departed, evicted, rejected, interrupted, "

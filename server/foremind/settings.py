@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     auth_secret: SecretStr | None = Field(
         None, description="HS256 secret (32 bytes or more); set, every session needs a token"
     )
+    auth_keys: Path | None = Field(
+        None, description="JWK Set of keys that sign tokens, by kid; read again when it changes"
+    )
+    auth_audience: str | None = Field(
+        None, description="what `aud` of a token must be; unset, it is not looked at"
+    )
     allowed_origins: tuple[str, ...] = Field(
         (), description="web origins besides the server's own that may connect"
     )
@@ -164,6 +170,28 @@ class Settings(BaseSettings):
     llm_reply_timeout_s: float = Field(120.0, gt=0, description="longest a whole reply may take")
 
     max_sessions: int = Field(5000, ge=1, description="most sessions at once")
+    max_sessions_per_user: int = Field(20, ge=1, description="most sessions of one user")
+    max_connections_per_address: int = Field(
+        500, ge=1, description="most connections from one address; loopback has no limit"
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        ("127.0.0.1",), description="addresses whose X-Forwarded-For is believed"
+    )
+    drafts_per_s: float = Field(
+        30.0, gt=0, description="drafts a second of one connection; a faster one is slowed down"
+    )
+    sends_per_s: float = Field(
+        30.0, gt=0, description="other messages a second of one connection, likewise"
+    )
+    http_per_s: float = Field(
+        50.0, gt=0, description="HTTP requests a second of one user; more are answered with 429"
+    )
+    resume_s: float = Field(
+        300.0, gt=0, description="time in which a lost connection can be resumed"
+    )
+    reply_grace_s: float = Field(
+        60.0, ge=0, description="time that a reply goes on after its connection is lost"
+    )
     max_text_chars: int = Field(8000, ge=1, le=16000, description="longest draft or message")
     open_timeout_s: float = Field(10.0, gt=0, description="time for session.open to come")
     heartbeat_s: float = Field(20.0, gt=0, le=25, description="interval of WebSocket pings")
@@ -198,7 +226,7 @@ class Settings(BaseSettings):
     @property
     def open_mode(self) -> bool:
         """True where clients name themselves instead of showing a token."""
-        return self.auth_secret is None
+        return self.auth_secret is None and self.auth_keys is None
 
 
 def load_settings(**overrides: object) -> Settings:
@@ -235,7 +263,8 @@ def check_binding(settings: Settings) -> None:
     if not _is_loopback(settings.host):
         raise UnsafeBinding(
             f"Refusing to listen on {settings.host} without authentication: anyone could read "
-            "anyone's memories. Set FOREMIND_AUTH_SECRET, or listen on 127.0.0.1."
+            "anyone's memories. Set FOREMIND_AUTH_SECRET or FOREMIND_AUTH_KEYS, or listen on "
+            "127.0.0.1."
         )
 
 

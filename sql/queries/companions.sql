@@ -1,13 +1,16 @@
 -- name: list_companions
--- Lists every companion by slug.
-SELECT id, slug, name, greeting, persona, settings, version FROM companions ORDER BY slug;
+-- Lists every companion that can be talked with, by slug.
+SELECT id, slug, name, greeting, persona, settings, version, false AS retired
+FROM companions WHERE retired_at IS NULL ORDER BY slug;
 
 -- name: find_companion
 -- Finds the companion with a slug.
-SELECT id, slug, name, greeting, persona, settings, version FROM companions WHERE slug = $1;
+SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
+FROM companions WHERE slug = $1;
 
 -- name: put_companion
 -- Creates or replaces a companion, raising its version only where something changed.
+-- One that was retired can be talked with again.
 INSERT INTO companions AS old (slug, name, greeting, persona, settings)
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (slug) DO UPDATE SET
@@ -15,8 +18,13 @@ ON CONFLICT (slug) DO UPDATE SET
     greeting = excluded.greeting,
     persona = excluded.persona,
     settings = excluded.settings,
+    retired_at = NULL,
     version = old.version + CASE
         WHEN (old.name, old.greeting, old.persona, old.settings)
             IS DISTINCT FROM (excluded.name, excluded.greeting, excluded.persona, excluded.settings)
         THEN 1 ELSE 0 END
-RETURNING id, slug, name, greeting, persona, settings, version;
+RETURNING id, slug, name, greeting, persona, settings, version, false AS retired;
+
+-- name: retire_companion
+-- Lets nobody talk with a companion any more.
+UPDATE companions SET retired_at = $2 WHERE slug = $1 AND retired_at IS NULL RETURNING id;

@@ -82,7 +82,7 @@ UPDATE relationships SET habits_at = $2 WHERE id = $1;
 -- Lets what was made of removed turns be made anew without them.
 -- The summary from the first turn on, if it is gone; episodes from before the first removed turn.
 UPDATE relationships
-SET due_at = $2, told_turn_id = least(told_turn_id, $3 - 1),
+SET due_at = $2, told_turn_id = least(told_turn_id, $3::bigint - 1),
     summarised_turn_id = CASE
         WHEN EXISTS (SELECT FROM records WHERE relationship_id = $1 AND layer = 'summary')
         THEN summarised_turn_id ELSE 0 END,

@@ -89,8 +89,9 @@ WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1;
 
 -- name: index_changes
--- Reads the memories of a relationship that changed after a version, packed.
+-- Reads the memories of a relationship that changed after a version, up to another, packed.
+-- The upper bound lets the planner see how few they are: without it every table is scanned whole.
 SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
     last_used_at, superseded_by IS NOT NULL AS superseded, term_count,
     halfvec_send(embedding) AS vector, words
-FROM memories WHERE relationship_id = $1 AND version > $2;
+FROM memories WHERE relationship_id = $1 AND version > $2 AND version <= $3;

@@ -53,14 +53,14 @@ UPDATE records SET details = $3 WHERE id = $2 AND relationship_id = $1;
 
 -- name: add_sources
 -- Notes the turns and records that a record was made of, beside those noted already.
-INSERT INTO record_sources (record_id, turn_id, source_id)
+INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
 (
-    SELECT $1::bigint, turn, NULL::bigint FROM unnest($2::bigint[]) AS turn
+    SELECT $1::bigint, $2::bigint, turn, NULL::bigint FROM unnest($3::bigint[]) AS turn
     UNION ALL
-    SELECT $1::bigint, NULL, source FROM unnest($3::bigint[]) AS source
+    SELECT $1::bigint, $2::bigint, NULL, source FROM unnest($4::bigint[]) AS source
 )
 EXCEPT
-SELECT record_id, turn_id, source_id FROM record_sources WHERE record_id = $1;
+SELECT relationship_id, record_id, turn_id, source_id FROM record_sources WHERE record_id = $2;
 
 -- name: records_made_of
 -- Lists the records of a relationship that were made of some turns or records, however far.

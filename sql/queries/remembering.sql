@@ -96,7 +96,8 @@ FROM known WHERE bond.id = $2;
 -- name: merge_into_memory
 -- Lets a memory stand for one more turn that says the same, said again and so more significant.
 WITH source AS (
-    INSERT INTO memory_sources (turn_id, memory_id, said_at) VALUES ($3, $1, $4)
+    INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
+    VALUES ($2, $3, $1, $4)
 ), trace AS (
     INSERT INTO memory_changes
         (relationship_id, memory_id, change, other_turn_id, reason, changed_at)

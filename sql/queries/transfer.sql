@@ -48,28 +48,25 @@ RETURNING id, user_id;
 SELECT EXISTS (SELECT FROM turns WHERE relationship_id = $1 AND removed_at IS NULL)
     OR EXISTS (SELECT FROM records WHERE relationship_id = $1);
 
--- name: message_ids_taken
--- Lists which of some message ids a user has used.
-SELECT message_id FROM turns WHERE user_id = $1 AND message_id = ANY ($2::text[]);
-
 -- name: import_session
 -- Stores a session that was written out elsewhere.
 INSERT INTO sessions (relationship_id, opened_at, active_at, closed_at) VALUES ($1, $2, $3, $4)
 RETURNING id;
 
 -- name: import_turn
--- Stores a turn that was written out elsewhere.
+-- Stores a turn that was written out elsewhere, unless its user has used the message id.
 INSERT INTO turns (
     relationship_id, session_id, user_id, speaker, message_id, reply_to, status, content,
     created_at, embedding
 )
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (user_id, message_id) DO NOTHING
 RETURNING id;
 
 -- name: import_source
 -- Lets an imported memory stand for one more turn.
-INSERT INTO memory_sources (turn_id, memory_id, said_at)
-SELECT $1, $2, created_at FROM turns WHERE id = $1 AND relationship_id = $3;
+INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
+SELECT $3, $1, $2, created_at FROM turns WHERE id = $1 AND relationship_id = $3;
 
 -- name: import_marks
 -- Gives an imported memory when it was last used, and what superseded it.

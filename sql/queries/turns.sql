@@ -21,6 +21,11 @@ VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
 ON CONFLICT (reply_to) DO NOTHING
 RETURNING id;
 
+-- name: find_turn
+-- Reads a turn of a relationship that was not removed.
+SELECT id, speaker, message_id, status, content, created_at
+FROM turns WHERE relationship_id = $1 AND id = $2 AND removed_at IS NULL;
+
 -- name: recent_turns
 -- Lists the last turns of a relationship, oldest first.
 SELECT id, speaker, message_id, status, content, created_at

@@ -14,7 +14,7 @@ from foremind.client import Client
 from foremind.testing.clock import ManualClock
 from foremind.testing.curating import curate
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
-from tests.conftest import RunningServer, StartServer
+from tests.conftest import RunningServer, StartServer, owner_of
 
 A_DAY = 26 * 3600.0
 
@@ -57,7 +57,7 @@ class World:
 
     async def settled(self) -> None:
         """Wait until nothing is due in the background."""
-        pool = self.server.app.core.database.pool
+        pool = owner_of(self.server.app.core)
         async with asyncio.timeout(30):
             while True:
                 now = self.clock.now()

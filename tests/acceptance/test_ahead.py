@@ -10,7 +10,7 @@ from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.test_http import request
 from tests.acceptance.test_path import PROMISE, answered, sample, typed
-from tests.conftest import RunningServer, StartServer, eventually
+from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 QUESTION = "What did I promise about the garden?"
 
@@ -36,7 +36,7 @@ async def test_the_model_reads_the_prompt_at_a_pause(start: StartServer) -> None
         await rested(client, server, clock, "Good morning to")
         await eventually(lambda: done(server, "prefill", "finished") == 1)
         assert len(model.script.read) > 1 and not model.script.spoken
-        assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns") == 0
+        assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
         seen = await answered(client, "Good morning to you")
         assert seen["message.accepted"]["ahead"] == "prefill"
         (spoken,) = model.script.spoken
@@ -75,7 +75,7 @@ async def test_a_reply_is_made_ahead_and_released_by_enter(start: StartServer) -
         await rested(client, server, clock, "Do you like the sea?")
         await eventually(lambda: model.script.finished.count("done") > len(model.script.read))
         assert len(model.script.spoken) == 1
-        assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns") == 0
+        assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
         await client.send("Do you like the sea?")
         types = []
         while "response.done" not in types:
@@ -110,7 +110,7 @@ async def test_a_reply_to_anything_else_is_dropped(
         assert seen["message.accepted"]["ahead"] == "prefill"
         assert model.script.spoken[-1]["messages"][-1]["content"] == sent
         assert done(server, "reply", "used") == 0
-        turns = await server.app.core.database.pool.fetch("SELECT content FROM turns ORDER BY id")
+        turns = await owner_of(server.app.core).fetch("SELECT content FROM turns ORDER BY id")
         assert [each["content"] for each in turns] == [sent, "To you"]
 
 
@@ -159,7 +159,7 @@ async def test_what_is_forgotten_is_not_said_ahead(start: StartServer) -> None:
         await rested(client, server, clock, QUESTION)
         await eventually(lambda: len(model.script.spoken) == 2)
         assert PROMISE in model.script.spoken[-1]["messages"][-1]["content"]
-        bond = await server.app.core.database.pool.fetchval("SELECT id FROM relationships")
+        bond = await owner_of(server.app.core).fetchval("SELECT id FROM relationships")
         memory = f"/v1/relationships/{bond}/memories/{stored['memory_id']}?user=ana"
         assert (await request(server, "DELETE", memory))[0] == 200
         await eventually(lambda: done(server, "reply", "dropped") == 1)
@@ -179,4 +179,4 @@ async def test_leaving_stops_what_the_model_does(start: StartServer) -> None:
         await eventually(lambda: len(script.spoken) == 1)
         await client.close()
         await eventually(lambda: "left" in script.finished)
-        assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM turns") == 0
+        assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0

@@ -14,7 +14,7 @@ from foremind.storage.turns import Turn
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from foremind.typeahead.prepared import PreparedContext
 from tests.acceptance.test_http import request
-from tests.conftest import RunningServer, StartServer, eventually
+from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 SECRET = "I buried the xylophone under the pear tree"
 WORD = "xylophon"  # as it is stemmed
@@ -29,7 +29,7 @@ async def say(client: Client, *texts: str) -> None:
 
 async def stored_text(server: RunningServer) -> str:
     """Every row of every table, as text."""
-    pool = server.app.core.database.pool
+    pool = owner_of(server.app.core)
     tables = await pool.fetch(
         "SELECT format('%I', tablename) AS name FROM pg_tables WHERE schemaname = 'public'"
     )
@@ -49,7 +49,7 @@ def held_in_process() -> list[str]:
 
 async def memory_id(server: RunningServer, content: str) -> tuple[int, int]:
     """The relationship and the memory with this content."""
-    row = await server.app.core.database.pool.fetchrow(
+    row = await owner_of(server.app.core).fetchrow(
         "SELECT relationship_id, id FROM memories WHERE content = $1", content
     )
     return int(row[0]), int(row[1])
@@ -112,8 +112,8 @@ async def test_forgetting_everything_leaves_no_text(start: StartServer) -> None:
     text = await stored_text(server)
     assert all(each not in text for each in (WORD, "porto", "scout"))
     await eventually(lambda: held_in_process() == [])
-    turn = await server.app.core.database.pool.fetchval("SELECT min(id) FROM turns")
-    assert await server.app.core.rememberer.remember(turn) is None
+    turn = await owner_of(server.app.core).fetchval("SELECT min(id) FROM turns")
+    assert await server.app.core.rememberer.remember(relationship, turn) is None
 
 
 async def test_memories_beside_a_forgotten_one_lose_its_share(start: StartServer) -> None:
@@ -123,7 +123,7 @@ async def test_memories_beside_a_forgotten_one_lose_its_share(start: StartServer
     await say(client, "I live in Porto", SECRET, "My dog is called Scout")
     relationship, memory = await memory_id(server, SECRET)
     await request(server, "DELETE", f"/v1/relationships/{relationship}/memories/{memory}?user=ana")
-    pool = server.app.core.database.pool
+    pool = owner_of(server.app.core)
     words = {row["term"] for row in await pool.fetch("SELECT term FROM memory_terms")}
     assert words == {"live", "porto", "dog", "call", "scout"}
     counted = await pool.fetchrow("SELECT memory_count, term_count FROM relationships")
@@ -137,7 +137,7 @@ async def test_memories_that_share_nothing_stay_as_they_are(start: StartServer) 
     client = await server.session()
     await say(client, "I live in Porto", SECRET, "My dog is called Scout")
     relationship, memory = await memory_id(server, SECRET)
-    pool = server.app.core.database.pool
+    pool = owner_of(server.app.core)
     others = "SELECT id, embedding::text, words FROM memories WHERE id <> $1 ORDER BY id"
     before = await pool.fetch(others, memory)
     _, _, body = await request(
@@ -154,7 +154,7 @@ async def test_what_was_superseded_by_a_forgotten_memory_holds_again(start: Star
     await say(client, "I live in Lisbon", "I moved to Porto")
     relationship, memory = await memory_id(server, "I moved to Porto")
     await request(server, "DELETE", f"/v1/relationships/{relationship}/memories/{memory}?user=ana")
-    pool = server.app.core.database.pool
+    pool = owner_of(server.app.core)
     assert await pool.fetchval("SELECT superseded_by FROM memories") is None
     assert await pool.fetchval("SELECT count(*) FROM memory_changes") == 0
 
@@ -171,4 +171,4 @@ async def test_nobody_forgets_for_another(start: StartServer) -> None:
     ):
         status, _, body = await request(server, "DELETE", path)
         assert (status, json.loads(body)["error"]["param"]) == (404, param)
-    assert await server.app.core.database.pool.fetchval("SELECT count(*) FROM memories") == 1
+    assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM memories") == 1

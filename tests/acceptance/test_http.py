@@ -7,8 +7,8 @@ import pytest
 
 from foremind.companions import CompanionFile, CompanionSettings
 from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import RunningServer, StartServer
-from tests.unit.gateway.test_identity import SECRET, token
+from tests.conftest import RunningServer, StartServer, owner_of
+from tests.unit.identity.test_tokens import SECRET, token
 
 
 async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
@@ -45,7 +45,7 @@ async def test_a_server_says_that_it_is_alive_and_ready(start: StartServer) -> N
 async def test_readiness_names_what_is_missing(start: StartServer) -> None:
     """While it stays alive."""
     server = await start()
-    await server.app.core.database.pool.execute("DELETE FROM schema_migrations WHERE number = 2")
+    await owner_of(server.app.core).execute("DELETE FROM schema_migrations WHERE number = 2")
     status, _, body = await get(server, "/readyz")
     assert status == 503
     assert json.loads(body)["migrations"].startswith("1 pending")

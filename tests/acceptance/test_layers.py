@@ -8,7 +8,7 @@ import pytest
 
 from foremind.companions import Behaviour, CompanionFile, CompanionSettings, ScratchpadRules
 from tests.acceptance.layers import A_DAY, World, world
-from tests.conftest import StartServer, eventually
+from tests.conftest import StartServer, eventually, owner_of
 
 WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 
@@ -299,7 +299,7 @@ async def test_topics_of_others_are_counted_only_where_all_agree(start: StartSer
         await w.talk("Hello")
         record = {"layer": "topics", "title": "lighthouses", "content": "Ana builds one."}
         await w.request("POST", "/records", record)
-        pool = w.server.app.core.database.pool
+        pool = owner_of(w.server.app.core)
         for name in ("bob", "cid", "dot"):
             await w.talk("Hello", user=name)
         await pool.execute(
@@ -340,7 +340,7 @@ async def test_a_layer_that_hangs_is_left_out(start: StartServer) -> None:
     """The others are there, and it is said which is missing."""
     async with world(start, model=False, layers_deadline_ms=50, index_bytes=0) as w:
         await _a_life(w)
-        pool = w.server.app.core.database.pool
+        pool = owner_of(w.server.app.core)
         async with pool.acquire() as raw, raw.transaction():
             await raw.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
             shown = await w.context("How is the lighthouse of Beatriz, do you remember?")

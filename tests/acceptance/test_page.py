@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from tests.browser import ensure_browser
-from tests.conftest import RunningServer, StartServer
+from tests.conftest import RunningServer, StartServer, owner_of
 
 SAID = "I promise to name my boat Zephyrine"
 ASKED = "What will I name my boat?"
@@ -108,7 +108,7 @@ async def test_a_player_may_take_something_back(start: StartServer, page: Page) 
     await page.reload()
     await expect(mine).to_have_count(1)
     await expect(mine).to_have_text(ASKED)
-    left = await server.app.core.database.pool.fetch("SELECT content FROM memories")
+    left = await owner_of(server.app.core).fetch("SELECT content FROM memories")
     assert all("Zephyrine" not in row["content"] for row in left)
 
 
@@ -133,7 +133,7 @@ async def test_the_page_comes_back_after_the_server_was_away(
     await expect(page.locator("#turns li.companion").last).not_to_have_text("", timeout=10_000)
     await expect(page.locator("#turns li.user")).to_have_count(1)
     await expect(page.locator("#turns li.user .note")).to_be_visible()
-    count = await server.app.core.database.pool.fetchval(
+    count = await owner_of(server.app.core).fetchval(
         "SELECT count(*) FROM turns WHERE speaker = 'user'"
     )
     assert count == 1

@@ -10,16 +10,13 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from foremind.client import Closed, connect
+from foremind.client import connect
 from foremind.settings import Settings
-
-KILLS = 50
+from tests.faults.traffic import traffic_on
 
 
 class Process:
@@ -104,75 +101,19 @@ async def test_the_companion_still_knows_after_a_restart(
     assert not (tmp_path / "data" / "postgres" / "postmaster.pid").exists()
 
 
-@dataclass
-class Traffic:
-    """Players who send without end, and again what was not accepted."""
-
-    url: str
-    sent: set[str] = field(default_factory=set)
-    accepted: dict[str, str] = field(default_factory=dict)
-
-    async def player(self, name: str) -> None:
-        """One player: reconnects whenever the server is gone."""
-        waiting: dict[str, str] = {}
-        while True:
-            with contextlib.suppress(OSError, Closed, TimeoutError):
-                async with asyncio.timeout(10), connect(self.url) as client:
-                    opened = await client.open_session("wren", user_id=name)
-                    assert opened["type"] == "session.opened", opened
-                    while True:
-                        if not waiting:
-                            message_id = uuid.uuid4().hex
-                            waiting[message_id] = f"I promise to bring {message_id}"
-                            self.sent.add(message_id)
-                        for message_id, text in waiting.items():
-                            await client.draft(text)
-                            await client.send(text, message_id)
-                        event = await client.expect("message.accepted")
-                        self.accepted[event["id"]] = event["turn_id"]
-                        waiting.pop(event["id"], None)
-            await asyncio.sleep(0.02)
-
-
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 async def test_kills_under_traffic_lose_nothing_and_store_nothing_twice(
-    settings: Settings, database_url: str
+    settings: Settings, database_url: str, request: pytest.FixtureRequest
 ) -> None:
     """`kill -9` at random moments; then the clients' log equals the database."""
     randomness = random.Random(4)
+    kills: int = request.config.getoption("--kills")
     async with process(settings) as server:
-        traffic = Traffic(server.url)
-        players = [asyncio.create_task(traffic.player(f"player {n}")) for n in range(4)]
-        for _ in range(KILLS):
-            await asyncio.sleep(randomness.uniform(0.05, 0.6))
-            await server.stop(signal.SIGKILL)
-            await server.start()
-        await asyncio.sleep(0.5)
-        for player in players:
-            player.cancel()
-        results = await asyncio.gather(*players, return_exceptions=True)
-        assert all(isinstance(each, asyncio.CancelledError) for each in results), results
-        database = await asyncpg.connect(database_url)
-        try:
-            async with asyncio.timeout(60):
-                while await database.fetchval(
-                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
-                ):
-                    await asyncio.sleep(0.2)
-            stored = await database.fetch(
-                "SELECT turn.message_id, turn.id::text, count(memory.id) AS memories FROM turns "
-                "AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id "
-                "WHERE turn.speaker = 'user' GROUP BY turn.id"
-            )
-            failed = await database.fetchval(
-                "SELECT count(*) FROM pgqueuer WHERE status = 'failed'"
-            )
-        finally:
-            await database.close()
-    turns = {row["message_id"]: row["id"] for row in stored}
-    assert len(traffic.accepted) > KILLS
-    assert len(turns) == len(stored)
-    assert {key: turns.get(key) for key in traffic.accepted} == traffic.accepted
-    assert set(turns) <= traffic.sent
-    assert {row["memories"] for row in stored} == {1}
-    assert failed == 0
+        async with traffic_on(server.url) as traffic:
+            for _ in range(kills):
+                await asyncio.sleep(randomness.uniform(0.05, 0.6))
+                await server.stop(signal.SIGKILL)
+                await server.start()
+            await asyncio.sleep(0.5)
+        await traffic.check(database_url)
+    assert len(traffic.accepted) > kills

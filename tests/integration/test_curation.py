@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from foremind.app import Core
 from foremind.companions import CompanionFile
 from foremind.storage.curation import CurationStore
+from tests.conftest import owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=15)
@@ -23,7 +24,7 @@ async def due(built: Core) -> tuple[CurationStore, int]:
 async def test_one_that_is_being_written_is_waited_for(built: Core) -> None:
     """Passing over it would leave it until somebody looks again."""
     store, relationship = await due(built)
-    async with built.database.pool.acquire() as raw, raw.transaction():
+    async with owner_of(built).acquire() as raw, raw.transaction():
         await raw.execute("UPDATE relationships SET memory_version = memory_version + 1")
         claim = asyncio.create_task(store.claim(NOW, LATER, 4))
         await asyncio.wait({claim}, timeout=0.2)

@@ -39,7 +39,7 @@ async def told(
     """Say something some days ago and have it judged."""
     at = NOW - timedelta(days=days)
     turn = await built.turns.commit_message(session, f"{text}-{days}", text, at)
-    announced = await built.rememberer.remember(turn.id)
+    announced = await built.rememberer.remember(session.relationship_id, turn.id)
     assert announced is not None
     return announced
 

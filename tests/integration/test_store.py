@@ -32,6 +32,7 @@ from foremind.storage.queries import load_queries
 from foremind.storage.remembering import ExchangeTurn
 from foremind.storage.turns import OpenedSession
 from foremind.testing.random_model import write_random_model
+from tests.conftest import owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
@@ -55,7 +56,7 @@ async def tell(
     """Say something and have it judged; return its memory."""
     message_id = f"{number}-{text}"[:100]
     turn = await parts.turns.commit_message(session, message_id, text, said_at)
-    announced = await parts.rememberer.remember(turn.id)
+    announced = await parts.rememberer.remember(session.relationship_id, turn.id)
     return announced.memory_id if announced else None
 
 
@@ -100,7 +101,7 @@ async def test_a_database_that_is_away_is_a_clear_error() -> None:
 
 async def test_the_job_queue_is_the_librarys_own(built: Core) -> None:
     """The frozen migration is what this version of pgqueuer would install."""
-    async with built.database.pool.acquire() as raw:
+    async with owner_of(built).acquire() as raw:
         plan = await Queries.from_asyncpg_connection(raw).plan_upgrade()
     assert list(plan.statements) == []
 
@@ -129,16 +130,18 @@ async def test_judging_a_turn_twice_keeps_one_memory(built: Core) -> None:
     """A job may run again after a crash."""
     session = await opened(built)
     turn = await built.turns.commit_message(session, "m1", "I promise to remember you", NOW)
-    first, second = [await built.rememberer.remember(turn.id) for _ in range(2)]
+    first, second = [
+        await built.rememberer.remember(session.relationship_id, turn.id) for _ in range(2)
+    ]
     assert first is not None
     assert second is not None
     assert first.memory_id == second.memory_id
-    relationship = await built.database.pool.fetchrow(
+    relationship = await owner_of(built).fetchrow(
         "SELECT memory_version, memory_count FROM relationships WHERE id = $1",
         session.relationship_id,
     )
     assert tuple(relationship) == (1, 1)
-    assert await built.database.pool.fetchval("SELECT count(*) FROM memories") == 1
+    assert await owner_of(built).fetchval("SELECT count(*) FROM memories") == 1
 
 
 async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
@@ -166,7 +169,7 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
     order = [*turns, turns[2], turns[5]]
     randomness.shuffle(order)
     for turn in order:
-        await built.rememberer.remember(turn)
+        await built.rememberer.remember(session.relationship_id, turn)
     vectors = [await built.embedder.embed_passage(text) for text in said]
     names = {
         "user": await built.embedder.embed_passage("Ana"),
@@ -176,19 +179,19 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
         ExchangeTurn(turn, "companion" if number % 2 else "user", text, vector, None)
         for number, (turn, text, vector) in enumerate(zip(turns, said, vectors, strict=True))
     ]
-    rows = await built.database.pool.fetch(
+    rows = await owner_of(built).fetch(
         "SELECT id, source_turn_id, embedding, term_count FROM memories"
     )
     assert len(rows) == 4
     for row in rows:
         expected = read_in_exchange(around, turns.index(row["source_turn_id"]), names)
         assert float(expected.vector @ row["embedding"].to_numpy()) == pytest.approx(1.0, abs=2e-3)
-        words = await built.database.pool.fetch(
+        words = await owner_of(built).fetch(
             "SELECT term, frequency FROM memory_terms WHERE memory_id = $1", row["id"]
         )
         assert dict(map(tuple, words)) == pytest.approx(expected.terms)
         assert row["term_count"] == pytest.approx(expected.length)
-    counted = await built.database.pool.fetchval("SELECT term_count FROM relationships")
+    counted = await owner_of(built).fetchval("SELECT term_count FROM relationships")
     assert counted == pytest.approx(sum(row["term_count"] for row in rows))
 
 
@@ -208,7 +211,7 @@ async def test_what_does_not_matter_is_not_kept(built: Core) -> None:
     session = await opened(built)
     assert await tell(built, session, "hmm") is None
     assert await tell(built, session, "I promise I'll help you with your garden tomorrow")
-    content, significance = await built.database.pool.fetchrow(
+    content, significance = await owner_of(built).fetchrow(
         "SELECT content, significance FROM memories"
     )
     assert (content, round(significance, 2)) == (
@@ -275,7 +278,7 @@ async def test_768_numbers_are_stored_and_searched(settings: Settings, tmp_path:
         await tell(parts, session, "my garden is lovely", number=1)
         await tell(parts, session, "the harbour boat", number=2)
         assert (await recall(parts, session, "the harbour boat"))[0] == "the harbour boat"
-        width = await parts.database.pool.fetchval(
+        width = await owner_of(parts).fetchval(
             "SELECT vector_dims(embedding) FROM memories LIMIT 1"
         )
     assert width == 768
@@ -295,7 +298,7 @@ async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None
         [],
         [],
     )
-    async with built.database.pool.acquire() as raw:
+    async with owner_of(built).acquire() as raw:
         lines = await raw.fetch(
             "EXPLAIN (ANALYZE) " + load_queries()["memory_candidates"], *arguments
         )
@@ -322,7 +325,7 @@ async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
 
 async def _score_all(parts: Core, query: Query) -> list[float]:
     """Score every memory of a relationship with BM25 written out."""
-    rows = await parts.database.pool.fetch(
+    rows = await owner_of(parts).fetch(
         "SELECT embedding, jsonb_object_agg(term, frequency)::text AS words "
         "FROM memories JOIN memory_terms AS word ON word.memory_id = memories.id "
         "WHERE memories.relationship_id = $1 GROUP BY memories.id",
@@ -353,7 +356,7 @@ async def test_what_is_said_again_is_one_memory_that_matters_more(built: Core) -
     first = await tell(built, session, "I love rain", NOW - timedelta(days=2), 1)
     again = await tell(built, session, "rain is my favourite", NOW, 2)
     assert first == again
-    pool = built.database.pool
+    pool = owner_of(built)
     memory = await pool.fetchrow("SELECT id, significance, created_at, content FROM memories")
     assert memory["content"] == "I love rain"
     assert memory["significance"] == pytest.approx(0.66)
@@ -362,7 +365,7 @@ async def test_what_is_said_again_is_one_memory_that_matters_more(built: Core) -
     change, reason = await pool.fetchrow("SELECT change, reason FROM memory_changes")
     assert (change, reason[:23]) == ("merged", "says the same, cosine 0")
     turn = await pool.fetchval("SELECT turn_id FROM memory_sources")
-    await built.rememberer.remember(turn)
+    await built.rememberer.remember(session.relationship_id, turn)
     assert await pool.fetchval("SELECT count(*) FROM memory_changes") == 1
 
 
@@ -378,12 +381,12 @@ async def test_what_is_contradicted_gives_way_and_is_not_lost(
         for text, days in said
     ]
     for index in order:
-        await built.rememberer.remember(turns[index].id)
+        await built.rememberer.remember(session.relationship_id, turns[index].id)
     assert (await recall(built, session, "Where do I live?"))[0] == "I moved to Porto"
     assert (await recall(built, session, "Where in Lisbon did I live before?"))[0] == (
         "I live in Lisbon"
     )
-    change, reason = await built.database.pool.fetchrow("SELECT change, reason FROM memory_changes")
+    change, reason = await owner_of(built).fetchrow("SELECT change, reason FROM memory_changes")
     assert (change, reason) == ("superseded", "another home")
 
 
@@ -409,9 +412,7 @@ async def test_every_memory_can_say_why(built: Core) -> None:
     """The reasons are stored with it, largest first."""
     session = await opened(built)
     memory = await tell(built, session, "My name is Ines, remember it")
-    reasons = await built.database.pool.fetchval(
-        "SELECT reasons FROM memories WHERE id = $1", memory
-    )
+    reasons = await owner_of(built).fetchval("SELECT reasons FROM memories WHERE id = $1", memory)
     found = {each["name"]: each["score"] for each in json.loads(reasons)}
     assert found["identity"] == 0.85
     assert found["phrase"] == 0.3
@@ -446,13 +447,13 @@ async def test_what_is_forgotten_before_its_job_runs_is_not_remembered(built: Co
     session = await opened(built)
     turn = await built.turns.commit_message(session, "m1", "I promise to keep the secret", NOW)
     async with ForgettingTransaction.begin(built.database, session.relationship_id) as forgetting:
-        job = asyncio.create_task(built.rememberer.remember(turn.id))
+        job = asyncio.create_task(built.rememberer.remember(session.relationship_id, turn.id))
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         async with asyncio.timeout(10):
-            while not await built.database.pool.fetchval(waiting):
+            while not await owner_of(built).fetchval(waiting):
                 await asyncio.sleep(0.01)
         assert await forgetting.remove([], [turn.id], NOW) == 1
     assert await job is None
-    stored = await built.database.pool.fetchrow("SELECT content, embedding FROM turns")
+    stored = await owner_of(built).fetchrow("SELECT content, embedding FROM turns")
     assert tuple(stored) == ("", None)
-    assert await built.database.pool.fetchval("SELECT count(*) FROM memories") == 0
+    assert await owner_of(built).fetchval("SELECT count(*) FROM memories") == 0

@@ -20,7 +20,7 @@ from foremind.cli.terminal import Editor, Entered, Leave, Stop, Typed, above, ha
 from foremind.client import Client, Closed, connect
 from foremind.errors import SetupError
 
-_FINAL_CODES = (4400, 4401, 4403)
+_FINAL_CODES = (4400, 4401, 4403, 4409)
 _LONGEST_RETRY_S = 10.0
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -50,13 +50,14 @@ class _Chat:
         self._user = user
         self._token = token
 
-    async def _open(self, client: Client) -> dict[str, Any]:
+    async def _open(self, client: Client, resume: tuple[str, int] | None = None) -> dict[str, Any]:
         opened = await client.open_session(
             self._companion,
             user_id=f"terminal-{self._user}",
             name=self._user,
             token=self._token,
             time_zone=get_localzone_name(),
+            resume=resume,
         )
         if opened["type"] == "error":
             raise SetupError(opened["error"]["message"])
@@ -92,6 +93,7 @@ class _Terminal(_Chat):
         self._state = "away"
         self._detail = "connecting"
         self._companion_name = companion
+        self._resume: tuple[str, int] | None = None  # the session, and the last event of it
         self._reply: str | None = None  # the reply under way
         self._speaking = False  # its words are on the last line
         self._outgoing: asyncio.Queue[Any] = asyncio.Queue(256)
@@ -122,7 +124,7 @@ class _Terminal(_Chat):
         while True:
             try:
                 async with connect(self._url) as client:
-                    self._opened(await self._open(client))
+                    self._opened(await self._open(client, self._resume))
                     attempt = 0
                     await self._exchange(client)
             except Closed as error:
@@ -183,6 +185,10 @@ class _Terminal(_Chat):
             )
 
     def _opened(self, opened: dict[str, Any]) -> None:
+        self._resume = opened["session_id"], opened["seq"]
+        if opened["resumed"]:
+            self._lamp("listening", "")
+            return
         name = opened["companion"]["name"]
         self._companion_name = name
         self._pause_s = opened["pause_ms"] / 1000
@@ -195,7 +201,11 @@ class _Terminal(_Chat):
         self._lamp("listening", "")
 
     def _received(self, event: dict[str, Any]) -> None:
+        if self._resume is not None:
+            self._resume = self._resume[0], event["seq"]
         match event["type"]:
+            case "turn.stored":
+                self._print(f"{self._companion_name}: {event['turn']['text']}")
             case "context.ready" if event["trigger"] != "send":
                 if self._recalling is not None:
                     self._recalling.cancel()

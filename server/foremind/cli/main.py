@@ -5,7 +5,17 @@ import sys
 import typer
 
 from foremind import __version__
-from foremind.cli import bench, chat, companions, database, evaluate, files, models, serve
+from foremind.cli import (
+    access,
+    bench,
+    chat,
+    companions,
+    database,
+    evaluate,
+    files,
+    models,
+    serve,
+)
 from foremind.errors import ForemindError
 from foremind.logs import configure_logging
 from foremind.settings import load_settings
@@ -20,6 +30,8 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("chat")(chat.chat)
 app.command("bench")(bench.bench)
+app.command("token")(access.token)
+app.add_typer(access.keys, name="keys")
 app.command("eval")(evaluate.evaluate)
 app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")

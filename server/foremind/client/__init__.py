@@ -1,5 +1,6 @@
-"""A small asyncio client for the socket: what the terminal client and the tests use."""
+"""Clients for the socket: single connections, and conversations that outlive them."""
 
 from foremind.client.connection import Client, Closed, connect
+from foremind.client.lasting import Conversation, Refused, Who
 
-__all__ = ["Client", "Closed", "connect"]
+__all__ = ["Client", "Closed", "Conversation", "Refused", "Who", "connect"]

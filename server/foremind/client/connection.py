@@ -9,6 +9,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 Event = dict[str, Any]
 _CLOSE_S = 1.0  # a server that does not answer the close is left
@@ -37,10 +38,13 @@ class Client:
         name: str | None = None,
         token: str | None = None,
         time_zone: str | None = None,
+        resume: tuple[str, int] | None = None,
     ) -> Event:
         """Open a session, by token or as a named user, and return `session.opened` (or `error`).
 
-        `time_zone` is the IANA name of the zone of the player's clock; without it, UTC.
+        Args:
+            time_zone: the IANA name of the zone of the player's clock; without it, UTC.
+            resume: the id of the session to go on with, and the `seq` of the last known event.
 
         Raises:
             Closed: the server closed the connection.
@@ -48,10 +52,12 @@ class Client:
         message: Event = {"type": "session.open", "companion": companion}
         if token is not None:
             message["token"] = token
-        else:
+        elif user_id is not None:
             message["user"] = {"id": user_id, "name": name or user_id}
         if time_zone is not None:
             message["time_zone"] = time_zone
+        if resume is not None:
+            message["resume"] = {"session_id": resume[0], "seq": resume[1]}
         await self.send_raw(message)
         return await self.next_event()
 
@@ -79,7 +85,7 @@ class Client:
         Raises:
             Closed: the connection has ended.
         """
-        frame = json.dumps(message) if isinstance(message, dict) else message
+        frame = json.dumps(message, ensure_ascii=False) if isinstance(message, dict) else message
         try:
             await self._socket.send(frame)
         except ConnectionClosed as error:
@@ -127,8 +133,14 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(url: str, *, origin: str | None = None) -> AsyncIterator[Client]:
-    """Connect to `ws://HOST:PORT/v1/ws`.
+async def connect(
+    url: str,
+    *,
+    origin: str | None = None,
+    token: str | None = None,
+    kind: type[Client] = Client,
+) -> AsyncIterator[Client]:
+    """Connect to `ws://HOST:PORT/v1/ws`; a `token` goes along as browsers must send it.
 
     Raises:
         OSError: nobody listens there.
@@ -140,12 +152,17 @@ async def connect(url: str, *, origin: str | None = None) -> AsyncIterator[Clien
         proxy=None,
         close_timeout=_CLOSE_S,
         additional_headers=_headers(origin),
+        subprotocols=None if token is None else _subprotocols(token),
     ) as socket:
-        yield Client(socket)
+        yield kind(socket)
 
 
 def _headers(origin: str | None) -> dict[str, str]:
     return {} if origin is None else {"Origin": origin}
+
+
+def _subprotocols(token: str) -> list[Subprotocol]:
+    return [Subprotocol("foremind.v1"), Subprotocol(f"bearer.{token}")]
 
 
 def _closed(error: ConnectionClosed) -> Closed:

@@ -1,5 +1,9 @@
 """One WebSocket connection: frames in, a session behind them, close codes out."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import structlog
 from starlette.websockets import WebSocket
 
@@ -10,18 +14,27 @@ from foremind.errors import (
     NotAuthenticated,
     NotFound,
     Overloaded,
+    RateLimited,
 )
 from foremind.gateway.decode import decode, error_body, event_id_of
-from foremind.gateway.identity import identify, origin_allowed
+from foremind.gateway.handshake import Handshake
+from foremind.gateway.limits import Allowance, Kind, Pace, kind_of
 from foremind.gateway.messages import ErrorEvent, SessionOpen, encode
 from foremind.gateway.outbox import Outbox
-from foremind.gateway.registry import DRAINING, SessionRegistry
+from foremind.gateway.registry import (
+    DRAINING,
+    NOT_ALLOWED,
+    NOT_AUTHENTICATED,
+    SessionRegistry,
+)
 from foremind.gateway.session import Services, Session
+from foremind.identity.origins import LOOPBACK, origin_allowed
 
 NOT_THIS_PROTOCOL = 4400
-NOT_AUTHENTICATED = 4401
-NOT_ALLOWED = 4403
 OVER_LIMIT = 4429
+
+SUBPROTOCOL = "foremind.v1"
+_BEARER = "bearer."
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -32,44 +45,70 @@ class Gateway:
     def __init__(self, services: Services, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
+        self._of_address: Counter[str] = Counter()
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one connection until it ends."""
-        services = self._services
-        await socket.accept()
-        services.metrics.connections.inc()
-        try:
-            async with Outbox(socket, services.settings.outbound_bytes, services.metrics) as outbox:
+        services, settings = self._services, self._services.settings
+        offered: list[str] = socket.scope.get("subprotocols", [])
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        address = "" if socket.client is None else socket.client.host
+        with self._counted(address) as connections:
+            async with Outbox(socket, settings.outbound_bytes, services.metrics) as outbox:
                 origin, host = socket.headers.get("origin"), socket.headers.get("host")
-                if not origin_allowed(origin, host, services.settings):
+                if not origin_allowed(origin, host, settings):
                     outbox.close(NOT_ALLOWED, "origin not allowed")
                 elif self._registry.draining:
                     outbox.close(DRAINING, "server draining")
+                elif connections > settings.max_connections_per_address:
+                    outbox.close(OVER_LIMIT, "too many connections from this address")
                 else:
-                    await Connection(socket, outbox, services, self._registry).serve()
+                    await Connection(
+                        socket, outbox, services, self._registry, token_offered(offered)
+                    ).serve()
+
+    @contextmanager
+    def _counted(self, address: str) -> Iterator[int]:
+        """Count a connection; yield how many its address has: none are counted for loopback."""
+        self._services.metrics.connections.inc()
+        counted = address if address not in LOOPBACK else ""
+        self._of_address[counted] += 1
+        try:
+            yield self._of_address[counted] if counted else 0
         finally:
-            services.metrics.connections.dec()
+            self._services.metrics.connections.dec()
+            self._of_address[counted] -= 1
+            if not self._of_address[counted]:
+                del self._of_address[counted]
 
 
 class Connection:
     """Reads frames until the client leaves or is closed."""
 
     def __init__(
-        self, socket: WebSocket, outbox: Outbox, services: Services, registry: SessionRegistry
+        self,
+        socket: WebSocket,
+        outbox: Outbox,
+        services: Services,
+        registry: SessionRegistry,
+        token: str | None,
     ) -> None:
         self._socket = socket
         self._outbox = outbox
         self._services = services
         self._registry = registry
+        self._token = token
         self._session: Session | None = None
+        self._pace = Pace(Allowance(services.settings))
 
     async def serve(self) -> None:
-        """Handle every frame, then end the session."""
+        """Handle every frame, then leave the session to whoever comes back for it."""
         clock = self._services.clock
         deadline = clock.call_at(
             clock.monotonic() + self._services.settings.open_timeout_s,
             lambda: self._outbox.close(NOT_AUTHENTICATED, "no session.open in time"),
         )
+        asked = clock.monotonic()
         try:
             while (frame := await self._socket.receive())["type"] == "websocket.receive":
                 arrived = clock.monotonic()
@@ -77,22 +116,26 @@ class Connection:
                 if text is None:
                     self._outbox.close(NOT_THIS_PROTOCOL, "expected text frames")
                     continue
-                await self._handle(text, arrived)
+                await self._handle(text, arrived, arrived - asked)
                 if self._session is not None:
                     deadline.cancel()
+                asked = clock.monotonic()
         finally:
             deadline.cancel()
-            await self._end()
+            if self._session is not None:
+                self._registry.detach(self._session, self._outbox)
+                _log.info("session.detached")
 
-    async def _handle(self, raw: str, arrived: float) -> None:
+    async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
         event_id: str | None = None
+        kind: Kind = "send"  # what is no message counts as one
         try:
             try:
                 message = decode(raw, self._services.settings.max_text_chars)
             except InvalidMessage:
                 event_id = event_id_of(raw)
                 raise
-            event_id = message.event_id
+            event_id, kind = message.event_id, kind_of(message)
             if self._session is not None:
                 self._session.handle(message, arrived)
             elif isinstance(message, SessionOpen):
@@ -106,13 +149,24 @@ class Connection:
         except Exception:  # a defect must not take the connection along
             _log.exception("message.failed")
             self._fail(ForemindError("The message could not be handled."), event_id)
+        await self._slow_down(kind, idle_s)
+
+    async def _slow_down(self, kind: Kind, idle_s: float) -> None:
+        """Leave the next frame waiting for as long as this client is ahead of what it may send."""
+        clock = self._services.clock
+        wait = self._pace.take(kind, idle_s, clock.monotonic())
+        if wait is None:
+            self._fail(RateLimited("Too many messages a second; see limits."), None)
+            self._outbox.close(OVER_LIMIT, "too many messages")
+        elif wait > 0:
+            self._services.metrics.slowed.labels(kind).inc()
+            await clock.sleep(wait)
 
     async def _open(self, message: SessionOpen) -> None:
+        services = self._services
+        handshake = Handshake(services, self._registry)
         try:
-            identity = identify(message, self._services.settings)
-            session = await Session.open(self._services, identity, message, self._outbox)
-            self._registry.add(session)
-            session.begin()
+            self._session = await handshake.open(message, self._token, self._outbox)
         except ForemindError as error:
             self._fail(error, message.event_id)
             match error:
@@ -123,9 +177,8 @@ class Connection:
                 case Overloaded():
                     self._outbox.close(OVER_LIMIT, "too many sessions")
             return
-        self._session = session
-        structlog.contextvars.bind_contextvars(session_id=session.id)
-        _log.info("session.opened", companion=message.companion)
+        self._pace.of_user = self._registry.allowance(self._session.caller.user_id)
+        structlog.contextvars.bind_contextvars(session_id=self._session.id)
 
     def _fail(self, error: ForemindError, event_id: str | None) -> None:
         if self._session is not None:
@@ -134,12 +187,10 @@ class Connection:
         self._services.metrics.errors.labels(error.code).inc()
         self._outbox.put(encode(ErrorEvent(error=error_body(error, event_id))))
 
-    async def _end(self) -> None:
-        if self._session is None:
-            return
-        self._registry.remove(self._session)
-        try:
-            await self._session.close()
-        except ForemindError as error:
-            _log.warning("session.not_closed", reason=error.code)
-        _log.info("session.closed")
+
+def token_offered(subprotocols: list[str]) -> str | None:
+    """Return the token among the subprotocols that a client offers, as a browser must send it."""
+    for each in subprotocols:
+        if each.startswith(_BEARER):
+            return each.removeprefix(_BEARER)
+    return None

@@ -36,7 +36,7 @@ from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy, Policy
-from foremind.storage.turns import OpenedSession, StoredTurn, TurnStore
+from foremind.storage.turns import OpenedSession, ReplyStored, StoredTurn, TurnStore
 from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import PreparedContext
 from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
@@ -63,6 +63,7 @@ class Conversation:
         companion: with whom, as of now.
         subject: whose memories are searched, under which settings.
         emit: sends an event to the client.
+        unheard: what others are told of a reply's turn, where nobody is connected to hear it.
         fail: sends an error that answers the client's `event_id`.
         on_context: called with a context that the client has not been told of.
     """
@@ -84,6 +85,7 @@ class Conversation:
         companion: Callable[[], Companion],
         subject: Callable[[Policy], Subject],
         emit: Callable[[Event], None],
+        unheard: Callable[[int], ReplyStored | None],
         fail: Callable[[ForemindError, str | None], None],
         on_context: Callable[[str, Taken], None],
     ) -> None:
@@ -101,6 +103,7 @@ class Conversation:
         self._companion = companion
         self._subject = subject
         self._emit = emit
+        self._unheard = unheard
         self._fail = fail
         self._on_context = on_context
         self._history_known = True
@@ -137,8 +140,7 @@ class Conversation:
             return  # being answered: its own message.accepted is on the way
         if len(self._waiting) >= MAX_WAITING:
             raise Overloaded(f"At most {MAX_WAITING} messages may wait for their answer.")
-        if self._reply is not None:
-            self._reply.cancel()
+        self.hush()
         self._watcher.enter(message.text)
         self._ahead.entered()
         task = asyncio.create_task(self._answer(message, policy, arrived), name="answer")
@@ -161,6 +163,11 @@ class Conversation:
         self._history_known = False
         self.forget_ahead()
 
+    def heard_elsewhere(self, turn: PastTurn) -> None:
+        """Take in a turn of this session that came about over another connection."""
+        if self._history_known and all(each.id != turn.id for each in self._history):
+            self._history.append(turn)
+
     def forget_ahead(self) -> None:
         """Drop what the model read or said ahead: it may hold what is forgotten."""
         self._ahead.forget()
@@ -172,12 +179,16 @@ class Conversation:
         self._reply.cancel()
         return True
 
+    def hush(self) -> None:
+        """Stop the reply under way."""
+        if self._reply is not None:
+            self._reply.cancel()
+
     async def close(self) -> None:
         """Stop speaking, store what was said, and wait until that is done."""
         await self._ahead.close()
         while self._waiting:
-            if self._reply is not None:
-                self._reply.cancel()
+            self.hush()
             await asyncio.wait(self._waiting.values(), timeout=0.05)
 
     async def _answer(self, message: MessageSend, policy: Policy, arrived: float) -> None:
@@ -346,6 +357,7 @@ class Conversation:
                 result.text,
                 self._clock.now(),
                 judged=reply.voice.says_new_things,
+                unheard=self._unheard,
             )
             used = used_in(result.text, reply.prompt.memories)
             await self._rememberer.refresh(self._parties.opened.relationship_id, used)

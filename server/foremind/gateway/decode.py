@@ -9,6 +9,7 @@ from foremind.errors import (
     InvalidMessage,
     NotAllowed,
     NotAuthenticated,
+    RateLimited,
     RequestError,
     TemporaryError,
 )
@@ -59,6 +60,8 @@ def error_body(error: ForemindError, event_id: str | None) -> ErrorBody:
             kind = "authentication_error"
         case NotAllowed():
             kind = "permission_error"
+        case RateLimited():
+            kind = "rate_limit_error"
         case RequestError():
             kind = "invalid_request_error"
         case TemporaryError():

@@ -25,10 +25,10 @@ class UserClaim(Struct, frozen=True):
 
 
 class Resume(Struct, frozen=True):
-    """Where a client left off."""
+    """Where a client left off: its session, and the `seq` of the last event that it has."""
 
-    session_id: str
-    seq: int
+    session_id: Identifier
+    seq: Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class SessionOpen(Struct, frozen=True, tag="session.open"):
@@ -86,12 +86,23 @@ class CompanionCard(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What a client may send."""
+    """What a client may send; rates are of one connection, and twice as much of one user.
+
+    A faster client is slowed down, and closed with 4429 where it goes on. A session that lost its
+    connection can be resumed for `resume_s` seconds, if no more than `replay_events` were missed.
+    """
 
     max_frame_bytes: int
     max_text_chars: int
     max_id_chars: int
     max_waiting_messages: int
+    drafts_per_s: float
+    sends_per_s: float
+    http_per_s: float
+    max_sessions_per_user: int
+    resume_s: float
+    replay_events: int
+    outbound_bytes: int
 
 
 class TurnView(Struct, frozen=True):
@@ -161,6 +172,9 @@ class Event(Struct, tag_field="type"):
 
 class SessionOpened(Event, tag="session.opened", kw_only=True):
     """The session is open. `model` is None where the offline voice answers.
+
+    `resumed`: what was missed follows, from the number after `seq` on, which repeats the client's.
+    Else `turns` are the last of the conversation.
 
     `relationship_id` is what `/v1/relationships` knows this user and companion by.
     """
@@ -248,6 +262,12 @@ class BehaviourDone(Event, tag="behaviour.done", kw_only=True):
     message_id: str
     name: str
     text: str
+
+
+class TurnStored(Event, tag="turn.stored", kw_only=True):
+    """A reply of this session that was heard over another connection, or by nobody."""
+
+    turn: TurnView
 
 
 class ErrorEvent(Event, tag="error", kw_only=True):

@@ -38,22 +38,27 @@ class Outbox:
         if self._writer is not None:
             await asyncio.gather(self._writer, return_exceptions=True)
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> None:
-        """Queue a frame; `telemetry` may be dropped. After `close` it is ignored."""
+    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+        """Queue a frame; after `close` it is ignored.
+
+        Telemetry may take half of the room, and is dropped beyond that: then return False.
+        """
         if self._close is not None:
-            return
-        if self._waiting + len(frame) > self._capacity:
+            return True
+        room = self._capacity // 2 if telemetry else self._capacity
+        if self._waiting + len(frame) > room:
             if telemetry:
                 self._metrics.dropped.labels("telemetry").inc()
-                return
+                return False
             self._frames.clear()
             self.close(SLOW_READER, "reading too slowly")
             if self._writer is not None:
                 self._writer.cancel()
-            return
+            return True
         self._frames.append(frame)
         self._waiting += len(frame)
         self._wake.set()
+        return True
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection once what waits is sent; the first call decides."""

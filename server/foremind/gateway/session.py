@@ -1,6 +1,7 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
 from dataclasses import dataclass, replace
+from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cachetools import LRUCache
@@ -9,13 +10,11 @@ from foremind.clock import Clock
 from foremind.companions import Companion, CompanionSettings
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
-from foremind.errors import ForemindError, InvalidMessage
-from foremind.gateway.conversation import MAX_WAITING, Conversation, Parties
+from foremind.errors import ForemindError, InvalidMessage, NotFound, StorageUnavailable
+from foremind.gateway.conversation import Conversation, Parties
 from foremind.gateway.decode import error_body
-from foremind.gateway.identity import Identity
+from foremind.gateway.limits import limits_of
 from foremind.gateway.messages import (
-    MAX_FRAME_BYTES,
-    MAX_ID_CHARS,
     ClientMessage,
     CompanionCard,
     ContextReady,
@@ -23,8 +22,6 @@ from foremind.gateway.messages import (
     DraftClear,
     DraftUpdate,
     ErrorEvent,
-    Event,
-    Limits,
     MemoryStored,
     MessageSend,
     ReasonView,
@@ -32,14 +29,17 @@ from foremind.gateway.messages import (
     SessionOpen,
     SessionOpened,
     SummaryAppliedEvent,
+    TurnStored,
+    TurnView,
     UserClaim,
-    encode,
 )
-from foremind.gateway.outbox import Outbox
+from foremind.gateway.stream import EventStream, Listener
 from foremind.gateway.views import memory_view, turn_view
 from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
+from foremind.identity.authority import Authority
+from foremind.identity.caller import Caller
 from foremind.layers.held import HeldLayers, RelationshipLayers
 from foremind.layers.library import Library
 from foremind.layers.tokens import counter_for
@@ -51,10 +51,12 @@ from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.turns import OpenedSession, Turn, TurnStore
+from foremind.storage.turns import OpenedSession, ReplyStored, SessionTaken, TurnStore
 from foremind.typeahead.prepare import Preparer, Subject
 from foremind.typeahead.prepared import PreparedCache, PreparedContext, Validity
 from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
+
+REPLACED = 4409
 
 _SHOWN_TURNS = 30  # of the past, when a session opens
 _OWN_MESSAGES = 512  # message ids for which memory.stored is reported to this session
@@ -67,6 +69,7 @@ class Services:
     settings: Settings
     clock: Clock
     metrics: Metrics
+    authority: Authority
     companions: CompanionStore
     turns: TurnStore
     preparer: Preparer
@@ -81,28 +84,44 @@ class Services:
     embedding: str
 
 
+@dataclass(frozen=True, slots=True)
+class SessionShown:
+    """A session as an operator sees it; `connected`: somebody is there, `busy`: it answers."""
+
+    session_id: str
+    user: str
+    companion: str
+    connected: bool
+    busy: bool
+
+
 class Session:
-    """Reacts to the messages of one client; never waits itself."""
+    """Reacts to the messages of one client; never waits itself.
+
+    It outlives its connection: what it says meanwhile is kept for the next one.
+    """
 
     def __init__(
         self,
         services: Services,
-        identity: Identity,
+        caller: Caller,
         companion: Companion,
         opened: OpenedSession,
         time_zone: ZoneInfo,
         past: list[PastTurn],
-        shown: list[Turn],
-        outbox: Outbox,
+        stream: EventStream,
     ) -> None:
         self._services = services
-        self._identity = identity
+        self.caller = caller
         self._plain_companion = companion
         self._own_settings = opened.settings
         self._opened = opened
         self._time_zone = time_zone
-        self._outbox = outbox
-        self._seq = 0
+        self._stream = stream
+        #: Tells this session's announcements from those of others with the same id.
+        self.origin = uuid4().hex
+        #: Since when, in monotonic time, nobody is connected; None while somebody is.
+        self.detached_at: float | None = services.clock.monotonic()
         self._memory_version = opened.memory_version
         self._configure(opened.settings)
         self._model = services.voices.model_of(companion)
@@ -118,7 +137,7 @@ class Session:
             services.metrics,
         )
         self._conversation = Conversation(
-            Parties(opened, identity.name, time_zone),
+            Parties(opened, caller.name, time_zone),
             past,
             watcher=self._watcher,
             held=services.held,
@@ -131,41 +150,41 @@ class Session:
             metrics=services.metrics,
             companion=lambda: self._companion,
             subject=self._subject,
-            emit=self._emit,
+            emit=stream.emit,
+            unheard=self._unheard,
             fail=self.fail,
             on_context=self._on_taken,
         )
-        self._shown = shown
 
     @classmethod
-    async def open(
-        cls, services: Services, identity: Identity, message: SessionOpen, outbox: Outbox
-    ) -> "Session":
-        """Open a session for a known caller.
+    async def open(cls, services: Services, caller: Caller, message: SessionOpen) -> "Session":
+        """Open a session for a known caller; nobody is connected to it yet.
 
         Raises:
-            NotFound: there is no such companion.
+            NotFound: there is no such companion, or no longer.
             InvalidMessage: the time zone is not known.
             StorageUnavailable: the database did not answer.
         """
         time_zone = _zone(message.time_zone)
         companion = await services.companions.find(message.companion)
+        if companion.retired:
+            raise NotFound("companion: it is not there any more", param="companion")
+        policy = policy_for(companion.settings, services.settings)
         opened = await services.turns.open_session(
-            identity.user_id,
-            identity.name,
+            caller.user_id,
+            caller.name,
             companion.id,
             services.clock.now(),
             time_zone.key,
-            policy_for(companion.settings, services.settings).layers.session,
+            policy.layers.session,
         )
         services.index.load(opened.relationship_id)
-        tokenizer = policy_for(companion.settings, services.settings).layers.tokenizer
-        await services.held.load(opened.relationship_id, counter_for(tokenizer))
+        await services.held.load(opened.relationship_id, counter_for(policy.layers.tokenizer))
         await services.library.load(companion.id)
         said = await services.turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
         past = [PastTurn(turn.speaker, turn.content, turn.id) for turn in said]
-        shown = await services.turns.recent(opened.relationship_id, _SHOWN_TURNS)
-        return cls(services, identity, companion, opened, time_zone, past, shown, outbox)
+        stream = EventStream(services.settings.resume_s, services.clock)
+        return cls(services, caller, companion, opened, time_zone, past, stream)
 
     @property
     def id(self) -> str:
@@ -177,28 +196,78 @@ class Session:
         """Whose memory this session works with."""
         return self._opened.relationship_id
 
+    def shown(self) -> SessionShown:
+        """Return what an operator is told of this session."""
+        return SessionShown(
+            self.id, self.caller.user_id, self.companion, self.detached_at is None, self.busy
+        )
+
+    @property
+    def companion(self) -> str:
+        """The slug of whom it talks with."""
+        return self._companion.slug
+
     @property
     def busy(self) -> bool:
         """True while a message is not answered yet."""
         return self._conversation.busy
 
-    def begin(self) -> None:
-        """Tell the client that its session is open."""
-        companion, settings = self._companion, self._services.settings
-        self._emit(
-            SessionOpened(
-                session_id=self.id,
-                relationship_id=str(self.relationship_id),
-                user=UserClaim(self._identity.user_id, self._identity.name),
-                companion=CompanionCard(companion.slug, companion.name, companion.greeting),
-                pause_ms=round(self._policy.pause_s * 1000),
-                limits=Limits(MAX_FRAME_BYTES, settings.max_text_chars, MAX_ID_CHARS, MAX_WAITING),
-                resumed=False,
-                model=None if self._model == "offline" else self._model,
-                turns=[turn_view(each) for each in self._shown],
-            )
-        )
-        self._shown = []
+    async def greet(self, listener: Listener) -> None:
+        """Take a connection and tell it that the session is open, and what was said lately.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        shown = await self._services.turns.recent(self.relationship_id, _SHOWN_TURNS)
+        self._attach(listener)
+        self._stream.emit(self._opened_event([turn_view(each) for each in shown]))
+
+    def resume(self, listener: Listener, seq: int) -> bool:
+        """Take a connection that knows every event up to `seq`, and send it those it missed.
+
+        False, and nothing done, where some of them are gone.
+        """
+        missed = self._stream.missed(seq)
+        if missed is None:
+            return False
+        self._attach(listener)
+        event = self._opened_event([], resumed=True)
+        event.seq = seq
+        self._stream.greet(event)
+        self._stream.replay(missed)
+        return True
+
+    def go_on_after(self, seq: int) -> None:
+        """Count events from here on: the client has some of this session that are lost here."""
+        self._stream.seq = seq
+
+    async def tell_taken(self) -> None:
+        """Tell other processes that may hold this session that it is here now."""
+        await self._services.turns.announce(SessionTaken(self.id, self.origin))
+
+    def holds_after(self, seq: int) -> bool:
+        """Tell whether everything after an event can be sent again."""
+        return self._stream.missed(seq) is not None
+
+    async def read_reply(self, turn_id: int) -> None:
+        """Learn of a reply that was begun over another connection, and stored meanwhile."""
+        try:
+            turn = await self._services.turns.find(self.relationship_id, turn_id)
+        except StorageUnavailable:
+            self._conversation.forget_history()
+            return
+        if turn is not None:
+            self._conversation.heard_elsewhere(PastTurn(turn.speaker, turn.content, turn.id))
+            self._stream.emit(TurnStored(turn=turn_view(turn)))
+
+    def detach(self, listener: Listener) -> None:
+        """Learn that a connection is gone: what is answered goes on, the draft is given up."""
+        if self._stream.listener is not listener:
+            return
+        self._stream.attach(None)
+        self.detached_at = self._services.clock.monotonic()
+        self._watcher.clear()
+        self._conversation.typed("")
 
     def handle(self, message: ClientMessage, arrived: float) -> None:
         """React to a message that arrived at monotonic time `arrived`.
@@ -234,7 +303,7 @@ class Session:
             self.observe_version(announcement.memory_version)
         message_id = announcement.message_id
         if announcement.speaker == "user" and message_id in self._own_messages:
-            self._emit(
+            self._stream.emit(
                 MemoryStored(
                     message_id=str(message_id),
                     stored=announcement.memory_id is not None,
@@ -249,9 +318,10 @@ class Session:
         """Learn that records of this relationship changed, here or in another process."""
         if announcement.forgotten:
             self._conversation.forget_ahead()
+            self._stream.forget()
         applied = announcement.summary
         if applied is not None:
-            self._emit(
+            self._stream.emit(
                 SummaryAppliedEvent(
                     messages=applied.messages, lines=applied.lines, made_by=applied.made_by
                 )
@@ -261,6 +331,7 @@ class Session:
         """Learn that things said here or elsewhere are forgotten: the history is read anew."""
         self.observe_version(memory_version)
         self._conversation.forget_history()
+        self._stream.forget()
 
     def observe_version(self, memory_version: int) -> None:
         """Learn the relationship's memory version; versions only rise."""
@@ -269,11 +340,20 @@ class Session:
     def fail(self, error: ForemindError, event_id: str | None) -> None:
         """Tell the client that something it sent could not be done."""
         self._services.metrics.errors.labels(error.code).inc()
-        self._emit(ErrorEvent(error=error_body(error, event_id)))
+        self._stream.emit(ErrorEvent(error=error_body(error, event_id)))
 
     def disconnect(self, code: int, reason: str) -> None:
-        """Close the connection once everything said is sent."""
-        self._outbox.close(code, reason)
+        """Close the connection, if there is one, once everything said is sent."""
+        if self._stream.listener is not None:
+            self._stream.listener.close(code, reason)
+
+    def hush(self) -> None:
+        """Stop speaking: nobody came back to listen. What was said so far is stored."""
+        self._conversation.hush()
+
+    def prune(self) -> None:
+        """Drop events that are too old to be asked for again."""
+        self._stream.prune()
 
     async def close(self) -> None:
         """End the session: stop preparing and speaking, store what was said."""
@@ -313,7 +393,7 @@ class Session:
         return Subject(
             self._opened.relationship_id,
             self._companion.id,
-            self._identity.name,
+            self.caller.name,
             Validity(
                 memory_version=self._memory_version,
                 layers_version=-1 if held is None else held.version,
@@ -326,10 +406,33 @@ class Session:
             self._time_zone,
         )
 
-    def _emit(self, event: Event, *, telemetry: bool = False) -> None:
-        self._seq += 1
-        event.seq = self._seq
-        self._outbox.put(encode(event), telemetry=telemetry)
+    def _unheard(self, turn_id: int) -> ReplyStored | None:
+        """Return what others are to be told of a reply that nobody heard here."""
+        if self.detached_at is None:
+            return None
+        return ReplyStored(self.relationship_id, self.id, turn_id, self.origin)
+
+    def _attach(self, listener: Listener) -> None:
+        """Let a connection take the place of the one before."""
+        before = self._stream.listener
+        if before is not None:
+            before.close(REPLACED, "replaced by a newer connection")
+        self._stream.attach(listener)
+        self.detached_at = None
+
+    def _opened_event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
+        companion, settings = self._companion, self._services.settings
+        return SessionOpened(
+            session_id=self.id,
+            relationship_id=str(self.relationship_id),
+            user=UserClaim(self.caller.user_id, self.caller.name),
+            companion=CompanionCard(companion.slug, companion.name, companion.greeting),
+            pause_ms=round(self._policy.pause_s * 1000),
+            limits=limits_of(settings),
+            resumed=resumed,
+            model=None if self._model == "offline" else self._model,
+            turns=turns,
+        )
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         self._emit_context(draft, context, trigger)
@@ -341,11 +444,15 @@ class Session:
 
     def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         now = self._services.clock.now().astimezone(self._time_zone)
-        self._emit(
+        self._stream.emit(
             ContextReady(
                 draft=draft,
                 trigger=trigger,
-                memories=[memory_view(each, now) for each in context.memories],
+                memories=(
+                    [memory_view(each, now) for each in context.memories]
+                    if self.caller.allows("memory:read")
+                    else []
+                ),
                 timings=ContextTimings(
                     context.timings.embed_ms, context.timings.search_ms, context.timings.total_ms
                 ),

@@ -39,13 +39,13 @@ class Rater:
         self._store = store
         self._rememberer = rememberer
 
-    async def rate(self, turn_id: int) -> None:
+    async def rate(self, relationship_id: int, turn_id: int) -> None:
         """Rate a stored turn; nothing happens where it is gone or no model is configured.
 
         Raises:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
         """
-        turn = await self._store.turn(turn_id)
+        turn = await self._store.turn(relationship_id, turn_id)
         server = None if turn is None else self._voices.server_of(turn.settings)
         if turn is None or server is None:
             return
@@ -59,7 +59,9 @@ class Rater:
         ][:_MAX_EARLIER]
         answer = await ask(server, _messages(turn.content, earlier), Rating, _MAX_TOKENS)
         replaced = [each.id for number, each in enumerate(earlier, 1) if number in answer.no_longer]
-        await self._rememberer.remember(turn_id, rating=answer.rating, replaced=replaced)
+        await self._rememberer.remember(
+            relationship_id, turn_id, rating=answer.rating, replaced=replaced
+        )
 
 
 def _messages(said: str, earlier: Sequence[SimilarMemory]) -> list[Message]:

@@ -1,12 +1,23 @@
 """How requests are answered: JSON, and errors that name the field."""
 
+import math
 from collections.abc import Awaitable, Callable
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foremind.errors import Conflict, ForemindError, NotAllowed, NotAuthenticated, NotFound
+from foremind.errors import (
+    Conflict,
+    ForemindError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    RateLimited,
+)
+
+_log = structlog.get_logger("foremind.http")
 
 
 def answered(
@@ -25,8 +36,14 @@ def answered(
             return json_response(_body(error), 404)
         except Conflict as error:
             return json_response(_body(error), 409)
+        except RateLimited as error:
+            seconds = str(math.ceil(error.retry_after_s))
+            return json_response(_body(error), 429, {"retry-after": seconds})
         except ForemindError as error:
             return json_response(_body(error), 503 if error.retryable else 400)
+        except Exception:  # a defect; who asked is told no more than that
+            _log.exception("request.failed")
+            return json_response(_body(ForemindError("The request could not be answered.")), 500)
 
     return guarded
 

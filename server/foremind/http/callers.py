@@ -1,8 +1,7 @@
 """Who asks for which relationship, and what every route about one needs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +12,9 @@ from foremind.curation.by_hand import Editor
 from foremind.curation.worker import Curation
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidMessage, NotAllowed
+from foremind.http.entrance import Entrance
+from foremind.identity.authority import require
+from foremind.identity.caller import Caller
 from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
 from foremind.memory.correct import Corrector
@@ -32,26 +34,11 @@ _MOST_BODY = 200_000  # bytes of a JSON body; exports and documents have limits 
 Shape = TypeVar("Shape")
 
 
-class Caller(Protocol):
-    """Who asks."""
-
-    @property
-    def user_id(self) -> str:
-        """Whose relationships are shown."""
-
-    @property
-    def admin(self) -> bool:
-        """Whether this caller acts for the companions' owner."""
-
-    def may_open(self, slug: str) -> bool:
-        """Tell whether this caller may talk with a companion."""
-
-
 @dataclass(frozen=True, slots=True)
 class RelationshipServices:
-    """What these routes need; `caller` names who asks, or raises NotAuthenticated."""
+    """What these routes need."""
 
-    caller: Callable[[Request], Caller]
+    entrance: Entrance
     settings: Settings
     clock: Clock
     companions: CompanionStore
@@ -87,17 +74,26 @@ class Found:
 
 
 async def find(services: RelationshipServices, request: Request) -> Found:
-    """Return the relationship of a request.
+    """Return the relationship of a request, which its caller may read, or change.
+
+    Whoever looks at another user's is noted in the audit trail.
 
     Raises:
         NotAuthenticated, NotAllowed, NotFound: it is not this caller's, or not there.
     """
-    caller = services.caller(request)
+    caller = await services.entrance.caller(request)
+    reads = request.method in ("GET", "HEAD")
+    require(caller, "memory:read" if reads else "memory:write")
     id_ = number(request.path_params["id"], "id", 0, 2**62)
-    relationship = await services.relationships.find(id_, caller.user_id)
+    relationship = await services.relationships.find(id_, caller.whose)
     if not caller.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
     owner = await services.companions.find(relationship.companion)
+    if caller.whose != caller.user_id:
+        what = request.url.path.split("/")[4:5]
+        await services.records.note(
+            id_, caller.user_id, "read" if reads else "change", "".join(what), services.clock.now()
+        )
     companion = replace(owner, settings=laid_over(owner.settings, relationship.settings))
     policy = policy_for(companion.settings, services.settings)
     return Found(caller, relationship, companion, owner, policy)

@@ -4,9 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.errors import InvalidMessage, NotAllowed
+from foremind.errors import InvalidMessage
 from foremind.http.answers import answered, json_response
 from foremind.http.callers import RelationshipServices, bytes_of, number
+from foremind.identity.authority import require
 from foremind.storage.documents import DocumentStore
 
 _MOST_DOCUMENT = 20_000_000  # bytes
@@ -17,9 +18,7 @@ def document_routes(services: RelationshipServices, store: DocumentStore) -> lis
     """Return the routes below `/v1/companions/{slug}/documents`."""
 
     async def companion(request: Request) -> int:
-        caller = services.caller(request)
-        if not caller.admin:
-            raise NotAllowed("token: expected one with the scope admin", param="token")
+        require(await services.entrance.caller(request), "admin")
         return (await services.companions.find(request.path_params["slug"])).id
 
     async def listed(request: Request) -> Response:

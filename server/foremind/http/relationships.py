@@ -1,6 +1,7 @@
 """A user's relationships: their settings, sessions, and the context of a draft."""
 
 from dataclasses import asdict
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -27,7 +28,7 @@ _MOST_SESSIONS = 200
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a relationship has of its own; what is not given stays as it is."""
 
-    settings: dict[str, object] | None = None
+    settings: dict[str, Any] | None = None
     shares_counts: bool | None = None
 
 
@@ -35,11 +36,11 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
     """Return the routes of relationships as wholes."""
 
     async def listed(request: Request) -> Response:
-        caller = services.caller(request)
+        caller = await services.entrance.caller(request)
         return json_response(
             [
                 {"id": each.id, "companion": each.companion, "memories": each.memory_count}
-                for each in await services.relationships.of_user(caller.user_id)
+                for each in await services.relationships.of_user(caller.whose)
                 if caller.may_open(each.companion)
             ]
         )

@@ -1,6 +1,6 @@
 """Every HTTP route. The socket is the gateway's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from foremind.assets import asset
 from foremind.http.answers import answered, json_response
+from foremind.http.entrance import Entrance
 from foremind.http.readiness import Readiness
 from foremind.metrics import Metrics
 from foremind.storage.companions import CompanionStore
@@ -24,23 +25,18 @@ _PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-_BEARER = "Bearer "
 
 
 @dataclass(frozen=True, slots=True)
 class HttpServices:
-    """What the routes need.
-
-    `may_open` returns which companions the bearer of a token may open, by slug; it raises
-    NotAuthenticated. With `open_mode`, no token is asked for.
-    """
+    """What the routes need; `contracts` are documents by the name they are served under."""
 
     companions: CompanionStore
     database: Database
     readiness: Readiness
     metrics: Metrics
-    open_mode: bool
-    may_open: Callable[[str | None], Callable[[str], bool]]
+    entrance: Entrance
+    contracts: Mapping[str, object]
 
 
 class Page(StaticFiles):
@@ -66,25 +62,26 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
         )
 
     async def metrics(request: Request) -> Response:
-        if not services.open_mode:
-            services.may_open(bearer_token(request))
+        await services.entrance.player(request)
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def companions(request: Request) -> Response:
-        allowed = (
-            (lambda _: True) if services.open_mode else services.may_open(bearer_token(request))
-        )
+        caller = await services.entrance.player(request)
         known = await services.companions.list()
         return json_response(
             [
                 {"slug": each.slug, "name": each.name, "greeting": each.greeting}
                 for each in known
-                if allowed(each.slug)
+                if caller is None or caller.may_open(each.slug)
             ]
         )
 
+    async def contract(request: Request) -> Response:
+        return json_response(services.contracts[request.url.path.rpartition("/")[2]])
+
     return [
+        *(Route(f"/v1/{name}", contract) for name in services.contracts),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", answered(metrics)),
@@ -92,9 +89,3 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
         *more,
         Mount("/", Page(directory=asset("client_demo"), html=True)),
     ]
-
-
-def bearer_token(request: Request) -> str | None:
-    """Return the token of a request's Authorization header."""
-    header = request.headers.get("authorization", "")
-    return header.removeprefix(_BEARER) if header.startswith(_BEARER) else None

@@ -52,6 +52,7 @@ async def listening(
             log_config=None,
             access_log=False,
             server_header=False,
+            forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_graceful_shutdown=_STOP_S,
         )
     )

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 from foremind.errors import NotAllowed
 from foremind.http.answers import answered, json_response
 from foremind.http.callers import RelationshipServices, body_of, find
+from foremind.identity.authority import require
 from foremind.policies import policy_for, settings_of_users
 from foremind.storage.transfer import Export
 
@@ -35,7 +36,8 @@ def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
         return json_response(written, headers=headers)
 
     async def restore(request: Request) -> Response:
-        caller = services.caller(request)
+        caller = await services.entrance.caller(request)
+        require(caller, "memory:write")
         body = await body_of(request, Export, _MOST_EXPORT)
         slug = request.query_params.get("companion") or body.companion
         if not caller.may_open(slug):
@@ -43,7 +45,7 @@ def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
         companion = await services.companions.find(slug)
         settings_of_users(msgspec.to_builtins(body.settings), services.settings)
         id_ = await services.restorer.restore(
-            caller.user_id,
+            caller.whose,
             (companion.id, companion.name),
             body,
             in_exchange=policy_for(companion.settings, services.settings).storage.read_in_exchange,

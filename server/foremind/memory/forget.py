@@ -113,7 +113,7 @@ class Forgetter:
         limit: int,
     ) -> None:
         """Forget memories of a type that were last said before a time, at most `limit`."""
-        rows = await self._database.rows(
+        rows = await self._database.of(relationship_id).rows(
             "memories_older", relationship_id, memory_type, before, limit
         )
         for row in rows:

@@ -20,6 +20,7 @@ from foremind.storage.remembering import MemoryAnnouncement
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
 _IN_A_THREAD = 20_000  # memories: searching more would hold everybody else up for milliseconds
+_CATCH_UP_S = 0.05  # longer than that, and the database would have answered
 _LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
 
 _log = structlog.get_logger("foremind.index")
@@ -63,7 +64,7 @@ class IndexedCandidates:
         Raises:
             StorageUnavailable: the database was needed and did not answer.
         """
-        index = self._current(wanted.relationship_id)
+        index = await self._up_to_date(wanted.relationship_id)
         self._metrics.searches.labels("database" if index is None else "index").inc()
         if index is not None:
             if index.state.memories < _IN_A_THREAD:
@@ -71,6 +72,17 @@ class IndexedCandidates:
             return await asyncio.to_thread(index.candidates, wanted)
         self.load(wanted.relationship_id)
         return await self._stored.candidates(wanted)
+
+    async def _up_to_date(self, relationship_id: int) -> MemoryIndex | None:
+        """Return the index, waiting a moment where only the newest changes are missing."""
+        index = self._current(relationship_id)
+        if index is None and relationship_id in self._indexes:
+            self.load(relationship_id)
+            update = self._updates.get(relationship_id)
+            if update is not None:
+                await asyncio.wait({update}, timeout=_CATCH_UP_S)
+            index = self._current(relationship_id)
+        return index
 
     def holds(self, relationship_id: int) -> bool:
         """Return whether a relationship is loaded and nothing newer is announced."""
@@ -138,11 +150,11 @@ class IndexedCandidates:
                     return
 
     async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
-        # The state first: what commits meanwhile is read twice rather than never.
+        # What commits meanwhile has a later version, and is announced with it.
         state = await self._store.index_state(relationship_id)
         after = -1 if known is None else known.state.version
         changes: list[IndexedMemory] = []
-        async for portion in self._store.changes(relationship_id, after):
+        async for portion in self._store.changes(relationship_id, after, state.version):
             changes += portion
         if known is None:
             return await asyncio.to_thread(MemoryIndex.of, state, changes)

@@ -86,7 +86,12 @@ class Rememberer:
             await self._store.refresh(relationship_id, memory_ids, self._clock.now())
 
     async def remember(
-        self, turn_id: int, *, rating: int | None = None, replaced: Sequence[int] = ()
+        self,
+        relationship_id: int,
+        turn_id: int,
+        *,
+        rating: int | None = None,
+        replaced: Sequence[int] = (),
     ) -> MemoryAnnouncement | None:
         """Judge a stored turn and keep it if it matters; None where the turn is gone.
 
@@ -98,7 +103,7 @@ class Rememberer:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
         started = self._clock.monotonic()
-        turn = await self._store.turn(turn_id)
+        turn = await self._store.turn(relationship_id, turn_id)
         if turn is None:
             return None
         try:

@@ -1,5 +1,6 @@
 """Companions in the database."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -41,6 +42,15 @@ class CompanionStore:
             msgspec.json.encode(companion.settings).decode(),
         )
         return _companion(row)
+
+    async def retire(self, slug: str, now: datetime) -> None:
+        """Let nobody talk with a companion any more, until it is put again.
+
+        Raises:
+            NotFound: there is none that can be talked with.
+        """
+        if await self._database.row("retire_companion", slug, now) is None:
+            raise NotFound("companion: expected the slug of a known companion", param="companion")
 
 
 def settings_from_json(raw: str) -> CompanionSettings:

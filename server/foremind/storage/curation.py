@@ -96,7 +96,7 @@ class CurationStore:
 
     async def bond(self, bond_id: int) -> Bond | None:
         """Return a relationship, or None where it is gone."""
-        row = await self._database.row("relationship_to_curate", bond_id)
+        row = await self._database.of(bond_id).row("relationship_to_curate", bond_id)
         if row is None:
             return None
         return Bond(
@@ -112,7 +112,7 @@ class CurationStore:
 
     async def turns_after(self, bond_id: int, turn_id: int) -> list[SaidTurn]:
         """Return the turns after one, oldest first, at most `MOST_TURNS`."""
-        rows = await self._database.rows("turns_after", bond_id, turn_id, MOST_TURNS)
+        rows = await self._database.of(bond_id).rows("turns_after", bond_id, turn_id, MOST_TURNS)
         return [_turn(row) for row in rows]
 
     async def open_sessions(self, bond_id: int) -> Sequence[OpenSession]:
@@ -128,7 +128,7 @@ class CurationStore:
 
     async def habits(self, bond_id: int) -> list[SessionHabit]:
         """Return the last sessions, newest first."""
-        rows = await self._database.rows("session_habits", bond_id)
+        rows = await self._database.of(bond_id).rows("session_habits", bond_id)
         return [SessionHabit(**dict(row)) for row in rows]
 
 

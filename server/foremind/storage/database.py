@@ -7,7 +7,7 @@ from typing import Any, Self
 import asyncpg
 import pgvector.asyncpg
 
-from foremind.errors import StorageUnavailable
+from foremind.errors import DatabaseUnsuitable, StorageUnavailable
 from foremind.storage.queries import load_queries
 
 _AWAY = (
@@ -31,11 +31,23 @@ def _errors_translated() -> Iterator[None]:
         ) from error
 
 
+#: The role the server works as, where its login may: it cannot pass over row-level security.
+SERVER_ROLE = "foremind_server"
+
+
 class Connection:
     """One pooled connection inside a transaction."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
+
+    async def within(self, relationship_id: int) -> None:
+        """See the rows of this relationship, and of no other, until the transaction ends."""
+        await self.raw.execute(f"SET LOCAL foremind.relationship = '{int(relationship_id)}'")
+
+    async def counting(self) -> None:
+        """See, besides, what others agreed to be counted by."""
+        await self.raw.execute("SET LOCAL foremind.counting = 'on'")
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
@@ -59,15 +71,25 @@ class Connection:
 
 
 class Database:
-    """A bounded pool of connections; every call may raise StorageUnavailable."""
+    """A bounded pool of connections; every call may raise StorageUnavailable.
 
-    def __init__(self, pool: Any) -> None:
+    Tables that hold what users said are read and written through `of` or `transaction`, which name
+    the relationship: without it they show no rows.
+    """
+
+    def __init__(self, pool: Any, url: str) -> None:
         self.pool = pool
+        #: Where it connects to.
+        self.url = url
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str, *, size: int, timeout_s: float) -> AsyncIterator[Self]:
-        """Hold at most `size` connections; no statement runs longer than `timeout_s`."""
+        """Hold at most `size` connections; no statement runs longer than `timeout_s`.
+
+        Raises:
+            DatabaseUnsuitable: row-level security does not hold for this login.
+        """
         with _errors_translated():
             pool = await asyncpg.create_pool(
                 url,
@@ -77,6 +99,7 @@ class Database:
                 command_timeout=timeout_s,
                 init=_prepare_connection,
                 reset=_keep_as_it_is,
+                connect=connect_as_server,
                 # Plans are short and repeated: compiling them costs more than it gains.
                 server_settings={
                     "application_name": "foremind",
@@ -85,7 +108,9 @@ class Database:
                 },
             )
         try:
-            yield cls(pool)
+            database = cls(pool, url)
+            await database._check_isolation()
+            yield database
         finally:
             await pool.close()
 
@@ -109,12 +134,59 @@ class Database:
         with _errors_translated():
             await self.pool.execute(load_queries()[name], *args)
 
+    def of(self, relationship_id: int) -> "RelationshipData":
+        """Return what is stored of one relationship."""
+        return RelationshipData(self, relationship_id)
+
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self, relationship_id: int | None = None) -> AsyncIterator[Connection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
         with _errors_translated():
             async with self.pool.acquire() as raw, raw.transaction():
-                yield Connection(raw)
+                connection = Connection(raw)
+                if relationship_id is not None:
+                    await connection.within(relationship_id)
+                yield connection
+
+    async def _check_isolation(self) -> None:
+        bare = [row["name"] for row in await self.rows("unprotected_tables")]
+        if bare:
+            raise DatabaseUnsuitable(
+                f"Row-level security does not hold for this database login ({', '.join(bare)}). "
+                f"Let it be a member of the role {SERVER_ROLE}: GRANT {SERVER_ROLE} TO the login, "
+                "as an administrator."
+            )
+
+
+class RelationshipData:
+    """Runs named queries that see the rows of one relationship, each in its own transaction."""
+
+    def __init__(self, database: Database, relationship_id: int) -> None:
+        self._database = database
+        self._relationship_id = relationship_id
+
+    async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
+        """Run a named query and return its rows."""
+        async with self._database.transaction(self._relationship_id) as connection:
+            return await connection.rows(name, *args)
+
+    async def row(self, name: str, *args: object) -> asyncpg.Record | None:
+        """Run a named query and return its first row."""
+        async with self._database.transaction(self._relationship_id) as connection:
+            return await connection.row(name, *args)
+
+    async def execute(self, name: str, *args: object) -> None:
+        """Run a named query for its effect."""
+        async with self._database.transaction(self._relationship_id) as connection:
+            await connection.execute(name, *args)
+
+
+async def connect_as_server(*args: Any, **options: Any) -> Any:
+    """Connect as `asyncpg.connect` does, and work as the server's role where the login may."""
+    raw = await asyncpg.connect(*args, **options)
+    if await raw.fetchval(load_queries()["may_take_server_role"]):
+        await raw.execute(f"SET ROLE {SERVER_ROLE}")
+    return raw
 
 
 async def _prepare_connection(raw: Any) -> None:

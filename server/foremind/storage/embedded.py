@@ -12,6 +12,7 @@ import asyncpg
 import psutil
 
 from foremind.errors import DatabaseUnsuitable
+from foremind.storage.database import SERVER_ROLE
 
 _DATABASE = "foremind"
 
@@ -30,6 +31,11 @@ async def embedded_postgres(data_dir: Path) -> AsyncIterator[str]:
         yield server.get_uri(_DATABASE)
     finally:
         await asyncio.to_thread(server._cleanup)
+
+
+def as_server(url: str) -> str:
+    """Return the URL with which the server itself logs in, to a database that is migrated."""
+    return url.replace("//postgres:@", f"//{SERVER_ROLE}:@", 1)
 
 
 def _start(folder: Path) -> Any:

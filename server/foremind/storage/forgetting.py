@@ -36,7 +36,7 @@ class ForgettingTransaction:
     @asynccontextmanager
     async def begin(cls, database: Database, relationship_id: int) -> AsyncIterator[Self]:
         """Begin; no turn of the relationship is remembered meanwhile."""
-        async with database.transaction() as connection:
+        async with database.transaction(relationship_id) as connection:
             await connection.execute("lock_relationship", relationship_id)
             yield cls(connection, relationship_id)
 

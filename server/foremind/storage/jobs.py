@@ -28,22 +28,23 @@ _STOP_S = 10.0
 _log = structlog.get_logger("foremind.jobs")
 
 
-async def enqueue_remember(connection: Any, turn_id: int) -> None:
+async def enqueue_remember(connection: Any, relationship_id: int, turn_id: int) -> None:
     """Add the job that judges a turn, in the transaction of `connection`."""
-    await _enqueue(connection, REMEMBER_TURN, turn_id)
+    await _enqueue(connection, REMEMBER_TURN, relationship_id, turn_id)
 
 
-async def enqueue_rating(connection: Any, turn_id: int) -> None:
+async def enqueue_rating(connection: Any, relationship_id: int, turn_id: int) -> None:
     """Add the job that lets a language model rate a turn, in the transaction of `connection`."""
-    await _enqueue(connection, RATE_TURN, turn_id)
+    await _enqueue(connection, RATE_TURN, relationship_id, turn_id)
 
 
-async def _enqueue(connection: Any, job: str, turn_id: int) -> None:
-    await Queries.from_asyncpg_connection(connection).enqueue(job, str(turn_id).encode(), 0)
+async def _enqueue(connection: Any, job: str, relationship_id: int, turn_id: int) -> None:
+    payload = f"{relationship_id}:{turn_id}".encode()
+    await Queries.from_asyncpg_connection(connection).enqueue(job, payload, 0)
 
 
 class JobWorker:
-    """Runs jobs, each by its name and for a turn, until the block ends; then finishes those begun.
+    """Runs jobs until the block ends, each by its name for a turn; then finishes those begun.
 
     A lost database restarts it; a failing job is retried with growing delays, then held with
     status `failed`, where an operator finds it.
@@ -52,7 +53,7 @@ class JobWorker:
     def __init__(
         self,
         database: Database,
-        jobs: Mapping[str, Callable[[int], Awaitable[object]]],
+        jobs: Mapping[str, Callable[[int, int], Awaitable[object]]],
         clock: Clock,
     ) -> None:
         self._database = database
@@ -95,9 +96,9 @@ class JobWorker:
                 await self._clock.sleep(_RESTART_S)
 
     async def _handle(self, job: Job) -> None:
-        turn_id = int(job.payload or b"0")
+        relationship_id, turn_id = map(int, (job.payload or b"0:0").split(b":"))
         try:
-            await self._jobs[job.entrypoint](turn_id)
+            await self._jobs[job.entrypoint](relationship_id, turn_id)
         except Exception as error:
             _log.warning(
                 "jobs.failed", turn_id=turn_id, attempt=job.attempts, reason=type(error).__name__

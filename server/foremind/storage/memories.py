@@ -126,9 +126,9 @@ class MemoryStore:
                 "FOREMIND_DATA_DIR or FOREMIND_DATABASE_URL."
             )
 
-    async def turn(self, turn_id: int) -> TurnToRemember | None:
+    async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
         """Return a turn with what judging it needs, or None where it no longer exists."""
-        row = await self._database.row("turn_to_remember", turn_id)
+        row = await self._database.of(relationship_id).row("turn_to_remember", turn_id)
         if row is None:
             return None
         values = dict(row)
@@ -136,7 +136,9 @@ class MemoryStore:
 
     async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
         """Return the memories nearest to a judged turn, nearest first."""
-        rows = await self._database.rows("similar_memories", turn.relationship_id, turn.id)
+        rows = await self._database.of(turn.relationship_id).rows(
+            "similar_memories", turn.relationship_id, turn.id
+        )
         return [SimilarMemory(**dict(row)) for row in rows]
 
     def remembering(
@@ -148,7 +150,7 @@ class MemoryStore:
     async def candidates(self, wanted: Wanted) -> tuple[list[Candidate], WordStatistics]:
         """Return the nearest and the best worded memories that the policy lets be recalled."""
         policy = wanted.policy
-        rows = await self._database.rows(
+        rows = await self._database.of(wanted.relationship_id).rows(
             "memory_candidates",
             wanted.relationship_id,
             HalfVector(wanted.vector),
@@ -168,22 +170,24 @@ class MemoryStore:
         return IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
 
     async def changes(
-        self, relationship_id: int, after_version: int
+        self, relationship_id: int, after_version: int, upto_version: int
     ) -> AsyncIterator[list[IndexedMemory]]:
-        """Yield the memories that changed after a version (-1: all), some at a time.
+        """Yield the memories that changed after a version (-1: all), up to one, some at a time.
 
         Between two portions others get their turn: decoding thousands of rows takes a while.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(relationship_id) as connection:
             portions = connection.portions(
-                "index_changes", _PORTION, relationship_id, after_version
+                "index_changes", _PORTION, relationship_id, after_version, upto_version
             )
             async for rows in portions:
                 yield [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
 
     async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
         """Note that memories were recalled and used: their recency begins anew."""
-        await self._database.execute("refresh_memories", relationship_id, list(memory_ids), now)
+        await self._database.of(relationship_id).execute(
+            "refresh_memories", relationship_id, list(memory_ids), now
+        )
 
     async def versions(self, relationship_ids: Sequence[int]) -> dict[int, int]:
         """Return the memory version of each relationship."""

@@ -70,12 +70,17 @@ async def migrate(url: str) -> list[Migration]:
     queries = load_queries()
     async with _connected(url) as connection:
         await _check_server(connection)
+        if await connection.fetchval(queries["has_migrations_table"]) and not pending(
+            load_migrations(), await _applied(connection)
+        ):
+            return []  # a login that may only read and write need not be the owner
         async with connection.transaction():
             await connection.execute(queries["lock_migrations"])
             await connection.execute(queries["create_migrations_table"])
             todo = pending(load_migrations(), await _applied(connection))
             for each in todo:
                 await _run(connection, each)
+            await _let_the_server_in(connection)
         return todo
 
 
@@ -123,6 +128,18 @@ async def _run(connection: Any, migration: Migration) -> None:
     await connection.execute(
         load_queries()["record_migration"], migration.number, migration.name, migration.checksum
     )
+
+
+async def _let_the_server_in(connection: Any) -> None:
+    """Make the role that the server works as, where this login may make roles."""
+    queries = load_queries()
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["create_server_role"])
+            await connection.execute(queries["grant_server_role"])
+    except asyncpg.InsufficientPrivilegeError:
+        # A plain owner is held by row-level security itself; the pool makes sure of it.
+        return
 
 
 async def _check_server(connection: Any) -> None:

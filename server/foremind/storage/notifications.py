@@ -10,14 +10,33 @@ import msgspec
 import structlog
 
 from foremind.clock import Clock
+from foremind.errors import StorageUnavailable
+from foremind.storage.database import connect_as_server
 from foremind.storage.documents import LibraryChanged
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
+from foremind.storage.revocations import AccessRevoked
+from foremind.storage.turns import ReplyStored, SessionTaken
 
-Announcement = MemoryAnnouncement | MemoriesForgotten | LayersChanged | LibraryChanged
+Announcement = (
+    MemoryAnnouncement
+    | MemoriesForgotten
+    | LayersChanged
+    | LibraryChanged
+    | AccessRevoked
+    | SessionTaken
+    | ReplyStored
+)
 
 _CHANNEL = "foremind_memory"
+_LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    StorageUnavailable,
+)
 _RECONNECT_S = 1.0
 
 _log = structlog.get_logger("foremind.notifications")
@@ -67,13 +86,13 @@ class MemoryListener:
         while True:
             try:
                 await self._listen(listening)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except _LOST as error:  # also while catching up: that is done again then
                 _log.warning("notifications.lost", reason=type(error).__name__)
             await self._clock.sleep(_RECONNECT_S)
 
     async def _listen(self, listening: asyncio.Event) -> None:
         lost = asyncio.Event()
-        connection = await asyncpg.connect(self._url, timeout=10)
+        connection = await connect_as_server(self._url, timeout=10)
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(_CHANNEL, self._received)

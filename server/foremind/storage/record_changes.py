@@ -55,7 +55,7 @@ class RecordChanges:
             Conflict: what a record was to be made of was removed meanwhile, or it was changed.
             StorageUnavailable: try again later; nothing was half done.
         """
-        async with database.transaction() as connection:
+        async with database.transaction(relationship_id) as connection:
             await connection.execute("lock_relationship", relationship_id)
             changes = cls(connection, relationship_id, fingerprint, now)
             yield changes
@@ -193,7 +193,11 @@ class RecordChanges:
     async def _add_sources(self, record_id: int, record: NewRecord) -> None:
         if record.turns or record.sources:
             await self.connection.execute(
-                "add_sources", record_id, list(record.turns), list(record.sources)
+                "add_sources",
+                self.relationship_id,
+                record_id,
+                list(record.turns),
+                list(record.sources),
             )
 
 

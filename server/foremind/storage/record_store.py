@@ -38,7 +38,9 @@ class RecordStore:
 
     async def all(self, relationship_id: int) -> list[Record]:
         """Return the newest records, at most `MOST_RECORDS`, oldest first."""
-        rows = await self._database.rows("records_of_relationship", relationship_id, MOST_RECORDS)
+        rows = await self._database.of(relationship_id).rows(
+            "records_of_relationship", relationship_id, MOST_RECORDS
+        )
         return [_record(row) for row in rows]
 
     async def find(self, relationship_id: int, record_id: int) -> Record:
@@ -54,20 +56,34 @@ class RecordStore:
 
     async def revisions(self, relationship_id: int, record_id: int) -> list[Revision]:
         """Return the earlier states of a record, oldest first."""
-        rows = await self._database.rows("revisions_of_record", relationship_id, record_id)
+        rows = await self._database.of(relationship_id).rows(
+            "revisions_of_record", relationship_id, record_id
+        )
         return [Revision(**dict(row)) for row in rows]
 
     async def audit(self, relationship_id: int, after: int, limit: int) -> list[AuditEntry]:
         """Return at most `limit` entries of the audit trail after one of them."""
-        rows = await self._database.rows("audit_of_relationship", relationship_id, after, limit)
+        rows = await self._database.of(relationship_id).rows(
+            "audit_of_relationship", relationship_id, after, limit
+        )
         return [AuditEntry(**dict(row)) for row in rows]
+
+    async def note(
+        self, relationship_id: int, actor: str, action: str, subject: str, now: datetime
+    ) -> None:
+        """Note in the audit trail that somebody looked at something."""
+        await self._database.of(relationship_id).execute(
+            "add_audit", relationship_id, actor, action, subject, now
+        )
 
     async def others_with_topics(self, relationship_id: int) -> dict[str, int]:
         """Count, by folded title, other users who have a topic too; nothing else is told of them.
 
         Only where the companion's owner and each user agreed, and from three on.
         """
-        rows = await self._database.rows("others_with_topics", relationship_id)
+        async with self._database.transaction(relationship_id) as connection:
+            await connection.counting()
+            rows = await connection.rows("others_with_topics", relationship_id)
         return {row["title"]: row["others"] for row in rows}
 
     def changing(

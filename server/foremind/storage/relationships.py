@@ -119,7 +119,9 @@ class RelationshipStore:
 
     async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
         """Return the last sessions in which something was said, newest first."""
-        rows = await self._database.rows("sessions_of_relationship", relationship_id, limit)
+        rows = await self._database.of(relationship_id).rows(
+            "sessions_of_relationship", relationship_id, limit
+        )
         return [SessionView(**dict(row)) for row in rows]
 
     async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
@@ -129,7 +131,9 @@ class RelationshipStore:
 
     async def memories(self, relationship_id: int, after: int, limit: int) -> list[StoredMemory]:
         """Return at most `limit` memories whose id is greater than `after`, in order."""
-        rows = await self._database.rows("memories_of_relationship", relationship_id, after, limit)
+        rows = await self._database.of(relationship_id).rows(
+            "memories_of_relationship", relationship_id, after, limit
+        )
         return [
             StoredMemory(
                 **(dict(row) | {"reasons": msgspec.json.decode(row["reasons"], type=list[Reason])})

@@ -139,7 +139,7 @@ class RememberingTransaction:
 
         Each then sees the vectors of those before it, whichever job runs first.
         """
-        async with database.transaction() as connection:
+        async with database.transaction(turn.relationship_id) as connection:
             await connection.execute("lock_relationship", turn.relationship_id)
             yield cls(connection, turn, fingerprint)
 
@@ -233,7 +233,7 @@ class RememberingTransaction:
 
     async def ask_for_rating(self) -> None:
         """Have the turn rated by a language model, once this transaction commits."""
-        await enqueue_rating(self._connection.raw, self._turn.id)
+        await enqueue_rating(self._connection.raw, self._turn.relationship_id, self._turn.id)
 
     async def state(self, memory_id: int, fact: Fact, now: datetime) -> None:
         """Note what the turn's memory states; of two that contradict, the older is superseded."""

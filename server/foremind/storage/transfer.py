@@ -139,7 +139,7 @@ class TransferStore:
         now: datetime,
     ) -> Export:
         """Return everything that is known; `user` is the name and the time zone."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(relationship_id) as connection:
             # Nothing is forgotten or remembered while it is read.
             await connection.execute("lock_relationship", relationship_id)
 
@@ -190,6 +190,7 @@ class TransferStore:
             )
             if bond is None:
                 raise NotFound("companion: expected a known companion", param="companion")
+            await connection.within(bond["id"])
             await connection.execute("lock_relationship", bond["id"])
             held = await connection.row("holds_anything", bond["id"])
             if held is None or held[0]:
@@ -232,27 +233,28 @@ class _Writing:
             self._sessions[each.id] = row["id"]
 
     async def turns(self, export: Export, made: Made) -> None:
-        ids = [each.message_id for each in export.turns if each.message_id is not None]
-        rows = await self._connection.rows("message_ids_taken", self._user_id, ids)
-        taken = {row["message_id"] for row in rows}
         for each in export.turns:
-            message_id = each.message_id
-            if message_id in taken:
-                message_id = f"{message_id}~{self._id}"
-            row = await self._one(
-                "import_turn",
-                self._id,
-                self._sessions[each.session],
-                self._user_id,
-                each.speaker,
-                message_id,
-                None if each.reply_to is None else self._turns.get(each.reply_to),
-                each.status,
-                each.text,
-                each.said_at,
-                HalfVector(made.turns[each.id]) if each.id in made.turns else None,
-            )
+            row = await self._turn(each, each.message_id, made)
+            if row is None:  # this user used the id with another companion
+                row = await self._turn(each, f"{each.message_id}~{self._id}", made)
+            if row is None:
+                raise Conflict("The file says something twice.")
             self._turns[each.id] = row["id"]
+
+    async def _turn(self, turn: ExportedTurn, message_id: str | None, made: Made) -> Any:
+        return await self._connection.row(
+            "import_turn",
+            self._id,
+            self._sessions[turn.session],
+            self._user_id,
+            turn.speaker,
+            message_id,
+            None if turn.reply_to is None else self._turns.get(turn.reply_to),
+            turn.status,
+            turn.text,
+            turn.said_at,
+            HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
+        )
 
     async def memories(self, export: Export, made: Made) -> None:
         for each in export.memories:

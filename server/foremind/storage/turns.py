@@ -1,5 +1,6 @@
 """Sessions and turns: what was said, stored once, each user turn together with its job."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -8,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from foremind.companions import CompanionSettings
-from foremind.errors import StorageUnavailable
+from foremind.errors import Conflict, StorageUnavailable
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import enqueue_remember
 
@@ -56,6 +57,22 @@ class StoredTurn:
     answered: bool
 
 
+class SessionTaken(msgspec.Struct, frozen=True, tag="session_taken"):
+    """That a session is used over a new connection; `origin` tells which."""
+
+    session_id: str
+    origin: str
+
+
+class ReplyStored(msgspec.Struct, frozen=True, tag="reply_stored"):
+    """That a reply was stored which nobody was connected to hear."""
+
+    relationship_id: int
+    session_id: str
+    turn_id: int
+    origin: str
+
+
 class TurnStore:
     """Reads and writes sessions and turns; every call names its relationship."""
 
@@ -88,12 +105,14 @@ class TurnStore:
 
     async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
-        rows = await self._database.rows("working_turns", relationship_id, session_id, limit)
+        rows = await self._database.of(relationship_id).rows(
+            "working_turns", relationship_id, session_id, limit
+        )
         return [Turn(**dict(row)) for row in rows]
 
     async def recent(self, relationship_id: int, limit: int) -> list[Turn]:
         """Return the last `limit` turns, oldest first."""
-        rows = await self._database.rows("recent_turns", relationship_id, limit)
+        rows = await self._database.of(relationship_id).rows("recent_turns", relationship_id, limit)
         return [Turn(**dict(row)) for row in rows]
 
     async def commit_message(
@@ -103,7 +122,7 @@ class TurnStore:
 
         When this returns, both are on disk, or the message already was.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(session.relationship_id) as connection:
             row = await connection.row(
                 "insert_user_turn",
                 session.relationship_id,
@@ -114,7 +133,7 @@ class TurnStore:
                 now,
             )
             if row is not None:
-                await enqueue_remember(connection.raw, row["id"])
+                await enqueue_remember(connection.raw, session.relationship_id, row["id"])
                 return StoredTurn(row["id"], duplicate=False, answered=False)
             return await self._stored(connection, session, message_id)
 
@@ -127,13 +146,15 @@ class TurnStore:
         now: datetime,
         *,
         judged: bool = True,
+        unheard: Callable[[int], ReplyStored | None] = lambda _: None,
     ) -> int | None:
         """Store what the player was shown of a reply, once for the turn it answers.
 
-        With the job that judges it, unless it is not to be `judged`. Return the turn, or None
-        where a reply to `reply_to` is stored already.
+        With the job that judges it, unless it is not to be `judged`; and with what `unheard`
+        says of the turn, if anything, announced to every process. Return the turn, or None where a
+        reply to `reply_to` is stored already.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(session.relationship_id) as connection:
             row = await connection.row(
                 "insert_reply",
                 session.relationship_id,
@@ -147,13 +168,26 @@ class TurnStore:
             if row is None:
                 return None
             if judged:
-                await enqueue_remember(connection.raw, row["id"])
+                await enqueue_remember(connection.raw, session.relationship_id, row["id"])
+            told = unheard(row["id"])
+            if told is not None:
+                await connection.execute("announce_memory", msgspec.json.encode(told).decode())
             return int(row["id"])
+
+    async def find(self, relationship_id: int, turn_id: int) -> Turn | None:
+        """Return a turn of a relationship, if it is there and was not removed."""
+        row = await self._database.of(relationship_id).row("find_turn", relationship_id, turn_id)
+        return None if row is None else Turn(**dict(row))
+
+    async def announce(self, told: SessionTaken) -> None:
+        """Tell every process something about a session."""
+        await self._database.execute("announce_memory", msgspec.json.encode(told).decode())
 
     async def _stored(
         self, connection: Connection, session: OpenedSession, message_id: str
     ) -> StoredTurn:
         found = await connection.row("find_user_turn", session.user_id, message_id)
         if found is None:
-            raise StorageUnavailable("The message is being stored twice at once; try again.")
+            # Row-level security shows it only where it was said to this companion.
+            raise Conflict("id: expected one that is not used with another companion", param="id")
         return StoredTurn(found["id"], duplicate=True, answered=found["answered"])

@@ -21,10 +21,11 @@ from foremind.companions import Companion, CompanionSettings
 from foremind.embedding.manifest import Manifest
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError, Overloaded, StorageUnavailable
-from foremind.gateway.identity import Identity
 from foremind.gateway.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
 from foremind.gateway.session import Services, Session
+from foremind.gateway.stream import EventStream
 from foremind.generation.prompt import Prompt
+from foremind.identity.caller import Caller
 from foremind.layers.held import RelationshipLayers
 from foremind.layers.tokens import estimate_tokens
 from foremind.memory.ranking import Recalled
@@ -126,7 +127,7 @@ class World:
 
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
-        *, judged: bool,
+        *, judged: bool, unheard: object,
     ) -> int:  # fmt: skip
         """Note a reply."""
         await asyncio.sleep(self.random.uniform(0.001, 0.02))
@@ -140,6 +141,10 @@ class World:
             for number, (speaker, text) in enumerate(self.written, 1)
             if not (number == len(self.written) and speaker == "user")
         ]
+
+    async def recent(self, *_: object) -> list[Any]:
+        """Return what was said before the session, which is nothing."""
+        return []
 
     # What is held of the relationship.
     def get(self, relationship_id: int) -> RelationshipLayers:
@@ -169,7 +174,7 @@ class _Outbox:
         self.world = world
         self.session: Session | None = None
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> None:
+    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
         event = msgspec.json.decode(frame)
         self.world.events.append(event)
         if event["type"] == "message.accepted" and self.session is not None:
@@ -181,6 +186,7 @@ class _Outbox:
             for sent in self.world.sent:
                 if sent.id == event["error"]["event_id"]:
                     sent.failed = event["error"]["code"]
+        return True
 
     def close(self, code: int, reason: str) -> None:
         """Nothing to close."""
@@ -205,7 +211,8 @@ async def live(world: World) -> None:
     async with EmbeddingService(here, world.manifest, 8, clock, world.metrics) as embedder:
         preparer = Preparer(embedder, here, here, cast("Any", other), clock, world.metrics)
         services = Services(
-            settings=settings, clock=clock, metrics=world.metrics, companions=here, turns=here,
+            settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", other),
+            companions=here, turns=here,
             preparer=preparer, prepared=PreparedCache(100, 60.0, clock), index=here, held=here,
             library=cast("Any", other), curation=cast("Any", other),
             afterwards=cast("Any", other), rememberer=cast("Any", other),
@@ -213,10 +220,11 @@ async def live(world: World) -> None:
         )  # fmt: skip
         outbox = _Outbox(world)
         session = Session(
-            services, Identity("ana", "Ana"), _COMPANION, _OPENED, ZoneInfo("UTC"), [], [],
-            cast("Any", outbox),
+            services, Caller("ana", "Ana"), _COMPANION, _OPENED, ZoneInfo("UTC"), [],
+            EventStream(300.0, clock),
         )  # fmt: skip
         outbox.session = session
+        await session.greet(outbox)
         await _act(world, session)
         await session.close()
     await model.close()
@@ -329,6 +337,6 @@ def _check_events(world: World) -> None:
                 if event["text"]:
                     heard.append(event["text"])
             case other:
-                assert other in ("context.ready", "error")
+                assert other in ("session.opened", "context.ready", "error")
     assert not open_, "every reply has an end"
     assert heard == [text for speaker, text in world.written if speaker == "companion"]

@@ -1,0 +1,290 @@
+"""A conversation that outlives its connections: it reconnects, resumes, and sends until sure."""
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from foremind.client.connection import Client, Closed, Event, connect
+
+MERGE_S = 0.05  # what the protocol allows a client to hold keystrokes back
+FINAL_CODES = frozenset({4400, 4401, 4403, 4409})
+
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.25, 15.0
+_AGAIN_S = 1.0  # after an error that says to come back
+_MOST_UNACCEPTED = 16
+_MOST_EVENTS = 1024  # that wait to be read; the oldest go first
+
+Token = str | Callable[[], Awaitable[str]]
+
+
+class Refused(Exception):
+    """The server will not do what was asked; `error` is what it said."""
+
+    def __init__(self, error: Event) -> None:
+        super().__init__(error["message"])
+        self.error = error
+
+
+@dataclass(slots=True)
+class _Sent:
+    text: str
+    accepted: "asyncio.Future[Event]"
+    done: "asyncio.Future[Event]"
+    again: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class _Draft:
+    text: str | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """With whom a conversation is, and whose: a token (or what gets one), or a named user."""
+
+    companion: str
+    user_id: str | None = None
+    name: str | None = None
+    token: Token | None = None
+    time_zone: str | None = None
+
+
+class Conversation:
+    """One player with one companion, for as long as the block lasts.
+
+    Example:
+        >>> async with Conversation(url, Who("wren", user_id="u1", name="Ana")) as mind:
+        ...     mind.type("What did I")  # on every keystroke
+        ...     reply = await mind.say("What did I promise?")
+        ...     print(reply["text"])
+
+    Args:
+        url: `ws://HOST:PORT/v1/ws`.
+        first_retry_s: longest wait before the first attempt to reconnect; doubles up to 15 s.
+    """
+
+    def __init__(self, url: str, who: Who, *, first_retry_s: float = _FIRST_RETRY_S) -> None:
+        self._url = url
+        self._who = who
+        self._first_retry_s = first_retry_s
+        #: How often it was connected.
+        self.connections = 0
+        self._client: Client | None = None
+        self._session: str | None = None
+        self._seq = 0
+        self._unanswered: dict[str, _Sent] = {}
+        self._replies: dict[str, str] = {}  # response id -> message id, while it is spoken
+        self._draft = _Draft()
+        self._events: asyncio.Queue[Event] = asyncio.Queue(_MOST_EVENTS)
+        self._opened = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._stay_connected(), name="conversation")
+        opened = asyncio.create_task(self._opened.wait())
+        await asyncio.wait({self._task, opened}, return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if self._task.done():
+            self._task.result()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._draft.timer is not None:
+            self._draft.timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Closed, Refused):
+                await self._task
+        for sent in self._unanswered.values():
+            if sent.again is not None:
+                sent.again.cancel()
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    def type(self, text: str) -> None:
+        """Tell the whole draft as it now stands; keystrokes within 50 ms are merged."""
+        self._draft.text = text
+        if self._draft.timer is None:
+            loop = asyncio.get_running_loop()
+            self._draft.timer = loop.call_later(MERGE_S, self._send_draft)
+
+    async def say(self, text: str, message_id: str | None = None) -> Event:
+        """Press Enter; return `response.done`, however often the connection is lost meanwhile.
+
+        Where the reply was over before this client asked, return `message.accepted` again.
+
+        Raises:
+            Refused: the server will never take it.
+            Closed: the server said not to come back.
+        """
+        return await self._sent(text, message_id).done
+
+    async def send(self, text: str, message_id: str | None = None) -> Event:
+        """Press Enter; return `message.accepted`: it is stored.
+
+        Raises:
+            Refused: the server will never take it.
+            Closed: the server said not to come back.
+        """
+        return await self._sent(text, message_id).accepted
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield every event, once and in order; what waits too long to be read is dropped."""
+        while True:
+            yield await self._events.get()
+
+    def _sent(self, text: str, message_id: str | None) -> _Sent:
+        message_id = message_id or uuid.uuid4().hex
+        known = self._unanswered.get(message_id)
+        if known is not None:
+            return known
+        if len(self._unanswered) >= _MOST_UNACCEPTED:
+            raise OverflowError(f"at most {_MOST_UNACCEPTED} messages may wait for their answer")
+        self._forget_draft()
+        loop = asyncio.get_running_loop()
+        sent = self._unanswered[message_id] = _Sent(
+            text, loop.create_future(), loop.create_future()
+        )
+        self._submit(message_id)
+        return sent
+
+    async def _stay_connected(self) -> None:
+        attempt = 0
+        try:
+            while True:
+                try:
+                    async with connect(self._url) as client:
+                        await self._open(client)
+                        attempt = 0
+                        while True:
+                            self._received(await client.next_event())
+                except Closed as closed:
+                    if closed.code in FINAL_CODES:
+                        raise
+                except (OSError, TimeoutError):
+                    pass
+                self._client = None
+                longest = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
+                attempt += 1
+                # Full jitter: clients that lost the same server do not come back at once.
+                await asyncio.sleep(random.uniform(0, longest))  # noqa: S311
+        except (Closed, Refused) as error:
+            for sent in self._unanswered.values():
+                for each in (sent.accepted, sent.done):
+                    if not each.done():
+                        each.set_exception(error)
+                        each.exception()  # whoever waits for it is told; nobody need
+            raise
+        finally:
+            self._client = None
+
+    async def _open(self, client: Client) -> None:
+        token = self._who.token
+        opened = await client.open_session(
+            self._who.companion,
+            user_id=self._who.user_id,
+            name=self._who.name,
+            token=await token() if callable(token) else token,
+            time_zone=self._who.time_zone,
+            resume=None if self._session is None else (self._session, self._seq),
+        )
+        if opened["type"] == "error":
+            if opened["error"]["retryable"]:
+                raise TimeoutError(opened["error"]["message"])
+            raise Refused(opened["error"])
+        self._session, self._seq, self._client = opened["session_id"], opened["seq"], client
+        self.connections += 1
+        self._opened.set()
+        self._keep(opened)
+        for message_id in self._unanswered:
+            self._submit(message_id)
+
+    def _received(self, event: Event) -> None:
+        self._seq = event["seq"]
+        self._keep(event)
+        match event:
+            case {"type": "message.accepted", "id": message_id}:
+                self._accepted(message_id, event)
+            case {"type": "response.created"}:
+                self._replies[event["response_id"]] = event["message_id"]
+            case {"type": "response.done", "response_id": response_id}:
+                self._answered(self._replies.pop(response_id, ""), event)
+            case {"type": "error", "error": error}:
+                self._failed(error)
+
+    def _accepted(self, message_id: str, event: Event) -> None:
+        sent = self._unanswered.get(message_id)
+        if sent is None:
+            return
+        if not sent.accepted.done():
+            sent.accepted.set_result(event)
+        if event["duplicate"]:
+            # Mostly it was answered before: what was said then is among the turns.
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._unspoken, message_id, event)
+
+    def _unspoken(self, message_id: str, accepted: Event) -> None:
+        """Take a message as answered where no reply to it has begun."""
+        if message_id not in self._replies.values():
+            self._answered(message_id, accepted)
+
+    def _answered(self, message_id: str, event: Event) -> None:
+        sent = self._unanswered.pop(message_id, None)
+        if sent is not None and not sent.done.done():
+            if not sent.accepted.done():
+                sent.accepted.set_result(event)
+            sent.done.set_result(event)
+
+    def _failed(self, error: Event) -> None:
+        sent = self._unanswered.get(error["event_id"] or "")
+        if sent is None:
+            return
+        if error["retryable"]:
+            loop = asyncio.get_running_loop()
+            sent.again = loop.call_later(_AGAIN_S, self._submit, error["event_id"])
+            return
+        del self._unanswered[error["event_id"]]
+        for each in (sent.accepted, sent.done):
+            if not each.done():
+                each.set_exception(Refused(error))
+                each.exception()
+
+    def _submit(self, message_id: str) -> None:
+        sent = self._unanswered.get(message_id)
+        if sent is not None:
+            # The event id of a message is its own, so that an error can be told to be about it.
+            self._write(
+                {"type": "message.send", "id": message_id, "text": sent.text,
+                 "event_id": message_id}
+            )  # fmt: skip
+
+    def _send_draft(self) -> None:
+        text = self._draft.text
+        self._forget_draft()
+        if text is not None:
+            self._write({"type": "draft.update", "text": text})
+
+    def _forget_draft(self) -> None:
+        if self._draft.timer is not None:
+            self._draft.timer.cancel()
+        self._draft = _Draft()
+
+    def _keep(self, event: Event) -> None:
+        if self._events.full():
+            self._events.get_nowait()
+        self._events.put_nowait(event)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        if self._client is None:
+            return
+        task = asyncio.create_task(self._write_to(self._client, message))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_to(self, client: Client, message: dict[str, Any]) -> None:
+        with contextlib.suppress(Closed, OSError):  # it is sent again where that matters
+            await client.send_raw(message)

@@ -1,0 +1,90 @@
+"""How much one sender may ask for. Pure: `now` is given, in monotonic seconds."""
+
+from typing import Literal
+
+from foremind.gateway.conversation import MAX_WAITING
+from foremind.gateway.messages import (
+    MAX_FRAME_BYTES,
+    MAX_ID_CHARS,
+    ClientMessage,
+    DraftClear,
+    DraftUpdate,
+    Limits,
+)
+from foremind.gateway.stream import MOST_EVENTS
+from foremind.rates import Bucket
+from foremind.settings import Settings
+
+Kind = Literal["draft", "send"]
+
+_BURST_S = 2.0  # what may come at once: the rate of so many seconds
+_OF_A_USER = 2.0  # connections' worth that one user may send over all of them
+_PATIENCE_S = 5.0  # pressed on for longer than this, a client is no typist
+
+
+class Allowance:
+    """What one connection, or one user over all of them, may send."""
+
+    def __init__(self, settings: Settings, share: float = 1.0) -> None:
+        self._buckets: dict[Kind, Bucket] = {
+            "draft": Bucket(share * settings.drafts_per_s, _BURST_S),
+            "send": Bucket(share * settings.sends_per_s, _BURST_S),
+        }
+
+    @classmethod
+    def of_user(cls, settings: Settings) -> "Allowance":
+        """Return what a user may send over all its connections."""
+        return cls(settings, _OF_A_USER)
+
+    def take(self, kind: Kind, now: float) -> float:
+        """Take in one message; return the seconds after which it is due."""
+        return self._buckets[kind].take(now)
+
+
+class Pace:
+    """Slows one connection down to what is allowed, and tells when to give it up.
+
+    Not reading is all that slows a sender without costing others anything. One that waits for its
+    answers falls into step; one that keeps pressing builds up `pressure`, which is the time it was
+    held back less the time it left the server waiting.
+    """
+
+    def __init__(self, own: Allowance) -> None:
+        self._own = own
+        #: What its user may send over all connections, once it is known.
+        self.of_user: Allowance | None = None
+        self._pressure = 0.0
+
+    def take(self, kind: Kind, idle_s: float, now: float) -> float | None:
+        """Return how long to wait before reading on; None: it pressed on for too long.
+
+        Args:
+            idle_s: how long the server had waited for this message.
+        """
+        wait = self._own.take(kind, now)
+        if self.of_user is not None:
+            wait = max(wait, self.of_user.take(kind, now))
+        self._pressure = max(0.0, self._pressure + wait - idle_s)
+        return None if self._pressure > _PATIENCE_S else wait
+
+
+def kind_of(message: ClientMessage) -> Kind:
+    """Return what a message counts as."""
+    return "draft" if isinstance(message, DraftUpdate | DraftClear) else "send"
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits that a client is told of."""
+    return Limits(
+        max_frame_bytes=MAX_FRAME_BYTES,
+        max_text_chars=settings.max_text_chars,
+        max_id_chars=MAX_ID_CHARS,
+        max_waiting_messages=MAX_WAITING,
+        drafts_per_s=settings.drafts_per_s,
+        sends_per_s=settings.sends_per_s,
+        http_per_s=settings.http_per_s,
+        max_sessions_per_user=settings.max_sessions_per_user,
+        resume_s=settings.resume_s,
+        replay_events=MOST_EVENTS,
+        outbound_bytes=settings.outbound_bytes,
+    )

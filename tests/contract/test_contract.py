@@ -1,0 +1,78 @@
+"""The contracts describe what is really sent: examples, routes, the official parser, fuzzing."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+from starlette.routing import Route
+
+from foremind.gateway.contract import asyncapi, client_messages, server_events
+from foremind.gateway.decode import decode
+from foremind.gateway.examples import EXAMPLES
+from foremind.gateway.messages import encode
+from foremind.http.contract import OPERATIONS, openapi
+from tests.conftest import StartServer
+from tests.contract.check import check_event, document, validator
+
+HERE = Path(__file__).parent
+
+
+def test_every_message_is_shown_by_an_example_that_fits() -> None:
+    """None is missing; each is what its schema says and what the decoder takes."""
+    assert set(EXAMPLES) == {*client_messages(), *server_events()}
+    for kind, example in EXAMPLES.items():
+        written = json.loads(msgspec.json.encode(example))
+        assert not list(validator(written["type"]).iter_errors(written))
+        if kind in client_messages():
+            assert decode(json.dumps(written), 8000) == example
+    for each in server_events():
+        check_event(json.loads(encode(EXAMPLES[each])))  # type: ignore[arg-type]
+
+
+def test_a_frame_that_does_not_fit_is_noticed() -> None:
+    """The check that every other test relies on can fail."""
+    done = json.loads(msgspec.json.encode(EXAMPLES[server_events()[0]]))
+    with pytest.raises(AssertionError):
+        check_event({**done, "seq": "one"})
+    with pytest.raises(AssertionError):
+        check_event({key: value for key, value in done.items() if key != "seq"})
+    with pytest.raises(AssertionError):
+        check_event({"type": "unheard.of"})
+
+
+def test_the_official_parser_takes_the_socket_contract(tmp_path: Path) -> None:
+    """AsyncAPI's own, from the npm registry, finds every message and no error."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("node and npm are not installed; CI installs them")
+    for each in ("package.json", "package-lock.json", ".npmrc", "validate.mjs"):
+        shutil.copy(HERE / each, tmp_path)
+    subprocess.run([npm, "ci"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    path = tmp_path / "asyncapi.json"
+    path.write_text(json.dumps(asyncapi()))
+    said = subprocess.run(
+        ["node", "validate.mjs", str(path)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout == f"{len(EXAMPLES)} messages\n"
+
+
+async def test_every_route_is_described_and_nothing_else(start: StartServer) -> None:
+    """Methods and paths of the running server are those of the document, which it serves."""
+    server = await start()
+    served = {
+        (method, route.path)
+        for route in server.app.asgi.routes
+        if isinstance(route, Route)
+        for method in (route.methods or ()) - {"HEAD"}
+    }
+    assert served == {(each.method, each.path) for each in OPERATIONS}
+    async with httpx2.AsyncClient() as http:
+        base = f"http://127.0.0.1:{server.port}/v1"
+        assert (await http.get(f"{base}/openapi.json")).json() == json.loads(json.dumps(openapi()))
+        assert (await http.get(f"{base}/asyncapi.json")).json() == document()

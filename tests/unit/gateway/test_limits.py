@@ -1,0 +1,65 @@
+"""How fast a client may be."""
+
+from foremind.gateway.limits import Allowance, Kind, Pace
+from foremind.rates import Bucket
+from foremind.settings import load_settings
+
+SETTINGS = load_settings(drafts_per_s=10, sends_per_s=5)
+
+
+def press(pace: Pace, kind: Kind, gap_s: float, most: int) -> tuple[int, float]:
+    """Send `most` messages, the next `gap_s` after the server reads on; how many, how long."""
+    now = 0.0
+    for number in range(most):
+        wait = pace.take(kind, gap_s, now)
+        if wait is None:
+            return number, now
+        now += wait + gap_s
+    return most, now
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
+    """Ten at once, then ten a second."""
+    bucket = Bucket(10.0, 1.0)
+    assert [bucket.take(100.0) for _ in range(10)] == [0.0] * 10
+    assert round(bucket.take(100.0), 6) == 0.1
+    assert bucket.wait(100.1) > 0.0
+    assert bucket.wait(101.0) == 0.0
+
+
+def test_asking_whether_one_is_left_takes_none() -> None:
+    """So that who is refused owes nothing."""
+    bucket = Bucket(1.0, 1.0)
+    assert bucket.take(5.0) == 0.0
+    assert [bucket.wait(5.0) for _ in range(3)] == [1.0] * 3
+
+
+def test_a_typist_is_never_slowed() -> None:
+    """Eight keys a second for ten minutes."""
+    sent, took = press(Pace(Allowance(SETTINGS)), "draft", 0.125, 4800)
+    assert sent == 4800
+    assert round(took) == 600
+
+
+def test_one_that_waits_for_its_answers_is_slowed_and_kept() -> None:
+    """It falls into step: as many as are allowed."""
+    sent, took = press(Pace(Allowance(SETTINGS)), "send", 0.15, 500)
+    assert sent == 500
+    assert 95 < took < 105
+
+
+def test_one_that_presses_on_is_given_up() -> None:
+    """After some seconds of being held back."""
+    sent, took = press(Pace(Allowance(SETTINGS)), "draft", 0.0, 10_000)
+    assert sent < 100
+    assert 4 < took < 7
+
+
+def test_a_user_has_twice_as_much_over_all_connections() -> None:
+    """More connections help no further."""
+    of_user = Allowance.of_user(SETTINGS)
+    paces = [Pace(Allowance(SETTINGS)) for _ in range(4)]
+    for each in paces:
+        each.of_user = of_user
+    waits = [each.take("send", 0.2, 0.0) for _ in range(10) for each in paces]
+    assert waits.count(0.0) == 20
