@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm compare lock clean
+.PHONY: setup serve test lint bench load replay warm compare hostile soak lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -54,6 +54,12 @@ warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word,
 
 compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
 	$(BIN)/python -m loadtests.compare.run $(FILE)
+
+hostile: $(VENV)/test.stamp setup  ## honest typists beside slow readers, flooders and idlers
+	$(BIN)/python -m loadtests.hostile
+
+soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60
+	$(BIN)/python -m loadtests.soak --minutes $(or $(MINUTES),10)
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \

@@ -9,7 +9,7 @@ from msgspec import Meta
 from foremind.companions import ScratchpadRules
 from foremind.curation.extract import Utterance
 from foremind.generation.prompt import Message
-from foremind.layers.wording import quoted
+from foremind.layers.wording import labelled, quoted
 
 Text = Annotated[str, Meta(min_length=1, max_length=2000)]
 Short = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -85,7 +85,7 @@ def for_notes(
         "conversations. Add what is new, update what changed, delete what no longer holds; most "
         "talk needs no operation at all."
     )
-    present = "\n".join(f"{id_}. {kind}: {quoted(text)}" for id_, kind, text in entries)
+    present = "\n".join(f"{id_}. {labelled(kind)}: {quoted(text)}" for id_, kind, text in entries)
     return _asked(
         f"{task} Kinds: {kinds}.{examples} {_DATA}"
         '{"operations": [{"op": "ADD", "kind": "goal", "entry": "…"}, '

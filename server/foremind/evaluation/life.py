@@ -190,7 +190,7 @@ class Life:
             if turn_id is None:
                 continue
             window.append(PastTurn(turn.speaker, turn.text, turn_id))
-            await self._core.rememberer.remember(turn_id)
+            await self._core.rememberer.remember(bond.opened.relationship_id, turn_id)
             if turn.speaker == "companion":
                 await self._curation.curate(bond.opened.relationship_id)
             advance(1)

@@ -1,9 +1,14 @@
 """Fills a store with made-up memories, fast: for plans and benchmarks at realistic sizes."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
+import asyncpg
 import numpy as np
 from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
 
 from foremind.app import Core
 from foremind.companions import CompanionFile
@@ -26,6 +31,7 @@ _A_YEAR: tuple[tuple[RecordLayer, int, int], ...] = (
 )  # fmt: skip
 _OTHER_USERS = 40
 _BATCH = 5000
+_PATIENCE_S = 600.0  # for a statement, on a slow disk
 _COLUMNS = (
     "relationship_id", "id", "created_at", "significance", "term_count", "memory_type", "speaker",
     "embedding", "content", "version", "words",
@@ -35,6 +41,17 @@ _COLUMNS = (
 def words_said(rng: np.random.Generator, count: int) -> list[str]:
     """Draw words as often as talk uses them."""
     return [f"word{index}" for index in rng.choice(_WORDS, count, p=_SHARES)]
+
+
+@asynccontextmanager
+async def owner_connection(core: Core) -> AsyncIterator[Any]:
+    """Connect as the tables' owner, for what no server does; a statement has minutes."""
+    raw = await asyncpg.connect(core.database_url, command_timeout=_PATIENCE_S)
+    try:
+        await register_vector(raw)
+        yield raw
+    finally:
+        await raw.close()
 
 
 async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSession:
@@ -54,7 +71,7 @@ async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSes
         + [neighbours[number % _OTHER_USERS].relationship_id for number in range(others)]
     )
     rng.shuffle(owners)
-    async with core.database.pool.acquire() as raw:
+    async with owner_connection(core) as raw:
         for first in range(0, len(owners), _BATCH):
             batch = owners[first : first + _BATCH]
             memories, terms = _rows(rng, batch, first + 1, now, core.embedder.manifest.dimension)

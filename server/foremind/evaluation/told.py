@@ -73,7 +73,7 @@ async def tell(
         if turn_id is None:
             continue
         core.rememberer.hand_over(turn_id, await vectors.of(turn.text))
-        verdict = await core.rememberer.remember(turn_id)
+        verdict = await core.rememberer.remember(session.relationship_id, turn_id)
         if verdict is not None and verdict.memory_id is not None:
             memory_of[turn.id] = verdict.memory_id
         advance(1)

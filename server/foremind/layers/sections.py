@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from foremind.layers.budget import MOST_PROFILE_TOKENS
 from foremind.layers.tokens import CountTokens
-from foremind.layers.wording import day_in_words, quoted
+from foremind.layers.wording import day_in_words, labelled, quoted
 from foremind.settings import LayerName
 from foremind.storage.records import MadeBy, Record, RecordLayer
 
@@ -58,7 +58,10 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
     news = [each for each in of("scratchpad") if told is None or each.updated_at > told]
     notes = sorted(news, key=lambda each: each.updated_at, reverse=True)[:_MOST_NOTES]
     made["scratchpad"] = section(
-        "scratchpad", [f"- {each.kind}: {quoted(each.content)}" for each in notes], count, notes
+        "scratchpad",
+        [f"- {labelled(each.kind)}: {quoted(each.content)}" for each in notes],
+        count,
+        notes,
     )
     for layer in ("hot", "summary", "opening"):
         found = of(layer)[-1:]

@@ -20,9 +20,21 @@ HUNCH = (
 )
 
 
+# What could close a tag, begin a line, or turn the direction of what follows.
+_ESCAPED = {
+    ord(each): f"\\u{ord(each):04x}"
+    for each in "<\x7f\x85\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+}
+
+
 def quoted(text: str) -> str:
     """Return `text` on one line between quotation marks that it cannot close, nor any tag."""
-    return json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(text, ensure_ascii=False).translate(_ESCAPED)
+
+
+def labelled(label: str) -> str:
+    """Return a label of one or more words as it is, and anything else quoted."""
+    return label if label.replace(" ", "").replace("_", "").isalnum() else quoted(label)
 
 
 def day_in_words(moment: datetime) -> str:

@@ -7,6 +7,7 @@ from statistics import quantiles
 import msgspec
 
 from foremind.app import Core
+from foremind.evaluation.seeding import owner_connection
 
 Say = Callable[[str], None]
 
@@ -65,7 +66,7 @@ def number(name: str, unit: str, ours: float, baseline: str, theirs: float) -> F
 
 async def empty(parts: Core) -> None:
     """Leave the scratch database as it was made."""
-    async with parts.database.pool.acquire() as raw:
+    async with owner_connection(parts) as raw:
         await raw.execute("DROP TABLE IF EXISTS plain")
         await raw.execute("TRUNCATE users, companions, pgqueuer RESTART IDENTITY CASCADE")
         await raw.execute("TRUNCATE memory_terms")

@@ -5,8 +5,8 @@ from pgvector import HalfVector
 
 from foremind.app import Core, core
 from foremind.companions import CompanionSettings
-from foremind.evaluation.benchmarks.figures import Figure, Say, empty, figure, in_turn
-from foremind.evaluation.seeding import fill, words_said
+from foremind.evaluation.benchmarks.figures import ROUNDS, Figure, Say, empty, figure, in_turn
+from foremind.evaluation.seeding import fill, owner_connection, words_said
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.search import Query, RankedSearch
 from foremind.policies import policy_for
@@ -50,14 +50,16 @@ async def _search_figures(parts: Core, session: OpenedSession, size: int) -> lis
         await index.loaded(session.relationship_id)
         indexed = RankedSearch(index)
 
+        asked = iter([query() for _ in range(4 * ROUNDS)])
+
         async def in_process() -> object:
-            return await indexed.search(query())
+            return await indexed.search(next(asked))
 
         async def in_database() -> object:
-            return await parts.search.search(query())
+            return await parts.search.search(next(asked))
 
         async def plain() -> object:
-            return await _plain_search(parts, query())
+            return await _plain_search(parts, next(asked))
 
         ours, stored, theirs = await in_turn([in_process, in_database, plain])
     name = f"{size:,} of {_TABLE:,}"
@@ -69,7 +71,7 @@ async def _search_figures(parts: Core, session: OpenedSession, size: int) -> lis
 
 async def _create_plain_text_index(parts: Core) -> None:
     """What one would build first: a tsvector beside each memory, found by relationship."""
-    async with parts.database.pool.acquire() as raw:
+    async with owner_connection(parts) as raw:
         await raw.execute(
             "CREATE TABLE plain AS SELECT id, relationship_id, content, embedding, "
             "to_tsvector('english', content) AS words FROM memories"

@@ -1,0 +1,76 @@
+"""Text is stored as given, whatever it is made of, or refused with an error naming the field."""
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from foremind.testing.model_server import Script, scripted_model
+from tests.conftest import StartServer, owner_of
+
+TEXTS = {
+    "right to left override": "I promise \u202egnihtemos\u202c to Ana",
+    "isolates": "I promise \u2067שלום\u2069 to Ana",
+    "zalgo": "I pro\u0301\u0302\u0303\u0304mise H\u0334\u0322\u031b\u0352e comes, I promise" * 3,
+    "emoji": "I promise " + "👩‍👩‍👧‍👦" * 1100,
+    "line separators": "I promise one\u2028two\u2029three\x85four\x0bfive\x0csix",
+    "controls": "I promise \x01\x02\x1b[31mred\x1b[0m\x7f",
+    "noncharacters": "I promise \ufffe\uffff\U0010ffff",
+    "markup": "I promise <script>alert(1)</script>&lt;b&gt;",
+    "byte order mark": "\ufeffI promise to remember",
+    "null by another name": "I promise \\u0000 and %00 and NULL; DROP TABLE turns; --",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+async def test_text_comes_back_as_it_was_given(start: StartServer, text: str) -> None:
+    """From the turns, the memory, the export, the recalled context and the model's prompt."""
+    async with scripted_model(Script()) as model:
+        server = await start(llm_url=model.url, pause_ms=50)
+        client = await server.session()
+        await client.send(text)
+        seen = await client.expect_all("response.done", "memory.stored")
+        assert seen["memory.stored"]["stored"]
+        assert model.script.spoken[-1]["messages"][-1]["content"].endswith(text)
+        await client.draft("What did I promise to Ana, one two, red, alert, remember, turns?")
+        recalled = await client.expect("context.ready")
+        again = await server.connect()
+        opened = await again.open_session("wren", user_id="ana", name="Ana")
+        exported = await _get(server.port, "export")
+    assert [each["content"] for each in recalled["memories"][:1]] == [text]
+    assert opened["turns"][0]["text"] == text
+    assert exported["turns"][0]["text"] == text
+    assert await owner_of(server.app.core).fetchval("SELECT content FROM memories") == text
+
+
+@pytest.mark.parametrize(
+    ("frame", "param"),
+    [
+        ('{"type": "message.send", "id": "m", "text": "a\\u0000b"}', "text"),
+        ('{"type": "message.send", "id": "m\\u0000", "text": "ab"}', "id"),
+        ('{"type": "message.send", "id": "m", "text": "a\\ud800b"}', None),
+        ('{"type": "message.send", "id": "m", "text": "' + "x" * 8001 + '"}', "text"),
+        ('{"type": "draft.update", "text": "a\\u0000b"}', "text"),
+        ('{"type": "message.send", "id": "m", "text": " \\n\\u2003"}', "text"),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused(
+    start: StartServer, frame: str, param: str | None
+) -> None:
+    """NUL, half a surrogate pair, too much, nothing to say; the session goes on."""
+    server = await start()
+    client = await server.session()
+    await client.send_raw(frame)
+    error = (await client.expect("error"))["error"]
+    assert (error["param"], error["retryable"]) == (param, False)
+    await client.send("I am still here", "m2")
+    assert (await client.expect("response.done"))["status"] == "completed"
+
+
+async def _get(port: int, page: str) -> Any:
+    async with httpx2.AsyncClient() as http:
+        answer = await http.get(
+            f"http://127.0.0.1:{port}/v1/relationships/1/{page}", params={"user": "ana"}
+        )
+    return json.loads(answer.text)

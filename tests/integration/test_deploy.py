@@ -1,0 +1,156 @@
+"""What operators are given works with this version: dashboard, alerts, unit, container, backups."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from foremind.app import core
+from foremind.client import connect
+from foremind.errors import DatabaseUnsuitable
+from foremind.metrics import Metrics
+from foremind.settings import Settings
+from foremind.storage.backup import back_up, restore
+from foremind.storage.embedded import embedded_postgres
+from foremind.testing.server_process import running_server
+from tests.conftest import ROOT
+
+DEPLOY = ROOT / "deploy"
+_METRIC = re.compile(r"foremind_\w+")
+
+
+def exported() -> set[str]:
+    """The names of what this version counts, as Prometheus stores them."""
+    names = set()
+    for each in Metrics().registry.collect():
+        kinds = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+        names |= {each.name + suffix for suffix in kinds.get(each.type, ("",))}
+    return names
+
+
+def labels_of(name: str) -> set[str]:
+    """The labels that a metric has."""
+    for each in vars(Metrics()).values():
+        plain = getattr(each, "_name", "")
+        if name in (plain, f"{plain}_total", f"{plain}_bucket"):
+            return set(each._labelnames)
+    return set()
+
+
+@pytest.mark.parametrize("name", ["grafana.json", "alerts.yaml"])
+def test_dashboard_and_alerts_ask_for_metrics_that_there_are(name: str) -> None:
+    """With labels that these have."""
+    text = (DEPLOY / name).read_text()
+    used = {each for each in _METRIC.findall(text) if not each.startswith("foremind_sessions,")}
+    assert used <= exported(), used - exported()
+    for metric, grouped in re.findall(r"sum by \(([\w, ]+)\) \(rate\((foremind_\w+)", text):
+        wanted = set(metric.split(", ")) - {"le", "instance"}
+        assert wanted <= labels_of(grouped), (grouped, wanted)
+
+
+def test_the_dashboard_shows_everything_that_is_counted() -> None:
+    """A metric without a panel is one that nobody looks at."""
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    shown = set(_METRIC.findall(json.dumps(dashboard["panels"])))
+    hidden = {each for each in exported() - shown if not each.endswith(("_sum", "_count"))}
+    assert hidden <= {"foremind_prepared_contexts", "foremind_layers_left_out_total"}, hidden
+
+
+def test_the_unit_is_one(tmp_path: Path) -> None:
+    """systemd itself reads it, where it is at hand; else its sections and settings are checked."""
+    text = (DEPLOY / "foremind.service").read_text()
+    assert [each for each in text.splitlines() if each.startswith("[")] == [
+        "[Unit]", "[Service]", "[Install]",
+    ]  # fmt: skip
+    assert "ExecStart=/opt/foremind/bin/foremind serve" in text
+    if shutil.which("systemd-analyze") is None:
+        return
+    unit = tmp_path / "foremind.service"
+    unit.write_text(text.replace("/opt/foremind/bin/foremind", "/bin/true"))
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "foremind.service" not in said.stderr, said.stderr
+
+
+def test_the_container_file_copies_what_there_is() -> None:
+    """Every source exists, every setting is one, and it does not run as root."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
+        *sources, _ = line.split()
+        assert all((ROOT / each).exists() for each in sources), line
+    settings = {name.upper() for name in Settings.model_fields}
+    assert set(re.findall(r"FOREMIND_(\w+)=", text)) <= settings
+    assert "\nUSER foremind\n" in text
+
+
+async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> None:
+    """Made while the server runs, restored elsewhere, it goes on there as if nothing happened."""
+    source = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "a"})
+    file = tmp_path / "foremind.backup"
+    with running_server(source) as (url, _):
+        async with connect(url) as client:
+            await client.open_session("wren", user_id="ana", name="Ana")
+            await client.send("I promise to call my boat Zephyrine")
+            await client.expect_all("response.done", "memory.stored")
+        async with embedded_postgres(source.data_dir) as database:
+            await back_up(database, file)
+            before = await _everything(database)
+    target = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "b"})
+    async with embedded_postgres(target.data_dir) as database:
+        await restore(database, file)
+        assert await _everything(database) == before
+        with pytest.raises(DatabaseUnsuitable, match="empty"):
+            await restore(database, file)
+    async with core(target) as parts:
+        assert await parts.database.value("ping") == 1
+    with running_server(target) as (url, _):
+        async with connect(url) as client:
+            opened = await client.open_session("wren", user_id="ana", name="Ana")
+            assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
+            await client.draft("What is my boat called?")
+            recalled = await client.expect("context.ready")
+    assert [each["content"] for each in recalled["memories"]] == [opened["turns"][0]["text"]]
+
+
+async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    """Half a backup is worse than none."""
+    file = tmp_path / "foremind.backup"
+    with pytest.raises(DatabaseUnsuitable, match="pg_dump"):
+        await back_up("postgresql://nobody@127.0.0.1:1/none", file)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+    """And leaves the database as it was."""
+    file = tmp_path / "foremind.backup"
+    file.write_text("hello")
+    async with embedded_postgres(tmp_path) as url:
+        with pytest.raises(DatabaseUnsuitable, match="pg_restore"):
+            await restore(url, file)
+        raw = await asyncpg.connect(url)
+        assert await raw.fetchval("SELECT to_regclass('turns')") is None
+        await raw.close()
+
+
+async def _everything(url: str) -> dict[str, list[str]]:
+    raw = await asyncpg.connect(url)
+    try:
+        tables = await raw.fetch(
+            "SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace "
+            "WHERE relkind = 'r' AND nspname = 'public' AND relname !~ 'pgqueuer' ORDER BY 1"
+        )
+        return {
+            row["relname"]: sorted(
+                each["whole"]
+                for each in await raw.fetch(f"SELECT whole::text FROM {row['relname']} AS whole")
+            )
+            for row in tables
+        }
+    finally:
+        await raw.close()
