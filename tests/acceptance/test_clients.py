@@ -1,0 +1,88 @@
+"""The client libraries and the game server's example, against a whole server."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, StartServer, eventually, owner_of
+from tests.faults.proxy import fault_proxy
+from tests.unit.identity.test_tokens import SECRET, token
+
+
+async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:
+    """It mints the tokens; each player hears an answer of its own, and nothing of the other's."""
+    server = await start(auth_secret=SECRET)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "examples" / "npc_host.py"),
+        env=os.environ | {"FOREMIND_URL": server.url, "FOREMIND_AUTH_SECRET": SECRET},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said = (await process.communicate())[0].decode()
+    assert process.returncode == 0
+    assert said.count("[ana] .") == said.count("[bo] .") == 1
+    heard_by_bo = "".join(line[5:] for line in said.splitlines() if line.startswith("[bo]"))
+    assert "map" not in heard_by_bo
+    rows = await owner_of(server.app.core).fetch(
+        "SELECT external_id FROM users JOIN turns ON turns.user_id = users.id"
+    )
+    assert Counter(row["external_id"] for row in rows) == {"ana": 2, "bo": 2}
+
+
+async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartServer) -> None:
+    """Its connection is cut again and again; every message is stored once."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed; CI installs it")
+    server = await start(auth_secret=SECRET)
+    async with fault_proxy(server.port) as proxy:
+        process = await asyncio.create_subprocess_exec(
+            node,
+            "--experimental-websocket",
+            "--no-warnings",
+            str(ROOT / "tests" / "acceptance" / "client.mjs"),
+            f"ws://127.0.0.1:{proxy.port}/v1/ws",
+            token(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seen: list[dict[str, Any]] = []
+
+        async def read() -> None:
+            assert process.stdout is not None
+            async for line in process.stdout:
+                seen.append(json.loads(line))
+
+        reading = asyncio.create_task(read())
+
+        def count(kind: str) -> int:
+            return sum(each["type"] == kind for each in seen)
+
+        await eventually(lambda: count("session.opened") == 1)
+        for number in range(4):
+            process.stdin.write(f"I promise to bring map number {number}\n".encode())
+            await process.stdin.drain()
+            await eventually(lambda wanted=number + 1: count("message.accepted") >= wanted)
+            proxy.cut()
+            await eventually(lambda wanted=number + 1: count("response.done") >= wanted)
+        process.stdin.close()
+        assert await process.wait() == 0
+        await reading
+    resumed = [each["resumed"] for each in seen if each["type"] == "session.opened"]
+    assert resumed[0] is False
+    assert len(resumed) > 1
+    assert all(resumed[1:])
+    numbers = [each["seq"] for each in seen if "seq" in each and each["type"] != "session.opened"]
+    assert numbers == sorted(set(numbers))
+    stored = await owner_of(server.app.core).fetchval(
+        "SELECT count(*) FROM turns WHERE speaker = 'user'"
+    )
+    assert stored == 4
