@@ -24,7 +24,7 @@ from foremind.gateway.contract import asyncapi
 from foremind.gateway.messages import MAX_FRAME_BYTES
 from foremind.gateway.protocol import ForemindProtocol
 from foremind.gateway.registry import SessionRegistry
-from foremind.gateway.session import Services
+from foremind.gateway.services import Services
 from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
 from foremind.http.admin import AdminServices, admin_routes

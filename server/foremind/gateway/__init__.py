@@ -1,1 +1,1 @@
-"""The door: socket, message vocabulary, sessions, identity, limits."""
+"""The door: socket, message vocabulary, sessions, limits."""

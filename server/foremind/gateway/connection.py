@@ -27,7 +27,8 @@ from foremind.gateway.registry import (
     NOT_AUTHENTICATED,
     SessionRegistry,
 )
-from foremind.gateway.session import Services, Session
+from foremind.gateway.services import Services
+from foremind.gateway.session import Session
 from foremind.identity.origins import LOOPBACK, origin_allowed
 
 NOT_THIS_PROTOCOL = 4400

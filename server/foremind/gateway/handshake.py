@@ -5,7 +5,8 @@ import structlog
 from foremind.errors import NotAllowed
 from foremind.gateway.messages import Resume, SessionOpen
 from foremind.gateway.registry import SessionRegistry
-from foremind.gateway.session import Services, Session
+from foremind.gateway.services import Services
+from foremind.gateway.session import Session
 from foremind.gateway.stream import Listener
 from foremind.identity.caller import Caller
 

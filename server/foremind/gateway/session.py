@@ -1,15 +1,10 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cachetools import LRUCache
 
-from foremind.clock import Clock
-from foremind.companions import Companion, CompanionSettings
-from foremind.curation.afterwards import Afterwards
-from foremind.curation.worker import Curation
 from foremind.errors import ForemindError, InvalidMessage, NotFound, StorageUnavailable
 from foremind.gateway.conversation import Conversation, Parties
 from foremind.gateway.decode import error_body
@@ -33,55 +28,25 @@ from foremind.gateway.messages import (
     TurnView,
     UserClaim,
 )
+from foremind.gateway.services import Services
 from foremind.gateway.stream import EventStream, Listener
+from foremind.gateway.terms import Terms, zone_named
 from foremind.gateway.views import memory_view, turn_view
 from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn
-from foremind.generation.voices import Voices
-from foremind.identity.authority import Authority
 from foremind.identity.caller import Caller
-from foremind.layers.held import HeldLayers, RelationshipLayers
-from foremind.layers.library import Library
 from foremind.layers.tokens import counter_for
-from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.remember import Rememberer
-from foremind.metrics import Metrics
-from foremind.policies import Policy, laid_over, policy_for, settings_of_users
-from foremind.settings import Settings
-from foremind.storage.companions import CompanionStore
+from foremind.policies import policy_for
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.turns import OpenedSession, ReplyStored, SessionTaken, TurnStore
-from foremind.typeahead.prepare import Preparer, Subject
-from foremind.typeahead.prepared import PreparedCache, PreparedContext, Validity
+from foremind.storage.turns import OpenedSession, ReplyStored, SessionTaken
+from foremind.typeahead.prepared import PreparedContext
 from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
 
 REPLACED = 4409
 
 _SHOWN_TURNS = 30  # of the past, when a session opens
 _OWN_MESSAGES = 512  # message ids for which memory.stored is reported to this session
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What every session of a server shares."""
-
-    settings: Settings
-    clock: Clock
-    metrics: Metrics
-    authority: Authority
-    companions: CompanionStore
-    turns: TurnStore
-    preparer: Preparer
-    prepared: PreparedCache
-    index: IndexedCandidates
-    held: HeldLayers
-    library: Library
-    curation: Curation
-    afterwards: Afterwards
-    rememberer: Rememberer
-    voices: Voices
-    embedding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,39 +70,33 @@ class Session:
         self,
         services: Services,
         caller: Caller,
-        companion: Companion,
+        terms: Terms,
         opened: OpenedSession,
-        time_zone: ZoneInfo,
         past: list[PastTurn],
         stream: EventStream,
     ) -> None:
         self._services = services
         self.caller = caller
-        self._plain_companion = companion
-        self._own_settings = opened.settings
+        self._terms = terms
         self._opened = opened
-        self._time_zone = time_zone
         self._stream = stream
         #: Tells this session's announcements from those of others with the same id.
         self.origin = uuid4().hex
         #: Since when, in monotonic time, nobody is connected; None while somebody is.
         self.detached_at: float | None = services.clock.monotonic()
-        self._memory_version = opened.memory_version
-        self._configure(opened.settings)
-        self._model = services.voices.model_of(companion)
         self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
         self._watcher = DraftWatcher(
             services.preparer,
             services.prepared,
-            self._subject,
+            terms.subject,
             self._on_prepared,
-            self._policy.pause_s,
-            self._policy.eager,
+            terms.policy.pause_s,
+            terms.policy.eager,
             services.clock,
             services.metrics,
         )
         self._conversation = Conversation(
-            Parties(opened, caller.name, time_zone),
+            Parties(opened, caller.name, terms.time_zone),
             past,
             watcher=self._watcher,
             held=services.held,
@@ -148,8 +107,8 @@ class Session:
             rememberer=services.rememberer,
             clock=services.clock,
             metrics=services.metrics,
-            companion=lambda: self._companion,
-            subject=self._subject,
+            companion=lambda: terms.companion,
+            subject=terms.subject,
             emit=stream.emit,
             unheard=self._unheard,
             fail=self.fail,
@@ -165,7 +124,7 @@ class Session:
             InvalidMessage: the time zone is not known.
             StorageUnavailable: the database did not answer.
         """
-        time_zone = _zone(message.time_zone)
+        time_zone = zone_named(message.time_zone)
         companion = await services.companions.find(message.companion)
         if companion.retired:
             raise NotFound("companion: it is not there any more", param="companion")
@@ -184,7 +143,8 @@ class Session:
         said = await services.turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
         past = [PastTurn(turn.speaker, turn.content, turn.id) for turn in said]
         stream = EventStream(services.settings.resume_s, services.clock)
-        return cls(services, caller, companion, opened, time_zone, past, stream)
+        terms = Terms(services, caller.name, companion, opened, time_zone)
+        return cls(services, caller, terms, opened, past, stream)
 
     @property
     def id(self) -> str:
@@ -205,7 +165,7 @@ class Session:
     @property
     def companion(self) -> str:
         """The slug of whom it talks with."""
-        return self._companion.slug
+        return self._terms.companion.slug
 
     @property
     def busy(self) -> bool:
@@ -286,7 +246,7 @@ class Session:
                 if not message.text.strip():
                     raise InvalidMessage("text: expected something to say", param="text")
                 self._own_messages[message.id] = None
-                self._conversation.send(message, self._policy_of(message), arrived)
+                self._conversation.send(message, self._terms.policy_of(message), arrived)
             case ResponseCancel():
                 if not self._conversation.cancel(message.response_id):
                     raise InvalidMessage(
@@ -300,7 +260,7 @@ class Session:
     def heard(self, announcement: MemoryAnnouncement) -> None:
         """Learn what became of a turn of this relationship, here or in another process."""
         if announcement.memory_version is not None:
-            self.observe_version(announcement.memory_version)
+            self._terms.observe_version(announcement.memory_version)
         message_id = announcement.message_id
         if announcement.speaker == "user" and message_id in self._own_messages:
             self._stream.emit(
@@ -329,13 +289,9 @@ class Session:
 
     def forget(self, memory_version: int) -> None:
         """Learn that things said here or elsewhere are forgotten: the history is read anew."""
-        self.observe_version(memory_version)
+        self._terms.observe_version(memory_version)
         self._conversation.forget_history()
         self._stream.forget()
-
-    def observe_version(self, memory_version: int) -> None:
-        """Learn the relationship's memory version; versions only rise."""
-        self._memory_version = max(self._memory_version, memory_version)
 
     def fail(self, error: ForemindError, event_id: str | None) -> None:
         """Tell the client that something it sent could not be done."""
@@ -360,52 +316,6 @@ class Session:
         await self._watcher.close()
         await self._conversation.close()
 
-    def _configure(self, own: CompanionSettings) -> None:
-        """Lay the relationship's own settings over the companion's."""
-        plain = self._plain_companion
-        self._own_settings = own
-        self._companion = replace(plain, settings=laid_over(plain.settings, own))
-        self._policy = policy_for(self._companion.settings, self._services.settings)
-
-    def _held(self) -> RelationshipLayers | None:
-        """Return what is held of the relationship, whose settings may have changed."""
-        held = self._services.held.get(self._opened.relationship_id)
-        if held is not None and held.settings != self._own_settings:
-            self._configure(held.settings)
-        return held
-
-    def _policy_of(self, message: MessageSend) -> Policy:
-        """Return the settings in force for one turn.
-
-        Raises:
-            InvalidMessage: it has settings of its own that it may not have.
-        """
-        self._held()
-        if message.settings is None:
-            return self._policy
-        server = self._services.settings
-        own = settings_of_users(message.settings, server)
-        return policy_for(laid_over(self._companion.settings, own), server)
-
-    def _subject(self, policy: Policy | None = None) -> Subject:
-        held = self._held()
-        policy = policy or self._policy
-        return Subject(
-            self._opened.relationship_id,
-            self._companion.id,
-            self.caller.name,
-            Validity(
-                memory_version=self._memory_version,
-                layers_version=-1 if held is None else held.version,
-                companion_version=self._companion.version,
-                model=self._model,
-                embedding=self._services.embedding,
-                limits=policy.recall,
-                layers=policy.layers,
-            ),
-            self._time_zone,
-        )
-
     def _unheard(self, turn_id: int) -> ReplyStored | None:
         """Return what others are to be told of a reply that nobody heard here."""
         if self.detached_at is None:
@@ -421,16 +331,16 @@ class Session:
         self.detached_at = None
 
     def _opened_event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
-        companion, settings = self._companion, self._services.settings
+        companion, settings = self._terms.companion, self._services.settings
         return SessionOpened(
             session_id=self.id,
             relationship_id=str(self.relationship_id),
             user=UserClaim(self.caller.user_id, self.caller.name),
             companion=CompanionCard(companion.slug, companion.name, companion.greeting),
-            pause_ms=round(self._policy.pause_s * 1000),
+            pause_ms=round(self._terms.policy.pause_s * 1000),
             limits=limits_of(settings),
             resumed=resumed,
-            model=None if self._model == "offline" else self._model,
+            model=None if self._terms.model == "offline" else self._terms.model,
             turns=turns,
         )
 
@@ -443,7 +353,7 @@ class Session:
             self._emit_context(text, taken.context, taken.trigger)
 
     def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        now = self._services.clock.now().astimezone(self._time_zone)
+        now = self._services.clock.now().astimezone(self._terms.time_zone)
         self._stream.emit(
             ContextReady(
                 draft=draft,
@@ -459,15 +369,6 @@ class Session:
             ),
             telemetry=True,
         )
-
-
-def _zone(name: str | None) -> ZoneInfo:
-    try:
-        return ZoneInfo(name or "UTC")
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidMessage(
-            "time_zone: expected an IANA name such as Europe/Lisbon", param="time_zone"
-        ) from None
 
 
 def _text(identifier: int | None) -> str | None:

@@ -1,1 +1,1 @@
-"""Plain HTTP: health, metrics, the list of companions, the demo page."""
+"""Plain HTTP: health, what users and operators may see and change, the demo page."""

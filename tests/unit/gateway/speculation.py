@@ -22,8 +22,10 @@ from foremind.embedding.manifest import Manifest
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.gateway.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
-from foremind.gateway.session import Services, Session
+from foremind.gateway.services import Services
+from foremind.gateway.session import Session
 from foremind.gateway.stream import EventStream
+from foremind.gateway.terms import Terms
 from foremind.generation.prompt import Prompt
 from foremind.identity.caller import Caller
 from foremind.layers.held import RelationshipLayers
@@ -219,10 +221,9 @@ async def live(world: World) -> None:
             voices=OneVoice(settings, model, world.ahead), embedding="drawn",
         )  # fmt: skip
         outbox = _Outbox(world)
-        session = Session(
-            services, Caller("ana", "Ana"), _COMPANION, _OPENED, ZoneInfo("UTC"), [],
-            EventStream(300.0, clock),
-        )  # fmt: skip
+        caller = Caller("ana", "Ana")
+        terms = Terms(services, caller.name, _COMPANION, _OPENED, ZoneInfo("UTC"))
+        session = Session(services, caller, terms, _OPENED, [], EventStream(300.0, clock))
         outbox.session = session
         await session.greet(outbox)
         await _act(world, session)
@@ -268,7 +269,9 @@ async def _act(world: World, session: Session) -> None:
                     _, version, ids = world.versions[-1]
                     ids = ids | {version + 7} if what == "write" else ids - {min(ids, default=0)}
                     world.versions.append((loop.time(), version + 1, ids))
-                    (session.observe_version if what == "write" else session.forget)(version + 1)
+                    (session._terms.observe_version if what == "write" else session.forget)(
+                        version + 1
+                    )
                 case "settings":
                     world.layers_version += 1
                     world.limits.append((loop.time(), draw.choice(_LIMITS)))
