@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     llm_reply_timeout_s: float = Field(120.0, gt=0, description="longest a whole reply may take")
 
     max_sessions: int = Field(5000, ge=1, description="most sessions at once")
-    max_sessions_per_user: int = Field(20, ge=1, description="most sessions of one user")
+    max_sessions_per_user: int = Field(50, ge=1, description="most sessions of one user")
     max_connections_per_address: int = Field(
         500, ge=1, description="most connections from one address; loopback has no limit"
     )

@@ -17,7 +17,7 @@ from foremind.settings import Settings
 
 Kind = Literal["draft", "send"]
 
-_BURST_S = 2.0  # what may come at once: the rate of so many seconds
+_BURST_S = 4.0  # what may come at once: the rate of so many seconds
 _OF_A_USER = 2.0  # connections' worth that one user may send over all of them
 _PATIENCE_S = 5.0  # pressed on for longer than this, a client is no typist
 

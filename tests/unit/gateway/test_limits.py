@@ -61,5 +61,5 @@ def test_a_user_has_twice_as_much_over_all_connections() -> None:
     paces = [Pace(Allowance(SETTINGS)) for _ in range(4)]
     for each in paces:
         each.of_user = of_user
-    waits = [each.take("send", 0.2, 0.0) for _ in range(10) for each in paces]
-    assert waits.count(0.0) == 20
+    waits = [each.take("send", 0.2, 0.0) for _ in range(20) for each in paces]
+    assert waits.count(0.0) == 40
