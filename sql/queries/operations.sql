@@ -39,6 +39,11 @@ DELETE FROM pgqueuer_log WHERE created < now() - interval '7 days';
 -- Forgets the job queue's statistics of more than a month ago.
 DELETE FROM pgqueuer_statistics WHERE created < now() - interval '30 days';
 
+-- name: requeue_held_jobs
+-- Queues again the jobs that were held although they were tried fewer times than they may be.
+UPDATE pgqueuer SET status = 'queued', queue_manager_id = NULL, updated = now()
+WHERE status = 'failed' AND attempts < $1;
+
 -- name: waiting_jobs
 -- Counts the jobs that are not done.
 SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked');

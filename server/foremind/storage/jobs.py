@@ -13,6 +13,7 @@ from pgqueuer.domain.models import Job
 from pgqueuer.queries import Queries
 
 from foremind.clock import Clock
+from foremind.errors import StorageUnavailable
 from foremind.storage.database import Database
 
 REMEMBER_TURN = "remember_turn"
@@ -84,6 +85,8 @@ class JobWorker:
                 manager.entrypoint(name, on_failure="hold")(self._handle)
             self._manager = manager
             try:
+                # Held, but not for having failed too often: the database went away in between.
+                await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
                 await manager.run(
                     dequeue_timeout=_POLL,
                     batch_size=_BATCH,
@@ -103,9 +106,20 @@ class JobWorker:
             _log.warning(
                 "jobs.failed", turn_id=turn_id, attempt=job.attempts, reason=type(error).__name__
             )
+            # A retry is noted in the database: where it is away, the job would be held for good.
+            await self._until_the_database_answers()
             if job.attempts >= _MAX_ATTEMPTS:
                 raise
             raise RetryRequested(timedelta(seconds=2**job.attempts)) from None
+
+    async def _until_the_database_answers(self) -> None:
+        while self._manager is not None and not self._manager.shutdown.is_set():
+            try:
+                await self._database.value("ping")
+            except StorageUnavailable:
+                await self._clock.sleep(_RESTART_S)
+            else:
+                return
 
     async def _prune(self) -> None:
         await self._database.execute("prune_job_log")
