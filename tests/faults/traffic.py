@@ -56,7 +56,7 @@ class Traffic:
         try:
             async with asyncio.timeout(60):
                 while await database.fetchval(
-                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked', 'failed')"
                 ):
                     await asyncio.sleep(0.2)
             stored = await database.fetch(
@@ -65,9 +65,6 @@ class Traffic:
                 "+ (SELECT count(*) FROM memory_sources WHERE turn_id = turn.id) AS memories "
                 "FROM turns AS turn WHERE speaker = 'user'"
             )
-            failed = await database.fetchval(
-                "SELECT count(*) FROM pgqueuer WHERE status = 'failed'"
-            )
         finally:
             await database.close()
         turns = {row["message_id"]: row["id"] for row in stored}
@@ -75,7 +72,6 @@ class Traffic:
         assert {key: turns.get(key) for key in self.accepted} == self.accepted
         assert set(turns) <= self.sent
         assert [dict(row) for row in stored if row["memories"] != 1] == []
-        assert failed == 0
         assert all(each["retryable"] for each in self.errors), self.errors
 
 

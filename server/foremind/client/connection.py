@@ -8,7 +8,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
 Event = dict[str, Any]
@@ -143,18 +143,24 @@ async def connect(
     """Connect to `ws://HOST:PORT/v1/ws`; a `token` goes along as browsers must send it.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: nobody listens there, or not for WebSockets.
     """
-    async with open_socket(
-        url,
-        compression=None,
-        max_size=None,
-        proxy=None,
-        close_timeout=_CLOSE_S,
-        additional_headers=_headers(origin),
-        subprotocols=None if token is None else _subprotocols(token),
-    ) as socket:
+    try:
+        socket = await open_socket(
+            url,
+            compression=None,
+            max_size=None,
+            proxy=None,
+            close_timeout=_CLOSE_S,
+            additional_headers=_headers(origin),
+            subprotocols=None if token is None else _subprotocols(token),
+        )
+    except InvalidHandshake as error:  # the line broke, or something else listens there
+        raise ConnectionError(str(error)) from error
+    try:
         yield kind(socket)
+    finally:
+        await socket.close()
 
 
 def _headers(origin: str | None) -> dict[str, str]:

@@ -77,15 +77,18 @@ class Database:
     the relationship: without it they show no rows.
     """
 
-    def __init__(self, pool: Any, url: str) -> None:
+    def __init__(self, pool: Any, url: str, timeout_s: float) -> None:
         self.pool = pool
+        self._timeout_s = timeout_s
         #: Where it connects to.
         self.url = url
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str, *, size: int, timeout_s: float) -> AsyncIterator[Self]:
-        """Hold at most `size` connections; no statement runs longer than `timeout_s`.
+        """Hold at most `size` connections.
+
+        No statement runs longer than `timeout_s`, and nobody waits longer for a connection.
 
         Raises:
             DatabaseUnsuitable: row-level security does not hold for this login.
@@ -108,7 +111,7 @@ class Database:
                 },
             )
         try:
-            database = cls(pool, url)
+            database = cls(pool, url, timeout_s)
             await database._check_isolation()
             yield database
         finally:
@@ -117,22 +120,26 @@ class Database:
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
         with _errors_translated():
-            return await self.pool.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+            async with self._acquired() as raw:
+                return await raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
         with _errors_translated():
-            return await self.pool.fetchrow(load_queries()[name], *args)
+            async with self._acquired() as raw:
+                return await raw.fetchrow(load_queries()[name], *args)
 
     async def value(self, name: str, *args: object) -> Any:
         """Run a named query and return the first value of its first row."""
         with _errors_translated():
-            return await self.pool.fetchval(load_queries()[name], *args)
+            async with self._acquired() as raw:
+                return await raw.fetchval(load_queries()[name], *args)
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query for its effect."""
         with _errors_translated():
-            await self.pool.execute(load_queries()[name], *args)
+            async with self._acquired() as raw:
+                await raw.execute(load_queries()[name], *args)
 
     def of(self, relationship_id: int) -> "RelationshipData":
         """Return what is stored of one relationship."""
@@ -142,11 +149,14 @@ class Database:
     async def transaction(self, relationship_id: int | None = None) -> AsyncIterator[Connection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
         with _errors_translated():
-            async with self.pool.acquire() as raw, raw.transaction():
+            async with self._acquired() as raw, raw.transaction():
                 connection = Connection(raw)
                 if relationship_id is not None:
                     await connection.within(relationship_id)
                 yield connection
+
+    def _acquired(self) -> Any:
+        return self.pool.acquire(timeout=self._timeout_s)
 
     async def _check_isolation(self) -> None:
         bare = [row["name"] for row in await self.rows("unprotected_tables")]

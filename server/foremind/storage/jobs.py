@@ -24,6 +24,7 @@ _POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
 _BATCH = 8
 _MAX_ATTEMPTS = 12  # with doubling delays from 1 s, over an hour; then the job is held
 _RESTART_S = 1.0
+_REQUEUE_S = 10.0
 _STOP_S = 10.0
 
 _log = structlog.get_logger("foremind.jobs")
@@ -62,15 +63,19 @@ class JobWorker:
         self._clock = clock
         self._manager: QueueManager | None = None
         self._task: asyncio.Task[None] | None = None
+        self._requeuing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._prune()
         self._task = asyncio.create_task(self._run(), name="jobs")
+        self._requeuing = asyncio.create_task(self._requeue_on(), name="jobs-requeue")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is None:
+        if self._task is None or self._requeuing is None:
             return
+        self._requeuing.cancel()
+        await asyncio.wait({self._requeuing})
         if self._manager is not None:
             self._manager.shutdown.set()
             await asyncio.wait({self._task}, timeout=_STOP_S)
@@ -85,8 +90,6 @@ class JobWorker:
                 manager.entrypoint(name, on_failure="hold")(self._handle)
             self._manager = manager
             try:
-                # Held, but not for having failed too often: the database went away in between.
-                await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
                 await manager.run(
                     dequeue_timeout=_POLL,
                     batch_size=_BATCH,
@@ -111,6 +114,13 @@ class JobWorker:
             if job.attempts >= _MAX_ATTEMPTS:
                 raise
             raise RetryRequested(timedelta(seconds=2**job.attempts)) from None
+
+    async def _requeue_on(self) -> None:
+        """Queue again what is held though it did not fail too often: its retry was not noted."""
+        while True:
+            await asyncio.sleep(_REQUEUE_S)  # real time, as the queue's own polling
+            with contextlib.suppress(StorageUnavailable):
+                await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
 
     async def _until_the_database_answers(self) -> None:
         while self._manager is not None and not self._manager.shutdown.is_set():
