@@ -1,5 +1,7 @@
 """Search: in the process, in the database, and what one would build first."""
 
+from typing import Any
+
 import numpy as np
 from pgvector import HalfVector
 
@@ -46,7 +48,10 @@ async def _search_figures(parts: Core, session: OpenedSession, size: int) -> lis
             parts.clock.now(),
         )
 
-    async with IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index:
+    async with (
+        IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index,
+        owner_connection(parts) as owner,  # the table of the plain search is its own
+    ):
         await index.loaded(session.relationship_id)
         indexed = RankedSearch(index)
 
@@ -59,7 +64,7 @@ async def _search_figures(parts: Core, session: OpenedSession, size: int) -> lis
             return await parts.search.search(next(asked))
 
         async def plain() -> object:
-            return await _plain_search(parts, next(asked))
+            return await _plain_search(owner, next(asked))
 
         ours, stored, theirs = await in_turn([in_process, in_database, plain])
     name = f"{size:,} of {_TABLE:,}"
@@ -80,19 +85,18 @@ async def _create_plain_text_index(parts: Core) -> None:
         await raw.execute("VACUUM ANALYZE plain")
 
 
-async def _plain_search(parts: Core, query: Query) -> object:
-    async with parts.database.pool.acquire() as raw:
-        nearest = await raw.fetch(
-            "SELECT id, content FROM plain WHERE relationship_id = $1 "
-            "ORDER BY embedding <=> $2 LIMIT 40",
-            query.relationship_id,
-            HalfVector(query.vector),
-        )
-        worded = await raw.fetch(
-            "SELECT id, content FROM plain, to_tsquery('english', $2) AS wanted "
-            "WHERE relationship_id = $1 AND words @@ wanted "
-            "ORDER BY ts_rank(words, wanted) DESC LIMIT 40",
-            query.relationship_id,
-            query.text.replace(" ", " | "),
-        )
+async def _plain_search(owner: Any, query: Query) -> object:
+    nearest = await owner.fetch(
+        "SELECT id, content FROM plain WHERE relationship_id = $1 "
+        "ORDER BY embedding <=> $2 LIMIT 40",
+        query.relationship_id,
+        HalfVector(query.vector),
+    )
+    worded = await owner.fetch(
+        "SELECT id, content FROM plain, to_tsquery('english', $2) AS wanted "
+        "WHERE relationship_id = $1 AND words @@ wanted "
+        "ORDER BY ts_rank(words, wanted) DESC LIMIT 40",
+        query.relationship_id,
+        query.text.replace(" ", " | "),
+    )
     return nearest, worded
