@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm compare hostile soak lock clean
+.PHONY: setup serve test lint bench load replay warm compare hostile soak fuzz lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -22,6 +22,11 @@ $(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/runtime.stamp
 	@echo "Installing the locked test tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+$(VENV)/fuzz.stamp: requirements/fuzz.txt $(VENV)/test.stamp
+	@echo "Installing the locked fuzzer into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 setup: $(VENV)/runtime.stamp  ## the environment and the embedding model
@@ -61,11 +66,16 @@ hostile: $(VENV)/test.stamp setup  ## honest typists beside slow readers, floode
 soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60
 	$(BIN)/python -m loadtests.soak --minutes $(or $(MINUTES),10)
 
+fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
+	$(BIN)/python -m tests.fuzzing.run --minutes $(or $(MINUTES),10)
+
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
 	  pyproject.toml requirements/build.in -o requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
 	  --extra test -c requirements/runtime.txt pyproject.toml requirements/build.in -o requirements/test.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
+	  requirements/fuzz.in -o requirements/fuzz.txt
 
 clean:  ## the environment and caches, not your data
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from foremind.errors import InvalidMessage
 
 
 class Timer(Protocol):
@@ -45,3 +48,17 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def zone_named(name: str | None) -> ZoneInfo:
+    """Return the zone of a player's clock; UTC where none is given.
+
+    Raises:
+        InvalidMessage: there is none of that name.
+    """
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidMessage(
+            "time_zone: expected an IANA name such as Europe/Lisbon", param="time_zone"
+        ) from None

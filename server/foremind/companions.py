@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 from pydantic import ValidationError
 
-from foremind.errors import InvalidFile
+from foremind.errors import InvalidFile, InvalidMessage
 from foremind.settings import Ahead, Decay, LayerName, Settings
+from foremind.storable import check_storable
 
 SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
 FloorName = Literal["identity", "goal", "constraint", "preference"]
@@ -169,6 +170,10 @@ def read_companion(path: Path, server: Settings) -> CompanionFile:
         companion = msgspec.convert(tomllib.loads(path.read_text("utf-8")), CompanionFile)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidFile(f"{path}: {error}") from None
+    try:
+        check_storable(companion)
+    except InvalidMessage as error:
+        raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
     wrong = wrong_field(companion, server)
     if wrong is not None:
         raise InvalidFile(f"{path}: {': '.join(wrong)}", param=wrong[0])

@@ -21,6 +21,11 @@ ForemindError
 │   └── InvalidFile         a file that the operator wrote has a wrong field
 """
 
+import msgspec
+
+#: What msgspec raises for bytes that are no JSON: malformed, not UTF-8, nested without end.
+NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 
 class ForemindError(Exception):
     """Root of every error that Foremind raises on purpose."""

@@ -68,6 +68,34 @@ async def test_what_cannot_be_stored_is_refused(
     assert (await client.expect("response.done"))["status"] == "completed"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "param"),
+    [
+        ("POST", "/records", {"layer": "topics", "content": "a", "title": "a\0b"}, "title"),
+        ("POST", "/records", {"layer": "topics", "content": "a", "refs": ["a\0"]}, "refs[0]"),
+        ("PATCH", "/memories/1", {"content": "a\0b"}, "content"),
+        ("PATCH", "/records/1", {"content": "a", "revision": 2**40}, "revision"),
+        ("GET", "/context?draft=a%00b", None, "draft"),
+        ("GET", "/export?user=ana%00", None, "user"),
+        ("GET", f"/export?user={'x' * 129}", None, "user"),
+        ("DELETE", "/memories?about=a%00b", None, "about"),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_over_http_too(
+    start: StartServer, method: str, path: str, body: object, param: str
+) -> None:
+    """In a body, a list in it, a number beyond a column's, and what is asked for."""
+    server = await start()
+    client = await server.session()
+    await client.send("I promise to remember the red door")
+    await client.expect_all("response.done", "memory.stored")
+    url = f"http://127.0.0.1:{server.port}/v1/relationships/1{path}"
+    async with httpx2.AsyncClient() as http:
+        url += "" if "user=" in url else "&user=ana" if "?" in url else "?user=ana"
+        answer = await http.request(method, url, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
 async def _get(port: int, page: str) -> Any:
     async with httpx2.AsyncClient() as http:
         answer = await http.get(

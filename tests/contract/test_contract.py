@@ -3,13 +3,16 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import httpx2
 import msgspec
 import pytest
 from starlette.routing import Route
 
+from foremind.assets import asset
 from foremind.gateway.contract import asyncapi, client_messages, server_events
 from foremind.gateway.decode import decode
 from foremind.gateway.examples import EXAMPLES
@@ -44,22 +47,46 @@ def test_a_frame_that_does_not_fit_is_noticed() -> None:
         check_event({"type": "unheard.of"})
 
 
-def test_the_official_parser_takes_the_socket_contract(tmp_path: Path) -> None:
-    """AsyncAPI's own, from the npm registry, finds every message and no error."""
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompletedProcess[str]]:
+    """Runs a script of the locked npm packages."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("node and npm are not installed; CI installs them")
+    folder = tmp_path_factory.mktemp("npm")
     for each in ("package.json", "package-lock.json", ".npmrc", "validate.mjs"):
-        shutil.copy(HERE / each, tmp_path)
-    subprocess.run([npm, "ci"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+        shutil.copy(HERE / each, folder)
+    subprocess.run([npm, "ci"], cwd=folder, check=True, capture_output=True, timeout=300)
+
+    def ran(*command: str) -> CompletedProcess[str]:
+        return subprocess.run(
+            ["node", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=100
+        )
+
+    return ran
+
+
+def test_the_official_parser_takes_the_socket_contract(
+    node: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """AsyncAPI's own, from the npm registry, finds every message and no error."""
     path = tmp_path / "asyncapi.json"
     path.write_text(json.dumps(asyncapi()))
-    said = subprocess.run(
-        ["node", "validate.mjs", str(path)],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    said = node("validate.mjs", str(path))
     assert said.returncode == 0, said.stdout + said.stderr
     assert said.stdout == f"{len(EXAMPLES)} messages\n"
+
+
+def test_the_types_of_the_browser_client_hold(
+    node: Callable[..., CompletedProcess[str]],
+) -> None:
+    """TypeScript, at its strictest, reads them from the comments."""
+    said = node(
+        "node_modules/typescript/bin/tsc", "--noEmit", "--allowJs", "--checkJs", "--strict",
+        "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom",
+        str(asset("client_demo") / "foremind.js"),
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout
 
 
 async def test_every_route_is_described_and_nothing_else(start: StartServer) -> None:
@@ -69,7 +96,7 @@ async def test_every_route_is_described_and_nothing_else(start: StartServer) -> 
         (method, route.path)
         for route in server.app.asgi.routes
         if isinstance(route, Route)
-        for method in (route.methods or ()) - {"HEAD"}
+        for method in (route.methods or set()) - {"HEAD"}
     }
     assert served == {(each.method, each.path) for each in OPERATIONS}
     async with httpx2.AsyncClient() as http:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
@@ -49,7 +50,7 @@ async def _talk(url: str) -> None:
     max_examples=_EXAMPLES, deadline=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-def test_no_request_is_answered_with_a_defect(case: schemathesis.Case, address: str) -> None:
+def test_no_request_is_answered_with_a_defect(case: "schemathesis.Case[Any]", address: str) -> None:
     """Whatever stands in path, query and body: a described answer or a described error."""
     case.query = {**(case.query or {}), "user": "ana"}
     if str(case.path_parameters.get("id", "")).isdigit():

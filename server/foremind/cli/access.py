@@ -11,7 +11,7 @@ from foremind.clock import SystemClock
 from foremind.errors import InvalidFile
 from foremind.identity.authority import keyring
 from foremind.identity.caller import SCOPES
-from foremind.identity.keys import new_key
+from foremind.identity.keys import new_key, read_keys
 from foremind.identity.tokens import mint
 from foremind.settings import load_settings
 
@@ -63,14 +63,19 @@ def new(
     kid: str = typer.Option(help="Its name, such as 2026-11; never used before."),
 ) -> None:
     """Make an Ed25519 key pair. Remove the old public key once its tokens have expired."""
-    known = json.loads(public.read_text("utf-8"))["keys"] if public.exists() else []
-    if any(each.get("kid") == kid for each in known):
-        raise InvalidFile(f"{public}: has a key named {kid} already")
+    known = []
+    if public.exists():
+        if kid in read_keys(public):
+            raise InvalidFile(f"{public}: has a key named {kid} already")
+        known = json.loads(public.read_text("utf-8"))["keys"]
     whole, half = new_key(kid)
-    private.touch(mode=0o600, exist_ok=False)
-    private.write_text(json.dumps({"keys": [whole]}, indent=2) + "\n")
-    # In one step: a server may be reading it.
     fresh = public.with_suffix(".new")
-    fresh.write_text(json.dumps({"keys": [*known, half]}, indent=2) + "\n")
-    fresh.replace(public)
+    try:
+        private.touch(mode=0o600, exist_ok=False)
+        private.write_text(json.dumps({"keys": [whole]}, indent=2) + "\n")
+        # In one step: a server may be reading it.
+        fresh.write_text(json.dumps({"keys": [*known, half]}, indent=2) + "\n")
+        fresh.replace(public)
+    except OSError as error:
+        raise InvalidFile(f"{error.filename}: expected a file that can be made: {error}") from None
     print(f"Key {kid}: {private} signs, {public} verifies.")

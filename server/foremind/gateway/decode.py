@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from foremind.errors import (
+    NOT_JSON,
     ForemindError,
     InvalidMessage,
     NotAllowed,
@@ -14,6 +15,7 @@ from foremind.errors import (
     TemporaryError,
 )
 from foremind.gateway.messages import ClientMessage, ErrorBody
+from foremind.storable import check_storable
 
 _decoder = msgspec.json.Decoder(ClientMessage)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -30,7 +32,7 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
         message: ClientMessage = _decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise _named(str(error)) from None
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except NOT_JSON as error:
         raise InvalidMessage(
             f"The frame is not JSON: {error}. Expected one JSON object.", code="malformed_json"
         ) from None
@@ -39,7 +41,7 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
         raise InvalidMessage(
             f"text: expected at most {max_text_chars} characters, got {len(text)}", param="text"
         )
-    _check_no_nul(message)
+    check_storable(message)
     return message
 
 
@@ -47,7 +49,7 @@ def event_id_of(raw: str) -> str | None:
     """Return the `event_id` of a frame that could not be decoded, where it has one."""
     try:
         loose = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeError):
+    except NOT_JSON:
         return None
     event_id = loose.get("event_id") if isinstance(loose, dict) else None
     return event_id if isinstance(event_id, str) else None
@@ -94,15 +96,3 @@ def _named(reason: str) -> InvalidMessage:
             code="unknown_type",
         )
     return InvalidMessage(f"{param}: {expectation}" if param else expectation, param=param)
-
-
-def _check_no_nul(part: msgspec.Struct, path: str = "") -> None:
-    """PostgreSQL's text cannot hold the character NUL."""
-    for field in part.__struct_fields__:
-        value = getattr(part, field)
-        if isinstance(value, msgspec.Struct):
-            _check_no_nul(value, f"{path}{field}.")
-        elif isinstance(value, str) and "\0" in value:
-            raise InvalidMessage(
-                f"{path}{field}: expected text without the character NUL", param=f"{path}{field}"
-            )

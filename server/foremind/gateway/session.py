@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from cachetools import LRUCache
 
+from foremind.clock import zone_named
 from foremind.errors import ForemindError, InvalidMessage, NotFound, StorageUnavailable
 from foremind.gateway.conversation import Conversation, Parties
 from foremind.gateway.decode import error_body
@@ -30,7 +31,7 @@ from foremind.gateway.messages import (
 )
 from foremind.gateway.services import Services
 from foremind.gateway.stream import EventStream, Listener
-from foremind.gateway.terms import Terms, zone_named
+from foremind.gateway.terms import Terms
 from foremind.gateway.views import memory_view, turn_view
 from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn

@@ -1,10 +1,9 @@
 """The terms of a session: with whom, under which settings, as of which versions."""
 
 from dataclasses import replace
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from foremind.companions import Companion, CompanionSettings
-from foremind.errors import InvalidMessage
 from foremind.gateway.messages import MessageSend
 from foremind.gateway.services import Services
 from foremind.layers.held import RelationshipLayers
@@ -83,19 +82,6 @@ class Terms:
         """Lay the relationship's own settings over the companion's."""
         plain = self._plain_companion
         self._own_settings = own
-        self.companion = replace(plain, settings=laid_over(plain.settings, own))
+        settings = laid_over(plain.settings, own)
+        self.companion = plain if settings is plain.settings else replace(plain, settings=settings)
         self.policy = policy_for(self.companion.settings, self._services.settings)
-
-
-def zone_named(name: str | None) -> ZoneInfo:
-    """Return the zone of a player's clock; UTC where none is given.
-
-    Raises:
-        InvalidMessage: there is none of that name.
-    """
-    try:
-        return ZoneInfo(name or "UTC")
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidMessage(
-            "time_zone: expected an IANA name such as Europe/Lisbon", param="time_zone"
-        ) from None

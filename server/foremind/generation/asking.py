@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from foremind.errors import ModelServerError
+from foremind.errors import NOT_JSON, ModelServerError
 from foremind.generation.model_server import ModelServer
 from foremind.generation.prompt import Message
 
@@ -34,7 +34,7 @@ async def ask(
                 written += piece
         try:
             return msgspec.json.decode(_json_in(written), type=shape)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             problem = str(error)
             asked = [*messages, {"role": "user", "content": f"That was not valid: {problem}"}]
     raise ModelServerError(

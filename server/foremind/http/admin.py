@@ -18,11 +18,12 @@ from foremind.http.answers import answered, json_response
 from foremind.http.callers import body_of
 from foremind.http.entrance import Entrance
 from foremind.identity.authority import require
+from foremind.identity.caller import MAX_USER_CHARS
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
 from foremind.storage.revocations import RevocationStore
 
-Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
+Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
 
 
 class Sessions(Protocol):

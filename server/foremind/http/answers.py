@@ -16,6 +16,7 @@ from foremind.errors import (
     NotFound,
     RateLimited,
 )
+from foremind.storable import check_storable
 
 _log = structlog.get_logger("foremind.http")
 
@@ -27,6 +28,7 @@ def answered(
 
     async def guarded(request: Request) -> Response:
         try:
+            check_storable({**request.path_params, **request.query_params})
             return await endpoint(request)
         except NotAuthenticated as error:
             return json_response(_body(error), 401, {"www-authenticate": "Bearer"})

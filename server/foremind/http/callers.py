@@ -1,5 +1,6 @@
 """Who asks for which relationship, and what every route about one needs."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from foremind.companions import Companion
 from foremind.curation.by_hand import Editor
 from foremind.curation.worker import Curation
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import InvalidMessage, NotAllowed
+from foremind.errors import NOT_JSON, InvalidMessage, NotAllowed
 from foremind.http.entrance import Entrance
 from foremind.identity.authority import require
 from foremind.identity.caller import Caller
@@ -22,6 +23,7 @@ from foremind.memory.forget import Forgetter
 from foremind.memory.restore import Restorer
 from foremind.policies import Policy, laid_over, policy_for
 from foremind.settings import Settings
+from foremind.storable import check_storable
 from foremind.storage.companions import CompanionStore
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationships import Relationship, RelationshipStore
@@ -30,6 +32,7 @@ from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 
 _MOST_BODY = 200_000  # bytes of a JSON body; exports and documents have limits of their own
+_MOST_AT_ONCE = 16_384  # bytes that are looked through on the event loop: a millisecond or two
 
 Shape = TypeVar("Shape")
 
@@ -118,13 +121,18 @@ async def body_of(request: Request, shape: type[Shape], most: int = _MOST_BODY) 
     """
     raw = await bytes_of(request, most)
     try:
-        return msgspec.json.decode(raw, type=shape)
+        body = msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError as error:
         message = str(error)
         param = message.rpartition("$.")[2].rstrip("`") if "$." in message else "body"
         raise InvalidMessage(f"{param}: {message}", param=param) from None
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise InvalidMessage(f"body: expected JSON: {error}", param="body") from None
+    if len(raw) <= _MOST_AT_ONCE:
+        check_storable(body)
+    else:  # an import may hold a million fields, and others are to have their turn meanwhile
+        await asyncio.to_thread(check_storable, body)
+    return body
 
 
 async def bytes_of(request: Request, most: int) -> bytes:

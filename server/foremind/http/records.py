@@ -28,6 +28,7 @@ _MOST = 1000
 
 Content = Annotated[str, Meta(min_length=1, max_length=8000)]
 Title = Annotated[str, Meta(max_length=300)]
+Revision = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,14 +49,14 @@ class Changed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Title | None = None
     kind: Title | None = None
     status: Title | None = None
-    revision: int = 0
+    revision: Revision = 0
     by: MadeBy = "user"
 
 
 class Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which earlier state of a record shall hold again."""
 
-    revision: int
+    revision: Revision
 
 
 class RecordView(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from foremind.clock import Clock
-from foremind.errors import NotAllowed, NotAuthenticated
-from foremind.identity.caller import SCOPES, Caller, Scope
+from foremind.errors import InvalidMessage, NotAllowed, NotAuthenticated
+from foremind.identity.caller import MAX_USER_CHARS, SCOPES, Caller, Scope
 from foremind.identity.keys import KeyRing
 from foremind.identity.origins import LOOPBACK
 from foremind.identity.tokens import read_token
@@ -62,12 +62,13 @@ class Authority:
         """
         if not self._settings.open_mode:
             caller = await self.of_token(token)
-            return replace(caller, on_behalf_of=user_id) if caller.admin else caller
+            return replace(caller, on_behalf_of=_known(user_id)) if caller.admin else caller
         if host not in LOOPBACK:
             raise NotAuthenticated("host: expected a loopback name", param="host")
-        if not user_id:
+        user = _known(user_id)
+        if user is None:
             raise NotAuthenticated("user: expected the id of a user", param="user")
-        return Caller(user_id, user_id, scopes=SCOPES)
+        return Caller(user, user, scopes=SCOPES)
 
     async def of_token(self, token: str | None) -> Caller:
         """Return whom a token names.
@@ -92,6 +93,17 @@ class Authority:
         return not caller.expired(self._clock.now().timestamp()) and (
             self._keys.find(caller.key_id) is not None
         )
+
+
+def _known(user_id: str | None) -> str | None:
+    """Return a user that a request names, None where it names nobody.
+
+    Raises:
+        InvalidMessage: it is too long for a name.
+    """
+    if user_id and len(user_id) > MAX_USER_CHARS:
+        raise InvalidMessage(f"user: expected at most {MAX_USER_CHARS} characters", param="user")
+    return user_id or None
 
 
 def keyring(settings: Settings) -> KeyRing:

@@ -7,6 +7,7 @@ Scope = Literal["chat", "memory:read", "memory:write", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: What a token without `scopes` allows: everything about oneself.
 PLAYER: frozenset[Scope] = SCOPES - {"admin"}
+MAX_USER_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)

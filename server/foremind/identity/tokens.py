@@ -5,12 +5,13 @@ from typing import Any
 
 import jwt
 
-from foremind.errors import NotAuthenticated
-from foremind.identity.caller import PLAYER, SCOPES, Caller, Scope
+from foremind.errors import InvalidMessage, NotAuthenticated
+from foremind.identity.caller import MAX_USER_CHARS, PLAYER, SCOPES, Caller, Scope
 from foremind.identity.keys import Key, KeyRing
+from foremind.storable import check_storable
 
 _MAX_NAME_CHARS = 64
-_MAX_SUBJECT_CHARS = 128
+_LATEST = 1e12  # seconds; neither without end nor no number
 _SKEW_S = 30.0  # how far the minting server's clock may be ahead
 
 
@@ -57,9 +58,9 @@ def mint(claims: dict[str, Any], key: Key) -> str:
 
 def _caller(claims: dict[str, Any], key: Key, now: float) -> Caller:
     subject, name = claims["sub"], claims.get("name") or claims["sub"]
-    if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT_CHARS:
-        raise _refused(f"expected text of at most {_MAX_SUBJECT_CHARS} characters in 'sub'")
-    if not isinstance(name, str) or "\0" in subject + name:
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_USER_CHARS:
+        raise _refused(f"expected text of at most {MAX_USER_CHARS} characters in 'sub'")
+    if not isinstance(name, str):
         raise _refused("expected text in 'name'")
     token_id = claims.get("jti")
     if token_id is not None and not isinstance(token_id, str):
@@ -74,6 +75,10 @@ def _caller(claims: dict[str, Any], key: Key, now: float) -> Caller:
         token_id,
         key.id,
     )
+    try:
+        check_storable({"sub": subject, "name": name, "jti": token_id})
+    except InvalidMessage as error:
+        raise _refused(error.message) from None
     begins = _time(claims, "nbf")
     if caller.expired(now):
         raise _refused("it has expired")
@@ -100,7 +105,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LATEST:
         raise _refused(f"expected seconds in {name!r}")
     return float(value)
 

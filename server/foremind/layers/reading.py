@@ -4,8 +4,8 @@ import io
 import re
 
 from bs4 import BeautifulSoup
+from bs4.exceptions import ParserRejectedMarkup
 from pypdf import PdfReader
-from pypdf.errors import PyPdfError
 
 from foremind.errors import InvalidMessage
 from foremind.layers.tokens import estimate_tokens
@@ -32,12 +32,12 @@ def text_of(body: bytes, media_type: str) -> str:
         elif kind == "text/html":
             text = _text_of_html(body)
         elif kind == "application/pdf":
-            text = "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
+            text = _text_of_pdf(body)
         else:
             raise InvalidMessage(
                 f"content-type: expected one of {', '.join(MEDIA_TYPES)}", param="content-type"
             )
-    except (UnicodeDecodeError, PyPdfError, ValueError, KeyError) as error:
+    except (ValueError, ParserRejectedMarkup) as error:
         raise InvalidMessage(f"body: expected {kind}: {error}", param="body") from None
     text = text.replace("\x00", "").strip()
     if not text or len(text) > _MOST_TEXT:
@@ -82,6 +82,13 @@ def _windows(text: str, size: int, overlap: int) -> list[str]:
             shared += costs[begin]
         start = begin
     return [each for each in windows if each]
+
+
+def _text_of_pdf(body: bytes) -> str:
+    try:
+        return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
+    except Exception as error:  # pypdf stumbles over a broken file in any way there is
+        raise ValueError(f"it is broken ({type(error).__name__})") from None
 
 
 def _text_of_html(body: bytes) -> str:

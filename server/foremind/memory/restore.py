@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from foremind.clock import zone_named
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidMessage
 from foremind.memory.exchange import read_alone, read_in_exchange
@@ -80,12 +81,14 @@ def check(export: Export) -> None:
     Raises:
         InvalidMessage: naming the field.
     """
+    zone_named(export.time_zone)
     if len(export.turns) > _MOST_TURNS:
         raise InvalidMessage(f"turns: expected at most {_MOST_TURNS}", param="turns")
     sessions = {each.id for each in export.sessions}
     turns: Mapping[int, ExportedTurn] = {each.id: each for each in export.turns}
     if len(turns) != len(export.turns):
         raise InvalidMessage("turns: expected every id once", param="turns")
+    answered: set[int | None] = set()
     for turn in export.turns:
         if turn.session not in sessions:
             raise InvalidMessage("turns.session: expected a session of the file", param="turns")
@@ -93,8 +96,17 @@ def check(export: Export) -> None:
             raise InvalidMessage(
                 "turns.message_id: expected one for what a user said only", param="turns"
             )
+        if turn.reply_to is not None and (turn.speaker == "user" or turn.reply_to in answered):
+            raise InvalidMessage(
+                "turns.reply_to: expected a companion's turn, one for each answered", param="turns"
+            )
+        answered.add(turn.reply_to)
     seen: set[int] = set()
     for memory in export.memories:
+        if (memory.happened_from is None) != (memory.happened_to is None):
+            raise InvalidMessage(
+                "memories.happened_to: expected both ends or neither", param="memories"
+            )
         for source in (memory.turn, *memory.again):
             if source not in turns or source in seen or not turns[source].text.strip():
                 raise InvalidMessage(

@@ -1,6 +1,7 @@
 """Companions in the database."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -8,6 +9,8 @@ import msgspec
 from foremind.companions import Companion, CompanionFile, CompanionSettings
 from foremind.errors import NotFound
 from foremind.storage.database import Database
+
+_SHARED = 256  # companions, and settings, that all who ask share: they are never changed
 
 
 class CompanionStore:
@@ -53,11 +56,16 @@ class CompanionStore:
             raise NotFound("companion: expected the slug of a known companion", param="companion")
 
 
+@lru_cache(_SHARED)
 def settings_from_json(raw: str) -> CompanionSettings:
     """Read the `settings` column."""
     return msgspec.json.decode(raw, type=CompanionSettings)
 
 
 def _companion(row: Any) -> Companion:
-    values = dict(row)
-    return Companion(**(values | {"settings": settings_from_json(values["settings"])}))
+    return _shared(**row)
+
+
+@lru_cache(_SHARED)
+def _shared(settings: str, **values: Any) -> Companion:
+    return Companion(settings=settings_from_json(settings), **values)

@@ -23,6 +23,8 @@ from foremind.storage.turns import Speaker, Status
 
 Vector = npt.NDArray[np.float32]
 MemoryType = Literal["conversation", "observation", "event", "relationship"]
+MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # one may be a copy's
+UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -41,7 +43,7 @@ class ExportedTurn(msgspec.Struct, frozen=True):
     id: int
     session: str
     speaker: Speaker
-    message_id: str | None
+    message_id: MessageId | None
     reply_to: int | None
     status: Status
     text: str
@@ -97,7 +99,7 @@ class Export(msgspec.Struct, frozen=True):
     """Everything that is known in one relationship."""
 
     companion: str
-    user_name: str
+    user_name: UserName
     time_zone: str
     exported_at: datetime
     settings: CompanionSettings
