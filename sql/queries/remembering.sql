@@ -142,6 +142,10 @@ FROM marked JOIN memories AS newer ON newer.id = $3;
 UPDATE relationships SET memory_version = memory_version + 1 WHERE id = $1
 RETURNING memory_version;
 
--- name: announce_memory
--- Tells every server process what became of a turn.
+-- name: enqueue
+-- Adds a job for a turn.
+SELECT foremind_enqueue($1, $2, $3);
+
+-- name: announce
+-- Tells every server process what happened.
 SELECT pg_notify('foremind_memory', $1);

@@ -1,12 +1,15 @@
 -- name: insert_user_turn
--- Stores what a user said, unless this user's message id is already stored; its session goes on.
+-- Stores what a user said and a job for it, unless its message id is stored; its session goes on.
 WITH active AS (
     UPDATE sessions SET active_at = greatest(active_at, $6), closed_at = NULL WHERE id = $2
+), turn AS (
+    INSERT INTO turns
+        (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
+    VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6)
+    ON CONFLICT (user_id, message_id) DO NOTHING
+    RETURNING id
 )
-INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
-VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6)
-ON CONFLICT (user_id, message_id) DO NOTHING
-RETURNING id;
+SELECT id, foremind_enqueue($7, $1, id) FROM turn;
 
 -- name: find_user_turn
 -- Finds the turn that a user's message id was stored as, and whether it was answered.
@@ -14,12 +17,17 @@ SELECT id, EXISTS (SELECT FROM turns AS reply WHERE reply.reply_to = turn.id) AS
 FROM turns AS turn WHERE user_id = $1 AND message_id = $2;
 
 -- name: insert_reply
--- Stores what the companion was heard to say, once for each turn it answers, to be curated.
-WITH due AS (UPDATE relationships SET due_at = $7 WHERE id = $1)
-INSERT INTO turns (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at)
-VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
-ON CONFLICT (reply_to) DO NOTHING
-RETURNING id;
+-- Stores what the companion was heard to say and any job for it, once for each turn it answers.
+WITH due AS (
+    UPDATE relationships SET due_at = $7 WHERE id = $1
+), turn AS (
+    INSERT INTO turns
+        (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at)
+    VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
+    ON CONFLICT (reply_to) DO NOTHING
+    RETURNING id
+)
+SELECT id, CASE WHEN $8::text IS NOT NULL THEN foremind_enqueue($8, $1, id) END FROM turn;
 
 -- name: find_turn
 -- Reads a turn of a relationship that was not removed.

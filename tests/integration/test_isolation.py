@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import asyncpg
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from foremind.app import Core, core
 from foremind.client import Client
@@ -17,6 +18,7 @@ from foremind.companions import CompanionFile
 from foremind.errors import DatabaseUnsuitable
 from foremind.settings import Settings
 from foremind.storage.database import Database
+from foremind.storage.jobs import REMEMBER_TURN
 from foremind.storage.queries import load_queries
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of
@@ -158,6 +160,7 @@ async def test_ten_thousand_operations_show_nobody_anything_of_others(start: Sta
         server = await start(
             auth_secret=SECRET, llm_url=model.url, working_tokens=300, pause_ms=50,
             index_bytes=400_000,  # too little for everyone: indexes come and go
+            layers_bytes=20_000,
             drafts_per_s=10_000, sends_per_s=10_000, http_per_s=10_000,
         )  # fmt: skip
         await server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
@@ -224,9 +227,8 @@ async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
             assert (await connection.raw.execute(change)).split()[-1] == "0"
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(bo.relationship_id) as connection:
-            await connection.row(
-                "insert_user_turn", ana.relationship_id, ana.session_id, ana.user_id, "m2", "x", now
-            )
+            row = (ana.relationship_id, ana.session_id, ana.user_id, "m2", "x", now)
+            await connection.row("insert_user_turn", *row, REMEMBER_TURN)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(ana.relationship_id) as connection:
             await connection.raw.execute(f"UPDATE turns SET relationship_id = {bo.relationship_id}")
@@ -279,7 +281,7 @@ async def test_a_login_that_is_only_a_member_can_serve(
     finally:
         await owner.close()
     url = database_url.replace("//postgres:@", "//plain_member:@")
-    changed = settings.model_copy(update={"database_url": type(settings.database_url)(url)})
+    changed = settings.model_copy(update={"database_url": SecretStr(url)})
     async with core(changed) as parts:
         assert await parts.database.pool.fetchval("SELECT session_user") == "plain_member"
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

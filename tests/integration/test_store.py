@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pgqueuer.queries import Queries
 from pgvector import HalfVector
 
@@ -30,7 +31,7 @@ from foremind.storage.forgetting import ForgettingTransaction
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.queries import load_queries
 from foremind.storage.remembering import ExchangeTurn
-from foremind.storage.turns import OpenedSession
+from foremind.storage.turns import OpenedSession, Speaker
 from foremind.testing.random_model import write_random_model
 from tests.conftest import owner_of
 
@@ -171,7 +172,7 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
     for turn in order:
         await built.rememberer.remember(session.relationship_id, turn)
     vectors = [await built.embedder.embed_passage(text) for text in said]
-    names = {
+    names: dict[Speaker, NDArray[np.float32]] = {
         "user": await built.embedder.embed_passage("Ana"),
         "companion": await built.embedder.embed_passage("Mara"),
     }
@@ -287,7 +288,7 @@ async def test_768_numbers_are_stored_and_searched(settings: Settings, tmp_path:
 async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None:
     """The plan at 3,000 of 30,000 memories: both indexes alone, no table scan."""
     session = await fill(built, NOW, own=3_000, others=27_000)
-    arguments = (
+    arguments: tuple[object, ...] = (
         session.relationship_id,
         HalfVector(np.ones(384) / np.sqrt(384)),
         ["word1", "word2", "word77"],

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from foremind.companions import CompanionSettings
+from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.turns import Speaker
 
@@ -103,8 +103,8 @@ class CurationStore:
             **(
                 dict(row)
                 | {
-                    "companion_settings": _settings(row["companion_settings"]),
-                    "own_settings": _settings(row["own_settings"]),
+                    "companion_settings": settings_from_json(row["companion_settings"]),
+                    "own_settings": settings_from_json(row["own_settings"]),
                     "dismissed": frozenset(row["dismissed"]),
                 }
             )
@@ -130,10 +130,6 @@ class CurationStore:
         """Return the last sessions, newest first."""
         rows = await self._database.of(bond_id).rows("session_habits", bond_id)
         return [SessionHabit(**dict(row)) for row in rows]
-
-
-def _settings(raw: str) -> CompanionSettings:
-    return msgspec.json.decode(raw, type=CompanionSettings)
 
 
 def _turn(row: Any) -> SaidTurn:

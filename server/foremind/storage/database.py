@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
 import asyncpg
+import msgspec
 import pgvector.asyncpg
 
 from foremind.errors import DatabaseUnsuitable, StorageUnavailable
@@ -43,11 +44,15 @@ class Connection:
 
     async def within(self, relationship_id: int) -> None:
         """See the rows of this relationship, and of no other, until the transaction ends."""
-        await self.raw.execute(f"SET LOCAL foremind.relationship = '{int(relationship_id)}'")
+        await self.raw.execute(_within(relationship_id))
 
     async def counting(self) -> None:
         """See, besides, what others agreed to be counted by."""
         await self.raw.execute("SET LOCAL foremind.counting = 'on'")
+
+    async def announce(self, told: msgspec.Struct) -> None:
+        """Tell every server process something, once the transaction commits."""
+        await self.execute("announce", _written(told))
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
@@ -119,27 +124,27 @@ class Database:
 
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
-        with _errors_translated():
-            async with self._acquired() as raw:
-                return await raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+        async with self._acquired() as raw:
+            return await raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
-        with _errors_translated():
-            async with self._acquired() as raw:
-                return await raw.fetchrow(load_queries()[name], *args)
+        async with self._acquired() as raw:
+            return await raw.fetchrow(load_queries()[name], *args)
 
     async def value(self, name: str, *args: object) -> Any:
         """Run a named query and return the first value of its first row."""
-        with _errors_translated():
-            async with self._acquired() as raw:
-                return await raw.fetchval(load_queries()[name], *args)
+        async with self._acquired() as raw:
+            return await raw.fetchval(load_queries()[name], *args)
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query for its effect."""
-        with _errors_translated():
-            async with self._acquired() as raw:
-                await raw.execute(load_queries()[name], *args)
+        async with self._acquired() as raw:
+            await raw.execute(load_queries()[name], *args)
+
+    async def announce(self, told: msgspec.Struct) -> None:
+        """Tell every server process something."""
+        await self.execute("announce", _written(told))
 
     def of(self, relationship_id: int) -> "RelationshipData":
         """Return what is stored of one relationship."""
@@ -148,15 +153,24 @@ class Database:
     @asynccontextmanager
     async def transaction(self, relationship_id: int | None = None) -> AsyncIterator[Connection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
-        with _errors_translated():
-            async with self._acquired() as raw, raw.transaction():
-                connection = Connection(raw)
-                if relationship_id is not None:
-                    await connection.within(relationship_id)
-                yield connection
+        begin = "BEGIN"
+        if relationship_id is not None:  # in one round trip with what begins it
+            begin += f"; {_within(relationship_id)}"
+        async with self._acquired() as raw:
+            try:
+                await raw.execute(begin)
+                yield Connection(raw)
+                await raw.execute("COMMIT")
+            except BaseException:
+                if not raw.is_closed():
+                    await raw.execute("ROLLBACK")
+                raise
 
-    def _acquired(self) -> Any:
-        return self.pool.acquire(timeout=self._timeout_s)
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Any]:
+        with _errors_translated():
+            async with self.pool.acquire(timeout=self._timeout_s) as raw:
+                yield raw
 
     async def _check_isolation(self) -> None:
         bare = [row["name"] for row in await self.rows("unprotected_tables")]
@@ -189,6 +203,14 @@ class RelationshipData:
         """Run a named query for its effect."""
         async with self._database.transaction(self._relationship_id) as connection:
             await connection.execute(name, *args)
+
+
+def _within(relationship_id: int) -> str:
+    return f"SET LOCAL foremind.relationship = '{int(relationship_id)}'"
+
+
+def _written(told: msgspec.Struct) -> str:
+    return msgspec.json.encode(told).decode()
 
 
 async def connect_as_server(*args: Any, **options: Any) -> Any:

@@ -111,5 +111,4 @@ class DocumentStore:
 
     async def announce(self, companion_id: int) -> None:
         """Tell every process that a companion's documents changed."""
-        told = msgspec.json.encode(LibraryChanged(companion_id)).decode()
-        await self._database.execute("announce_memory", told)
+        await self._database.announce(LibraryChanged(companion_id))

@@ -156,9 +156,7 @@ class ForgettingTransaction:
         announcement = MemoriesForgotten(
             self._relationship_id, version, tuple(sorted(turns))[:_ANNOUNCED_TURNS]
         )
-        await self._connection.execute(
-            "announce_memory", msgspec.json.encode(announcement).decode()
-        )
+        await self._connection.announce(announcement)
         return announcement
 
     async def _ids(self, name: str, *args: object) -> set[int]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Self
+from typing import Self
 
 import structlog
 from pgqueuer.core.qm import QueueManager
@@ -28,21 +28,6 @@ _REQUEUE_S = 10.0
 _STOP_S = 10.0
 
 _log = structlog.get_logger("foremind.jobs")
-
-
-async def enqueue_remember(connection: Any, relationship_id: int, turn_id: int) -> None:
-    """Add the job that judges a turn, in the transaction of `connection`."""
-    await _enqueue(connection, REMEMBER_TURN, relationship_id, turn_id)
-
-
-async def enqueue_rating(connection: Any, relationship_id: int, turn_id: int) -> None:
-    """Add the job that lets a language model rate a turn, in the transaction of `connection`."""
-    await _enqueue(connection, RATE_TURN, relationship_id, turn_id)
-
-
-async def _enqueue(connection: Any, job: str, relationship_id: int, turn_id: int) -> None:
-    payload = f"{relationship_id}:{turn_id}".encode()
-    await Queries.from_asyncpg_connection(connection).enqueue(job, payload, 0)
 
 
 class JobWorker:

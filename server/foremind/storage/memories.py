@@ -90,8 +90,7 @@ class IndexState:
     words: float
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedMemory:
+class IndexedMemory(msgspec.Struct, frozen=True, gc=False):
     """A memory as an index in the process takes it.
 
     `vector` is as `halfvec_send` gives it (four bytes, then big-endian half floats), `words` as

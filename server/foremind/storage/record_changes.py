@@ -188,7 +188,7 @@ class RecordChanges:
         row = await self.connection.row("raise_layers_version", self.relationship_id)
         version = 0 if row is None else row["layers_version"]
         told = LayersChanged(self.relationship_id, version, self._summary, self._forgotten)
-        await self.connection.execute("announce_memory", msgspec.json.encode(told).decode())
+        await self.connection.announce(told)
 
     async def _add_sources(self, record_id: int, record: NewRecord) -> None:
         if record.turns or record.sources:

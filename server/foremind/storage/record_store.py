@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from foremind.companions import CompanionSettings
 from foremind.errors import NotFound
+from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import (
@@ -33,7 +33,7 @@ class RecordStore:
         row = await self._database.row("layers_state", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        settings = msgspec.json.decode(row["settings"], type=CompanionSettings)
+        settings = settings_from_json(row["settings"])
         return LayersState(**(dict(row) | {"settings": settings}))
 
     async def all(self, relationship_id: int) -> list[Record]:

@@ -8,6 +8,7 @@ import msgspec
 
 from foremind.companions import CompanionSettings
 from foremind.errors import NotFound
+from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import Reason
@@ -84,12 +85,7 @@ class RelationshipStore:
     async def _read(self, user_id: str | None, relationship_id: int | None) -> list[Relationship]:
         rows = await self._database.rows("relationships_of_user", user_id, relationship_id)
         return [
-            Relationship(
-                **(
-                    dict(row)
-                    | {"settings": msgspec.json.decode(row["settings"], type=CompanionSettings)}
-                )
-            )
+            Relationship(**(dict(row) | {"settings": settings_from_json(row["settings"])}))
             for row in rows
         ]
 
@@ -114,8 +110,7 @@ class RelationshipStore:
             msgspec.json.encode(settings).decode(),
             shares_counts,
         )
-        told = LayersChanged(relationship_id, version)
-        await self._database.execute("announce_memory", msgspec.json.encode(told).decode())
+        await self._database.announce(LayersChanged(relationship_id, version))
 
     async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
         """Return the last sessions in which something was said, newest first."""

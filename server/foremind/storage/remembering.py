@@ -14,7 +14,7 @@ from pgvector import HalfVector
 from foremind.companions import CompanionSettings
 from foremind.errors import ModelMismatch, NotFound
 from foremind.storage.database import Connection, Database
-from foremind.storage.jobs import enqueue_rating
+from foremind.storage.jobs import RATE_TURN
 from foremind.storage.packed_words import pack_words
 from foremind.storage.turns import Speaker
 
@@ -233,7 +233,8 @@ class RememberingTransaction:
 
     async def ask_for_rating(self) -> None:
         """Have the turn rated by a language model, once this transaction commits."""
-        await enqueue_rating(self._connection.raw, self._turn.relationship_id, self._turn.id)
+        turn = self._turn
+        await self._connection.execute("enqueue", RATE_TURN, turn.relationship_id, turn.id)
 
     async def state(self, memory_id: int, fact: Fact, now: datetime) -> None:
         """Note what the turn's memory states; of two that contradict, the older is superseded."""
@@ -297,9 +298,7 @@ class RememberingTransaction:
             memory_type=memory_type,
             memory_version=None if version is None else version["memory_version"],
         )
-        await self._connection.execute(
-            "announce_memory", msgspec.json.encode(announcement).decode()
-        )
+        await self._connection.announce(announcement)
         return announcement
 
 

@@ -36,7 +36,7 @@ class RevocationStore:
         told = AccessRevoked(subject, token_id, now)
         async with self._database.transaction() as connection:
             await connection.execute("revoke_access", subject, token_id, now)
-            await connection.execute("announce_memory", msgspec.json.encode(told).decode())
+            await connection.announce(told)
 
     async def revoked(self, subject: str, token_id: str | None, issued_at: float | None) -> bool:
         """Tell whether a token is revoked."""

@@ -10,8 +10,9 @@ import msgspec
 
 from foremind.companions import CompanionSettings
 from foremind.errors import Conflict, StorageUnavailable
+from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Connection, Database
-from foremind.storage.jobs import enqueue_remember
+from foremind.storage.jobs import REMEMBER_TURN
 
 Speaker = Literal["user", "companion"]
 Status = Literal["completed", "cancelled", "failed"]
@@ -99,9 +100,7 @@ class TurnStore:
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
         values = dict(row)
-        return OpenedSession(
-            **(values | {"settings": msgspec.json.decode(row["settings"], type=CompanionSettings)})
-        )
+        return OpenedSession(**(values | {"settings": settings_from_json(row["settings"])}))
 
     async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
@@ -131,9 +130,9 @@ class TurnStore:
                 message_id,
                 text,
                 now,
+                REMEMBER_TURN,
             )
             if row is not None:
-                await enqueue_remember(connection.raw, session.relationship_id, row["id"])
                 return StoredTurn(row["id"], duplicate=False, answered=False)
             return await self._stored(connection, session, message_id)
 
@@ -164,14 +163,13 @@ class TurnStore:
                 status,
                 text,
                 now,
+                REMEMBER_TURN if judged else None,
             )
             if row is None:
                 return None
-            if judged:
-                await enqueue_remember(connection.raw, session.relationship_id, row["id"])
             told = unheard(row["id"])
             if told is not None:
-                await connection.execute("announce_memory", msgspec.json.encode(told).decode())
+                await connection.announce(told)
             return int(row["id"])
 
     async def find(self, relationship_id: int, turn_id: int) -> Turn | None:
@@ -181,7 +179,7 @@ class TurnStore:
 
     async def announce(self, told: SessionTaken) -> None:
         """Tell every process something about a session."""
-        await self._database.execute("announce_memory", msgspec.json.encode(told).decode())
+        await self._database.announce(told)
 
     async def _stored(
         self, connection: Connection, session: OpenedSession, message_id: str
