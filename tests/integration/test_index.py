@@ -12,6 +12,7 @@ from foremind.app import Core
 from foremind.companions import CompanionFile, CompanionSettings
 from foremind.embedding.queue import Priority
 from foremind.evaluation.seeding import fill, words_said
+from foremind.memory import vectors
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.search import Query, RankedSearch, StoredCandidates
 from foremind.policies import RecallPolicy, policy_for
@@ -73,11 +74,17 @@ POLICIES = [
 ]
 
 
+@pytest.mark.parametrize("worth_codes", [1, 4096])
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_random_memories_rank_alike(
-    built: Core, index: IndexedCandidates, policy: RecallPolicy
+    built: Core,
+    index: IndexedCandidates,
+    policy: RecallPolicy,
+    worth_codes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over made-up memories of all ages and significances, for every kind of policy."""
+    monkeypatch.setattr(vectors, "_WORTH_CODES", worth_codes)
     session = await fill(built, NOW, own=300, others=300)
     assert await index.loaded(session.relationship_id)
     rng = np.random.default_rng(7)

@@ -1,18 +1,22 @@
-"""A relationship's memories in the process: exact vectors and postings, searched in one go. Pure.
+"""A relationship's memories in the process: vectors and postings, searched in one go. Pure.
 
 It puts forward the same candidates as the database's query does, so that `ranking` gives the same
 order whichever of the two found them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from foremind.memory.blocks import NOTHING, Block, Hits
 from foremind.memory.candidates import CandidateSet, Numbers, gathered
+from foremind.memory.ranking import K1, rarity
+from foremind.memory.vectors import Rows, Vector
 from foremind.policies import RecallPolicy
 from foremind.storage.memories import (
     IndexedMemory,
@@ -22,83 +26,79 @@ from foremind.storage.memories import (
     candidate_limit,
     oldest_recalled,
 )
-from foremind.storage.packed_words import WORD, hash_of, unpack_words
 
-Vector = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.floating]
 
-_VECTOR_HEADER_BYTES = 4
-_K1 = 1.5  # of BM25, as in ranking
 _MARGIN = 4
-# Up to so many, or such a share of the bulk, is kept apart from it; then all is laid down anew.
-_MOST_RECENT = 256
-_MOST_RECENT_SHARE = 32
-_ROW_BYTES = 600  # what the objects of a memory take, beside its texts and numbers
+_GROWTH = 32  # each block is more than so many times as large as the next
 
 
 class MemoryIndex:
     """All memories of one relationship as of one version; never changed, only replaced.
 
-    Vectors and words lie in two blocks: the bulk, and what was added or changed since it was laid
-    down, which takes the place of what it changes. So a new memory costs as little as it is.
+    Vectors and words lie in blocks, each much smaller than the one before it; a memory counts where
+    it stands last. So a new memory costs little more than it is, however many there are: the
+    logarithmic method of Bentley and Saxe (Journal of Algorithms, 1980).
     """
 
-    def __init__(self, state: IndexState, bulk: "_Block", recent: "_Block") -> None:
+    def __init__(self, state: IndexState, blocks: Sequence[Block]) -> None:
         self.state = state
-        self._bulk, self._recent = bulk, recent
-        self._rows = [*bulk.memories, *recent.memories]
+        self._blocks = blocks
+        self._rows = list(chain.from_iterable(block.memories for block in blocks))
+        self._starts = np.cumsum([0, *(len(block) for block in blocks)])[:-1]
 
         def column(name: str) -> npt.NDArray[Any]:
-            return np.concatenate((getattr(bulk, name), getattr(recent, name)))
+            return _joined([getattr(block, name) for block in blocks])
 
         self._ids = column("ids")
         self._lengths = column("lengths")
         self._superseded = column("superseded")
         self._significance = column("significance")
         self._created = column("created")
-        self._alive = np.ones(len(self._rows), np.bool_)
-        self._alive[: len(bulk.ids)] = ~np.isin(bulk.ids, recent.ids)
-        self._changed = len(recent.ids) > 0
+        self._replaced = self._replaced_rows()
+        self._everything = np.arange(len(self._rows))
         #: About what it takes in memory.
-        self.size_bytes = bulk.size_bytes + recent.size_bytes
+        self.size_bytes = sum(block.size_bytes for block in blocks)
 
     @classmethod
     def of(cls, state: IndexState, memories: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Lay memories down in one block; a tenth of a second for ten thousand."""
-        return cls(state, _Block(memories) if memories else _NOTHING, _NOTHING)
+        return cls(state, [Block(memories) if memories else NOTHING])
 
     def changed(self, state: IndexState, changes: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Return the index with these memories added or replaced."""
-        recent = {each.memory.id: each for each in (*self._recent.memories, *changes)}
-        if len(recent) <= max(_MOST_RECENT, len(self._bulk.ids) // _MOST_RECENT_SHARE):
-            return MemoryIndex(state, self._bulk, _Block(list(recent.values())))
-        everything = {each.memory.id: each for each in self._bulk.memories} | recent
-        return MemoryIndex.of(state, list(everything.values()))
+        blocks = list(self._blocks)
+        newest = {each.memory.id: each for each in changes}
+        while newest and blocks and len(blocks[-1]) <= _GROWTH * len(newest):
+            newest = {each.memory.id: each for each in blocks.pop().memories} | newest
+        if newest:
+            blocks.append(Block(list(newest.values())))
+        return MemoryIndex(state, blocks)
 
     def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
         """Put forward the memories that the database would, from memory."""
-        found = {term: self._holding(term) for term in wanted.terms}
-        spread = {term: len(rows) for term, (rows, _) in found.items() if len(rows)}
+        found = self._holding(wanted.terms)
+        counts = np.bincount(found.terms, minlength=len(wanted.terms)).tolist()
+        spread = {term: n for term, n in zip(wanted.terms, counts, strict=True) if n}
         statistics = WordStatistics(self.state.memories, self.state.words, spread)
         if not self._rows:
             return gathered([], wanted.terms), statistics
         recallable = partial(self._recallable, wanted.policy, wanted.now)
-        cosines = self._cosines(wanted.vector)
         limit = candidate_limit(wanted.policy)
-        everything = np.arange(len(self._rows))
-        chosen = [_best(cosines, everything, recallable, limit)]
+        cosines = _Cosines(self._blocks, self._starts, wanted.vector)
+        chosen = [cosines.nearest(self._everything, limit, recallable)]
         if spread:
-            worded, rows = self._worded(found, statistics)
-            chosen.append(_best(worded, rows, recallable, limit))
+            worded = self._worded(found, counts)
+            chosen.append(_best(worded, np.flatnonzero(worded), recallable, limit))
         if wanted.times:
             then = np.flatnonzero(self._of_that_time(wanted.times))
-            chosen.append(_best(cosines, then, recallable, limit // 2))
+            chosen.append(cosines.nearest(then, limit // 2, recallable))
         picked = np.unique(np.concatenate(chosen))
         return CandidateSet(
             terms=wanted.terms,
             ids=self._ids[picked],
-            cosines=cosines[picked].astype(np.float64),
-            frequencies=_frequencies(picked, list(found.values())),
+            cosines=cosines.of(picked).astype(np.float64),
+            frequencies=self._frequencies(found, picked, len(wanted.terms)),
             lengths=self._lengths[picked],
             significance=self._significance[picked],
             created=self._created[picked],
@@ -106,21 +106,22 @@ class MemoryIndex:
             memory=lambda row: self._rows[picked[row]].memory,
         ), statistics
 
-    def _cosines(self, vector: Vector) -> Vector:
-        blocks = [each.vectors @ vector for each in (self._bulk, self._recent) if len(each.ids)]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+    def _replaced_rows(self) -> npt.NDArray[np.bool_] | None:
+        """Tell which rows stand again in a later block; None where there are none."""
+        replaced = np.zeros(len(self._rows), np.bool_)
+        for number, block in enumerate(self._blocks[:-1]):
+            later = self._ids[self._starts[number + 1] :]
+            replaced[self._starts[number] + block.rows_of(later)] = True
+        return replaced if replaced.any() else None
 
-    def _holding(self, term: str) -> "_Found":
-        """Return the rows that hold a term, in order, and its frequencies there."""
-        rows, frequencies = self._bulk.postings.of(term)
-        if not self._changed:
-            return rows, frequencies
-        still = self._alive[rows]
-        more, often = self._recent.postings.of(term)
-        return (
-            np.concatenate((rows[still], more + len(self._bulk.ids))),
-            np.concatenate((frequencies[still], often)),
-        )
+    def _holding(self, terms: Sequence[str]) -> Hits:
+        """Return where the terms stand."""
+        parts = [
+            block.postings.of(terms).moved(start)
+            for block, start in zip(self._blocks, self._starts.tolist(), strict=True)
+        ]
+        found = Hits(*(_joined(columns) for columns in zip(*parts, strict=True)))
+        return found if self._replaced is None else found.only(~self._replaced[found.rows])
 
     def _recallable(self, policy: RecallPolicy, now: datetime, rows: Rows) -> Rows:
         """Return those of some rows that the policy lets be recalled."""
@@ -129,8 +130,8 @@ class MemoryIndex:
         if policy.max_age_days is not None:
             recent = self._created[rows] >= oldest_recalled(policy, now).timestamp()
             recallable &= recent | (significance >= _real(policy.permanent_significance))
-        if self._changed:
-            recallable &= self._alive[rows]
+        if self._replaced is not None:
+            recallable &= ~self._replaced[rows]
         return rows[recallable]
 
     def _of_that_time(self, times: Sequence[tuple[datetime, datetime]]) -> npt.NDArray[np.bool_]:
@@ -139,83 +140,57 @@ class MemoryIndex:
             then |= (self._created >= since.timestamp()) & (self._created < until.timestamp())
         return then
 
-    def _worded(
-        self, found: Mapping[str, "_Found"], statistics: WordStatistics
-    ) -> tuple[Numbers, Rows]:
-        """Return BM25 without the length of the memory, which chooses candidates; and whose."""
-        scores = np.zeros(len(self._rows))
-        for rows, frequencies in found.values():
-            common = len(rows)
-            rarity = np.log(1 + (max(statistics.memories - common, 0) + 0.5) / (common + 0.5))
-            scores[rows] += rarity * frequencies / (frequencies + _K1)
-        return scores, np.flatnonzero(scores)
+    def _worded(self, found: Hits, counts: Sequence[int]) -> Numbers:
+        """Return BM25 without the length of the memory, which chooses candidates, of every row."""
+        rarities = np.array([rarity(each, self.state.memories) for each in counts])
+        weights = rarities[found.terms] * (found.frequencies / (found.frequencies + K1))
+        scores = np.bincount(found.rows, weights, minlength=len(self._rows))
+        return np.asarray(scores, np.float64)
+
+    def _frequencies(self, found: Hits, picked: Rows, terms: int) -> Numbers:
+        """Return how often each picked row holds each term."""
+        places = np.full(len(self._rows), -1)
+        places[picked] = np.arange(len(picked))
+        place = places[found.rows]
+        own = place >= 0
+        frequencies = np.zeros((len(picked), terms))
+        frequencies[place[own], found.terms[own]] = found.frequencies[own]
+        return frequencies
 
 
-class _Block:
-    """Some memories as columns; `vectors` is float32 [memories, dimension]."""
+class _Cosines:
+    """The cosines of all rows with a vector: about, and exactly for those that matter."""
 
-    def __init__(self, memories: Sequence[IndexedMemory]) -> None:
-        self.memories = memories
-        self.vectors = _matrix([each.vector for each in memories])
-        known = [each.memory for each in memories]
-        self.ids = np.array([each.id for each in known], np.int64)
-        self.lengths = np.array([each.length for each in known], np.float64)
-        self.superseded = np.array([each.superseded for each in known], np.bool_)
-        self.significance = np.array([each.significance for each in known], np.float64)
-        self.created = np.array([each.created_at.timestamp() for each in known], np.float64)
-        self.postings = _Postings([each.words for each in memories])
-        texts = sum(
-            len(each.memory.content) + len(each.vector) + len(each.words) for each in memories
-        )
-        self.size_bytes = (
-            self.vectors.nbytes + self.postings.size_bytes + texts + _ROW_BYTES * len(memories)
-        )
+    def __init__(self, blocks: Sequence[Block], starts: Rows, vector: Vector) -> None:
+        self._blocks, self._starts, self._vector = blocks, starts, vector
+        about = [block.vectors.cosines(vector) for block in blocks]
+        self._about = _joined([cosines for cosines, _ in about])
+        self._off = max(off for _, off in about)
 
-
-_Found = tuple[Rows, npt.NDArray[np.float32]]
-
-
-class _Postings:
-    """Which memories hold a word, and how often: words sorted by hash, rows beside them."""
-
-    def __init__(self, packed: Sequence[bytes]) -> None:
-        words = unpack_words(b"".join(packed))
-        sizes = [len(each) // WORD.itemsize for each in packed]
-        order = np.argsort(words["hash"], kind="stable")
-        self._hashes, self._starts = np.unique(words["hash"][order], return_index=True)
-        self._ends = np.append(self._starts[1:], len(words))
-        self._rows = np.repeat(np.arange(len(packed)), sizes)[order]
-        self._frequencies = words["frequency"][order]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(
-            each.nbytes
-            for each in (self._hashes, self._starts, self._ends, self._rows, self._frequencies)
+    def of(self, rows: Rows) -> Vector:
+        """Return the cosines of some rows, which are in order."""
+        if not self._off:
+            return self._about[rows]
+        own = np.split(rows, np.searchsorted(rows, self._starts[1:]))
+        return _joined(
+            [
+                block.vectors.exact(part - start, self._vector)
+                for block, start, part in zip(self._blocks, self._starts, own, strict=True)
+            ]
         )
 
-    def of(self, term: str) -> _Found:
-        """Return the rows that hold a term, and its frequencies there."""
-        wanted = np.uint64(hash_of(term))
-        place = int(np.searchsorted(self._hashes, wanted))
-        if place == len(self._hashes) or self._hashes[place] != wanted:
-            return self._rows[:0], self._frequencies[:0]
-        part = slice(self._starts[place], self._ends[place])
-        return self._rows[part], self._frequencies[part]
+    def nearest(self, rows: Rows, limit: int, allowed: Callable[[Rows], Rows]) -> Rows:
+        """Return the nearest `limit` of some rows, which are in order, that are allowed."""
+        found = _best(self._about, rows, allowed, limit)
+        if len(found) < limit or not self._off:
+            return found
+        # Whatever may be as near as the last of these, if its code is off as far as can be.
+        least = self._about[found].min() - 2 * self._off
+        close = allowed(rows[_own(self._about, rows) >= least])
+        return close[_highest(self.of(close), limit)]
 
 
-def _matrix(vectors: Sequence[bytes]) -> Vector:
-    """Return float32 [memories, dimension]."""
-    if not vectors:
-        return np.zeros((0, 0), np.float32)
-    raw = np.frombuffer(b"".join(vectors), np.uint8).reshape(len(vectors), -1)
-    halves = np.ascontiguousarray(raw[:, _VECTOR_HEADER_BYTES:]).view(">f2")
-    return halves.astype(np.float32)
-
-
-def _best(
-    scores: npt.NDArray[np.floating], rows: Rows, allowed: Callable[[Rows], Rows], limit: int
-) -> Rows:
+def _best(scores: Scores, rows: Rows, allowed: Callable[[Rows], Rows], limit: int) -> Rows:
     """Return the best `limit` of some rows that are allowed, in no order.
 
     Nearly all are allowed, so that a few more than `limit` are enough to ask about.
@@ -226,26 +201,24 @@ def _best(
     return _top(scores, found, limit)
 
 
-def _top(scores: npt.NDArray[np.floating], rows: Rows, limit: int) -> Rows:
+def _top(scores: Scores, rows: Rows, limit: int) -> Rows:
     if len(rows) <= limit:
         return rows
-    own = scores if len(rows) == len(scores) else scores[rows]
-    return rows[np.argpartition(own, len(own) - limit)[len(own) - limit :]]
+    return rows[_highest(_own(scores, rows), limit)]
 
 
-def _frequencies(picked: Rows, found: Sequence[_Found]) -> Numbers:
-    """Return how often each picked row holds each term; rows of a posting are in order."""
-    frequencies = np.zeros((len(picked), len(found)))
-    for column, (rows, counts) in enumerate(found):
-        if len(rows):
-            places = np.minimum(np.searchsorted(rows, picked), len(rows) - 1)
-            frequencies[:, column] = np.where(rows[places] == picked, counts[places], 0.0)
-    return frequencies
+def _own(scores: Scores, rows: Rows) -> Scores:
+    return scores if len(rows) == len(scores) else scores[rows]
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _highest(scores: Scores, limit: int) -> Rows:
+    return np.argpartition(scores, len(scores) - limit)[len(scores) - limit :]
 
 
 def _real(number: float) -> float:
     """Return a number as the database's real column compares it."""
     return float(np.float32(number))
-
-
-_NOTHING = _Block(())  # most relationships are new: they share it

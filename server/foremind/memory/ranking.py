@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 import numpy as np
 
 from foremind.memory.asked import Asked
@@ -18,11 +18,10 @@ from foremind.storage.turns import Speaker
 
 # What no longer holds comes after what took its place, unless the past is asked about.
 _SUPERSEDED = 0.6
-_K1, _B = 1.5, 0.75  # of BM25
+K1, _B = 1.5, 0.75  # of BM25
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(msgspec.Struct, frozen=True, gc=False):
     """A memory that a search brought back; the numbers are 0 to 1.
 
     `score` is what memories are ordered by; `relevance` is the 70/30 rule alone, made of `cosine`
@@ -105,19 +104,23 @@ def bm25(candidates: CandidateSet, asked: Sequence[str], statistics: WordStatist
     word that is asked for twice counts twice.
     """
     times_asked = Counter(asked)
-    weights = [times_asked[term] * _rarity(term, statistics) for term in candidates.terms]
+    spread = statistics.memories_by_word
+    weights = [
+        times_asked[term] * rarity(spread.get(term, 0), statistics.memories)
+        for term in candidates.terms
+    ]
     mean_length = max(1.0, statistics.words / max(1, statistics.memories))
-    norms = _K1 * (1 - _B + _B * candidates.lengths / mean_length)
+    norms = K1 * (1 - _B + _B * candidates.lengths / mean_length)
     found = candidates.frequencies
-    scores: Numbers = (found * (_K1 + 1) / (found + norms[:, None])) @ np.array(weights, np.float64)
+    scores: Numbers = (found * (K1 + 1) / (found + norms[:, None])) @ np.array(weights, np.float64)
     return scores
 
 
-def _rarity(term: str, statistics: WordStatistics) -> float:
-    count = statistics.memories_by_word.get(term, 0)
+def rarity(count: int, memories: int) -> float:
+    """Return the idf of a word that stands in `count` of so many memories; 0 where in none."""
     if not count:
         return 0.0
-    return math.log(1 + (max(statistics.memories, count) - count + 0.5) / (count + 0.5))
+    return math.log(1 + (max(memories, count) - count + 0.5) / (count + 0.5))
 
 
 def _scores(

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from functools import lru_cache
 
-import snowballstemmer
+import Stemmer
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
@@ -25,7 +25,7 @@ _STOP_WORDS = frozenset(
     youd youll your youre yours yourself yourselves youve""".split()  # noqa: SIM905
 )
 
-_stemmer = snowballstemmer.stemmer("english")
+_stemmer = Stemmer.Stemmer("english", 0)  # no cache of its own: there is one below
 
 
 @lru_cache(maxsize=20_000)

@@ -48,5 +48,6 @@ def test_only_the_window_has_an_edge() -> None:
     """The other ways recall at any age."""
     server = load_settings()
     assert POLICY.max_age_days == 90
-    for decay in ("half_life", "hourly", "product"):
-        assert policy_for(CompanionSettings(memory_decay=decay), server).recall.max_age_days is None  # type: ignore[arg-type]
+    others: tuple[Decay, ...] = ("half_life", "hourly", "product")
+    for decay in others:
+        assert policy_for(CompanionSettings(memory_decay=decay), server).recall.max_age_days is None

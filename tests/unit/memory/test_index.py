@@ -1,6 +1,7 @@
 """The index in the process: what is added to it makes no difference to what it finds."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from pgvector import HalfVector
 
 from foremind.companions import CompanionSettings
-from foremind.memory import index
+from foremind.memory import index, vectors
 from foremind.memory.index import MemoryIndex
 from foremind.policies import policy_for
 from foremind.settings import load_settings
@@ -18,13 +19,14 @@ from foremind.storage.packed_words import pack_words
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 WORDS = ("harbour", "storm", "boat", "sister")
+ASKED = np.array([0.5, 0.5, 0.5, 0.5], np.float32)
 POLICY = policy_for(CompanionSettings(recall_limit=2), load_settings()).recall
 
 
-def memory(number: int, seed: int) -> IndexedMemory:
+def memory(number: int, seed: int, apart: float = 1.0) -> IndexedMemory:
     """Memory `number` as one of several versions of itself."""
     randomness = np.random.default_rng((number, seed))
-    vector = randomness.standard_normal(4).astype(np.float32)
+    vector = 1 + apart * randomness.standard_normal(4).astype(np.float32)
     words = {str(word): 1.0 for word in randomness.choice(WORDS, 2, replace=False)}
     known = KnownMemory(
         id=number,
@@ -42,10 +44,9 @@ def memory(number: int, seed: int) -> IndexedMemory:
     return IndexedMemory(memory=known, vector=unit.to_binary(), words=pack_words(words))
 
 
-def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[object], dict[str, int]]:
+def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """What a search puts forward, as plain values in the order of the memories."""
-    vector = np.array([0.5, 0.5, 0.5, 0.5], np.float32)
-    wanted = Wanted(1, vector, terms, POLICY, NOW, [(NOW - timedelta(days=9), NOW)])
+    wanted = Wanted(1, ASKED, terms, POLICY, NOW, [(NOW - timedelta(days=9), NOW)])
     candidates, statistics = searched.candidates(wanted)
     rows = [
         (
@@ -61,7 +62,7 @@ def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[object], dict[s
     return sorted(rows), dict(statistics.memories_by_word)
 
 
-@pytest.mark.parametrize("most_recent", [0, 3, 256])
+@pytest.mark.parametrize("growth", [0, 2, 32])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
@@ -70,13 +71,13 @@ def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[object], dict[s
     terms=st.lists(st.sampled_from(WORDS), unique=True),
 )
 def test_an_index_that_grew_finds_what_a_new_one_finds(
-    most_recent: int,
+    growth: int,
     steps: list[list[tuple[int, int]]],
     terms: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever was added, changed again, and laid down anew in between."""
-    monkeypatch.setattr(index, "_MOST_RECENT", most_recent)
+    monkeypatch.setattr(index, "_GROWTH", growth)
     grown = MemoryIndex.of(IndexState(0, 0, 0.0), [])
     latest: dict[int, IndexedMemory] = {}
     for version, step in enumerate(steps, 1):
@@ -86,3 +87,29 @@ def test_an_index_that_grew_finds_what_a_new_one_finds(
         grown = grown.changed(state, list(changes.values()))
         new = MemoryIndex.of(state, list(latest.values()))
         assert found(grown, terms) == found(new, terms)
+
+
+@given(
+    count=st.integers(0, 90),
+    seed=st.integers(0, 9),
+    added=st.integers(0, 5),
+    apart=st.sampled_from([0.001, 0.01, 0.1, 1.0]),
+)
+def test_vectors_told_apart_by_their_codes_are_the_nearest(
+    count: int, seed: int, added: int, apart: float
+) -> None:
+    """Codes leave open what they cannot decide, also where all vectors are much alike."""
+    memories = [memory(number, seed, apart) for number in range(count)]
+    state = IndexState(1, count, 2.0 * count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "_GROWTH", 2)
+        read = MemoryIndex.of(state, memories[added:]).changed(state, memories[:added])
+        patch.setattr(vectors, "_WORTH_CODES", 1)
+        coded = MemoryIndex.of(state, memories[added:]).changed(state, memories[:added])
+    by_codes, statistics = found(coded, ["harbour"])
+    by_vectors, same_statistics = found(read, ["harbour"])
+    assert statistics == same_statistics
+    # Of those that are equally near, either may be put forward.
+    exact = np.array([np.frombuffer(each.vector, ">f2", offset=4) @ ASKED for each in memories])
+    for _, cosine, *_ in set(by_codes) ^ set(by_vectors):
+        assert np.sum(np.abs(exact - cosine) < 2e-5) > 1

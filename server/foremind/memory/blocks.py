@@ -1,0 +1,102 @@
+"""Memories laid down as columns: their vectors, their words, what else is asked of them. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from foremind.memory.candidates import Numbers
+from foremind.memory.vectors import Rows, Vectors
+from foremind.storage.memories import IndexedMemory
+from foremind.storage.packed_words import WORD, hash_of, unpack_words
+
+_NO_ROWS: Rows = np.zeros(0, np.int64)
+_NO_NUMBERS: Numbers = np.zeros(0)
+_ROW_BYTES = 600  # what the objects of a memory take, beside its texts and numbers
+
+
+class Block:
+    """Some memories as columns, in the order of their identifiers."""
+
+    def __init__(self, memories: Sequence[IndexedMemory]) -> None:
+        self.memories = memories = sorted(memories, key=lambda each: each.memory.id)
+        self.vectors = Vectors([each.vector for each in memories])
+        known = [each.memory for each in memories]
+        self.ids = np.array([each.id for each in known], np.int64)
+        self.lengths = np.array([each.length for each in known], np.float64)
+        self.superseded = np.array([each.superseded for each in known], np.bool_)
+        self.significance = np.array([each.significance for each in known], np.float64)
+        self.created = np.array([each.created_at.timestamp() for each in known], np.float64)
+        self.postings = _Postings([each.words for each in memories])
+        texts = sum(
+            len(each.memory.content) + len(each.vector) + len(each.words) for each in memories
+        )
+        self.size_bytes = (
+            self.vectors.size_bytes + self.postings.size_bytes + texts + _ROW_BYTES * len(memories)
+        )
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    def rows_of(self, ids: Rows) -> Rows:
+        """Return the rows of those memories that are here."""
+        rows: Rows = np.searchsorted(self.ids, ids)
+        inside = rows < len(self)
+        here: Rows = rows[inside][self.ids[rows[inside]] == ids[inside]]
+        return here
+
+
+class Hits(NamedTuple):
+    """Where terms stand, as columns: which row, which of the terms, how often."""
+
+    rows: Rows
+    terms: Rows
+    frequencies: Numbers
+
+    def only(self, these: npt.NDArray[np.bool_]) -> "Hits":
+        return Hits(self.rows[these], self.terms[these], self.frequencies[these])
+
+    def moved(self, by: int) -> "Hits":
+        return self._replace(rows=self.rows + by)
+
+
+class _Postings:
+    """Which memories hold a word, and how often: words sorted by hash, rows beside them."""
+
+    def __init__(self, packed: Sequence[bytes]) -> None:
+        words = unpack_words(b"".join(packed))
+        sizes = [len(each) // WORD.itemsize for each in packed]
+        order = np.argsort(words["hash"])
+        self._hashes, self._starts = np.unique(words["hash"][order], return_index=True)
+        self._ends = np.append(self._starts[1:], len(words))
+        self._rows = np.repeat(np.arange(len(packed)), sizes)[order]
+        self._frequencies = words["frequency"][order]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(
+            each.nbytes
+            for each in (self._hashes, self._starts, self._ends, self._rows, self._frequencies)
+        )
+
+    def of(self, terms: Sequence[str]) -> Hits:
+        """Return where the terms stand, in the block's own rows."""
+        wanted = np.array([hash_of(each) for each in terms], np.uint64)
+        places = np.searchsorted(self._hashes, wanted).tolist()
+        parts = []
+        columns = []
+        for column, (term, place) in enumerate(zip(wanted, places, strict=True)):
+            if place < len(self._hashes) and self._hashes[place] == term:
+                part = slice(self._starts[place], self._ends[place])
+                parts.append(part)
+                columns.append(np.full(part.stop - part.start, column))
+        return Hits(
+            np.concatenate([_NO_ROWS, *(self._rows[part] for part in parts)]),
+            np.concatenate([_NO_ROWS, *columns]),
+            np.concatenate([_NO_NUMBERS, *(self._frequencies[part] for part in parts)]),
+        )
+
+
+#: Most relationships are new: they share it.
+NOTHING = Block(())
