@@ -98,9 +98,15 @@ class Metrics:
         self.index_bytes = Gauge(
             "foremind_index_bytes", "Memory that loaded indexes take.", registry=self.registry
         )
+        self.layers_bytes = Gauge(
+            "foremind_layers_bytes", "Memory that loaded layers take.", registry=self.registry
+        )
         self.sessions = Gauge("foremind_sessions", "Open sessions.", registry=self.registry)
         self.connections = Gauge(
             "foremind_connections", "Open WebSocket connections.", registry=self.registry
+        )
+        self.tasks = Gauge(
+            "foremind_tasks", "Asyncio tasks of the process.", registry=self.registry
         )
         self.embedding_queue = Gauge(
             "foremind_embedding_queue_depth", "Embeddings waiting.", registry=self.registry

@@ -76,7 +76,10 @@ class Settings(BaseSettings):
     prepared_capacity: int = Field(10_000, ge=1, description="most prepared contexts held")
 
     index_bytes: int = Field(
-        268_435_456, ge=0, description="most memory for relationships held in the process"
+        268_435_456, ge=0, description="most memory for relationships' memories in the process"
+    )
+    layers_bytes: int = Field(
+        134_217_728, ge=0, description="most memory for relationships' other layers in the process"
     )
 
     vector_weight: float = Field(0.70, ge=0, le=1, description="share of the cosine in a score")

@@ -80,14 +80,14 @@ class World:
         return answer.json()
 
     async def answer(self, method: str, path: str, body: object = None) -> httpx2.Response:
-        """The same, whatever the answer is."""
+        """The same, whatever the answer is; a body of bytes is sent as it is."""
         base = f"http://127.0.0.1:{self.server.port}/v1/relationships/{self.relationship}"
         async with httpx2.AsyncClient(timeout=30) as client:
             return await client.request(
                 method,
                 f"{base}{path}",
                 params=httpx2.QueryParams(path.partition("?")[2]).set("user", "ana"),
-                content=None if body is None else json.dumps(body),
+                content=body if body is None or isinstance(body, bytes) else json.dumps(body),
             )
 
     async def context(self, draft: str) -> Any:

@@ -1,19 +1,14 @@
 """What a user takes back is gone: from every table, index, cache, context and conversation."""
 
-import gc
 import json
 from typing import Any
 
 import pytest
 
 from foremind.client import Client
-from foremind.gateway.conversation import PastTurn
-from foremind.memory.ranking import Recalled
-from foremind.storage.memories import Candidate, IndexedMemory
-from foremind.storage.turns import Turn
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
-from foremind.typeahead.prepared import PreparedContext
 from tests.acceptance.test_http import request
+from tests.acceptance.traces import held_in_process, stored_text
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 SECRET = "I buried the xylophone under the pear tree"
@@ -25,26 +20,6 @@ async def say(client: Client, *texts: str) -> None:
     for text in texts:
         await client.send(text)
         await client.expect_all("response.done", "memory.stored")
-
-
-async def stored_text(server: RunningServer) -> str:
-    """Every row of every table, as text."""
-    pool = owner_of(server.app.core)
-    tables = await pool.fetch(
-        "SELECT format('%I', tablename) AS name FROM pg_tables WHERE schemaname = 'public'"
-    )
-    rows: list[Any] = []
-    for table in tables:
-        rows += await pool.fetch(f"SELECT whole::text FROM {table['name']} AS whole")
-    return "\n".join(row[0] for row in rows).lower()
-
-
-def held_in_process() -> list[str]:
-    """What the process's own objects hold of it."""
-    gc.collect()
-    kinds = (Recalled, Candidate, IndexedMemory, Turn, PastTurn, PreparedContext)
-    held = [each for each in gc.get_objects() if isinstance(each, kinds)]
-    return [repr(each)[:200] for each in held if WORD in repr(each).lower()]
 
 
 async def memory_id(server: RunningServer, content: str) -> tuple[int, int]:
@@ -66,7 +41,7 @@ async def told(server: RunningServer) -> Client:
     return client
 
 
-def quoting(asked: dict) -> list[str]:
+def quoting(asked: dict[str, Any]) -> list[str]:
     """A model that repeats what it is told."""
     return [asked["messages"][-1]["content"].rpartition("\n\n")[2]]
 
@@ -77,7 +52,7 @@ async def test_a_forgotten_memory_is_nowhere_any_more(start: StartServer) -> Non
         server = await start(llm_url=model.url, pause_ms=50)
         client = await told(server)
         assert WORD in await stored_text(server)
-        assert held_in_process() != []
+        assert held_in_process(WORD) >= {"IndexedMemory", "PreparedContext", "PastTurn"}
         relationship, memory = await memory_id(server, SECRET)
         path = f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
         status, _, body = await request(server, "DELETE", path)
@@ -92,7 +67,7 @@ async def test_a_forgotten_memory_is_nowhere_any_more(start: StartServer) -> Non
 async def _gone(server: RunningServer, model: ScriptedModel, client: Client) -> None:
     assert SECRET.lower() not in await stored_text(server)
     await client.clear_draft()
-    await eventually(lambda: not any(SECRET[:20] in each for each in held_in_process()))
+    await eventually(lambda: not held_in_process(SECRET[:20]))
     await say(client, "What did I bury under the tree?")
     asked = json.dumps(model.script.requests[-1]["messages"])
     assert SECRET not in asked
@@ -111,7 +86,7 @@ async def test_forgetting_everything_leaves_no_text(start: StartServer) -> None:
     await client.clear_draft()
     text = await stored_text(server)
     assert all(each not in text for each in (WORD, "porto", "scout"))
-    await eventually(lambda: held_in_process() == [])
+    await eventually(lambda: not held_in_process(WORD))
     turn = await owner_of(server.app.core).fetchval("SELECT min(id) FROM turns")
     assert await server.app.core.rememberer.remember(relationship, turn) is None
 

@@ -8,12 +8,14 @@ import pytest
 
 from foremind.app import Core
 from foremind.errors import InvalidFile
+from foremind.evaluation.benchmarks import run_benchmarks, search
 from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import measure, steps
 from foremind.evaluation.variants import ablation, one_variant
+from foremind.settings import Settings
 
 LOCOMO = [
     {
@@ -42,6 +44,20 @@ LOCOMO = [
         ],
     }
 ]
+
+
+async def test_the_search_benchmark_measures_each_beside_its_baseline(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the process, in the database, and what one would build first; on a small table."""
+    monkeypatch.setattr(search, "_SEARCH_SIZES", (40,))
+    monkeypatch.setattr(search, "_TABLE", 80)
+    figures = await run_benchmarks(["search"], settings, tmp_path, lambda _: None)
+    assert [each.name for each in figures] == [
+        "search 40 of 80 in the process",
+        "search 40 of 80 in the database",
+    ]
+    assert all(each.p50 > 0 and each.baseline_p50 > 0 for each in figures)
 
 
 async def test_labelled_evidence_is_found_through_store_and_search(

@@ -89,6 +89,7 @@ def test_a_companion_overrides_the_server() -> None:
         (f"{COMPANION}[settings]\nmemory_decay = 'never'", "memory_decay"),
         (f"{COMPANION}[settings.significance.phrases]\nrain = 2", "phrases"),
         (f"{COMPANION}[settings.significance.signals]\nhunger = 0.2", "signals"),
+        ('slug = "a"\nname = "A"\npersona = "a\\u0000b"', "persona"),
         ("slug = ", "companion.toml"),
     ],
 )

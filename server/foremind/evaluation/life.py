@@ -129,7 +129,9 @@ class Life:
         self._clock = clock
         self._voices = Voices(core.settings)
         self._curation: Curation = curation_of(core, self._voices)
-        self._held = HeldLayers(core.records, core.embedder.manifest)
+        self._held = HeldLayers(
+            core.records, core.embedder.manifest, core.settings.layers_bytes, core.metrics
+        )
         self._library = Library(core.documents, core.embedder, clock)
         self._editor = Editor(core.records, core.embedder, clock)
         self._preparer = Preparer(

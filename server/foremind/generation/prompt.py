@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypedDict
 
+import msgspec
+
 from foremind.layers.sections import Section
 from foremind.layers.wording import quoted
 from foremind.memory.ranking import Recalled
@@ -31,8 +33,7 @@ class Message(TypedDict):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class PastTurn:
+class PastTurn(msgspec.Struct, frozen=True, gc=False):
     """One turn of the conversation so far; `id` is that of the stored turn, once it is."""
 
     speaker: Speaker

@@ -62,8 +62,5 @@ def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
         for line, tokens in zip(section.lines, section.tokens, strict=True)
         if (section.layer, line) not in known
     ]
-    return replace(
-        section,
-        lines=tuple(line for line, _ in chosen),
-        tokens=tuple(tokens for _, tokens in chosen),
-    )
+    lines = tuple(line for line, _ in chosen)
+    return Section(section.layer, lines, tuple(tokens for _, tokens in chosen), section.made_by)

@@ -1,10 +1,10 @@
 """A user's relationships: their settings, sessions, and the context of a draft."""
 
-from dataclasses import asdict
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route

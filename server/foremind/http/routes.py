@@ -1,5 +1,6 @@
 """Every HTTP route. The socket is the gateway's."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,7 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
 
     async def metrics(request: Request) -> Response:
         await services.entrance.player(request)
+        services.metrics.tasks.set(len(asyncio.all_tasks()))
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

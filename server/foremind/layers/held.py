@@ -32,13 +32,15 @@ from foremind.layers.sections import Section, section, standing_sections
 from foremind.layers.tokens import CountTokens
 from foremind.layers.wording import episode_line, question_line, topic_line, vault_line
 from foremind.memory.gate import asks
+from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
 from foremind.storage.notifications import Announcement, forgets
 from foremind.storage.record_store import RecordStore
 from foremind.storage.records import LayersChanged, LayersState, Record, RecordLayer
 
-_HELD = 2000  # relationships; each holds at most MOST_RECORDS records
+_KNOWN = 10_000  # relationships of which is known how to count tokens, and what was announced
+_RECORD_BYTES = 1500  # what the objects of a record take, beside its texts and vector
 _OPEN = "open"
 
 _log = structlog.get_logger("foremind.layers")
@@ -77,16 +79,18 @@ class RelationshipLayers:
         self.settings = state.settings
         self.count = count
         self.standing = standing_sections(records, count)
+        #: About what it takes in memory; at most MOST_RECORDS records.
+        self.size_bytes = sum(_size_bytes(each) for each in records)
         self._others = others
         self._manifest = manifest
 
         def of(layer: RecordLayer) -> list[Record]:
             return [each for each in records if each.layer == layer]
 
-        self._episodes = Findable(of("episodes"))
-        self._topics = Findable(of("topics"))
-        self._vault = Findable(of("vault"))
-        self._questions = Findable(
+        self._episodes = Findable.of(of("episodes"))
+        self._topics = Findable.of(of("topics"))
+        self._vault = Findable.of(of("vault"))
+        self._questions = Findable.of(
             [each for each in of("questions") if each.details.status == _OPEN]
         )
 
@@ -122,18 +126,25 @@ class RelationshipLayers:
 
 
 class HeldLayers:
-    """At most `_HELD` relationships, the least recently used dropped first.
+    """Holds the layers of relationships in use, in at most `capacity_bytes`.
 
-    What is held may be older than what is announced until the background has read it; where
-    something was forgotten, it is dropped at once.
+    The least recently used goes first, and is read again in the background when it is asked for;
+    one that is larger than all the room is not held. What is held may be older than what is
+    announced until the background has read it; where something was forgotten, it is dropped at
+    once.
     """
 
-    def __init__(self, store: RecordStore, manifest: Manifest) -> None:
+    def __init__(
+        self, store: RecordStore, manifest: Manifest, capacity_bytes: int, metrics: Metrics
+    ) -> None:
         self._store = store
         self._manifest = manifest
-        self._held: LRUCache[int, RelationshipLayers] = LRUCache(_HELD)
-        self._counters: LRUCache[int, CountTokens] = LRUCache(_HELD)
-        self._announced: LRUCache[int, int] = LRUCache(_HELD)
+        self._held: LRUCache[int, RelationshipLayers] = LRUCache(
+            capacity_bytes, getsizeof=lambda each: each.size_bytes
+        )
+        metrics.layers_bytes.set_function(lambda: self._held.currsize)
+        self._counters: LRUCache[int, CountTokens] = LRUCache(_KNOWN)
+        self._announced: LRUCache[int, int] = LRUCache(_KNOWN)
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._gaps = 0
 
@@ -151,6 +162,8 @@ class HeldLayers:
     def get(self, relationship_id: int) -> RelationshipLayers | None:
         """Return what is held of a relationship; None while nothing is."""
         layers: RelationshipLayers | None = self._held.get(relationship_id)
+        if layers is None:
+            self._read(relationship_id)
         return layers
 
     async def load(self, relationship_id: int, count: CountTokens) -> RelationshipLayers | None:
@@ -168,8 +181,7 @@ class HeldLayers:
             whose = announcement.relationship_id
             self._gaps += 1  # what is being read may hold them
             self._held.pop(whose, None)
-            if whose in self._counters:
-                self._read(whose)
+            self._read(whose)
         elif isinstance(announcement, LayersChanged):
             whose = announcement.relationship_id
             self._announced[whose] = max(
@@ -194,23 +206,39 @@ class HeldLayers:
 
     async def _update(self, relationship_id: int) -> None:
         """Read until what is held is as new as what was announced and nothing is forgotten."""
-        while True:
+        while (count := self._counters.get(relationship_id)) is not None:
             gaps = self._gaps
             try:
-                layers = await self._layers(relationship_id)
+                layers = await self._layers(relationship_id, count)
             except ForemindError as error:
                 _log.warning("layers.not_read", reason=error.code)
                 return
             if gaps != self._gaps:
                 continue
-            self._held[relationship_id] = layers
+            if not self._keep(relationship_id, layers):
+                return
             if layers.version >= self._announced.get(relationship_id, -1):
                 return
+        self._held.pop(relationship_id, None)  # nobody has asked for it for long
 
-    async def _layers(self, relationship_id: int) -> RelationshipLayers:
+    def _keep(self, relationship_id: int, layers: RelationshipLayers) -> bool:
+        self._held.pop(relationship_id, None)
+        fits = layers.size_bytes <= self._held.maxsize
+        if fits:
+            self._held[relationship_id] = layers
+        else:
+            self._counters.pop(relationship_id, None)  # so that it is not read again and again
+            _log.info("layers.too_large", relationship_id=relationship_id)
+        return fits
+
+    async def _layers(self, relationship_id: int, count: CountTokens) -> RelationshipLayers:
         # The state first: what commits meanwhile is read twice rather than never.
         state = await self._store.state(relationship_id)
         records = await self._store.all(relationship_id)
         others = await self._store.others_with_topics(relationship_id)
-        count = self._counters[relationship_id]
         return RelationshipLayers(state, records, others, self._manifest, count)
+
+
+def _size_bytes(record: Record) -> int:
+    vector = 0 if record.vector is None else record.vector.nbytes
+    return _RECORD_BYTES + len(record.content) + vector

@@ -8,6 +8,7 @@ index would do in the database, without a round trip.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -35,7 +36,8 @@ class Findable:
     """Records of one layer, found by their vector or by an exact reference."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self._records = list(records)
+        # Their vectors lie in one array.
+        self._records = [replace(each, vector=None) for each in records]
         vectors = [each.vector for each in records if each.vector is not None]
         self._with_vector = [i for i, each in enumerate(records) if each.vector is not None]
         self._vectors = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
@@ -43,6 +45,11 @@ class Findable:
         for index, each in enumerate(records):
             for reference in each.refs:
                 self._by_reference[reference].add(index)
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Findable":
+        """Return them as they can be found; most relationships have none, and share that."""
+        return cls(records) if records else _NOTHING
 
     def find(
         self,
@@ -69,6 +76,9 @@ class Findable:
             key=lambda i: (-(scores.get(i, 0.0) + (i in named)) * weight(self._records[i]), -i),
         )
         return [self._records[index] for index in order[:limit]]
+
+
+_NOTHING = Findable(())
 
 
 def references_in(text: str) -> list[str]:

@@ -1,7 +1,8 @@
 """What one layer contributes to a prompt: lines, the most valuable first, with their tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from foremind.layers.budget import MOST_PROFILE_TOKENS
 from foremind.layers.tokens import CountTokens
@@ -14,8 +15,7 @@ _LEFT = "The last conversation, on {day}, ended like this; come back to it only 
 _MOST_STATED = 12  # preferences, the newest; memories bring the others back when they are asked for
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True, gc=False):
     """Lines of one layer and what each takes; `made_by` says which means made them."""
 
     layer: LayerName

@@ -1,8 +1,8 @@
 """Prepared contexts: what was recalled for a text, and when that still holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from cachetools import TTLCache
@@ -15,8 +15,7 @@ from foremind.settings import LayerName
 from foremind.storage.notifications import Announcement, forgets
 
 
-@dataclass(frozen=True, slots=True)
-class Validity:
+class Validity(msgspec.Struct, frozen=True, gc=False):
     """What a context depends on besides the text; any difference makes it stale."""
 
     memory_version: int
@@ -28,8 +27,7 @@ class Validity:
     layers: LayerPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(msgspec.Struct, frozen=True, gc=False):
     """How long preparing took, in milliseconds; `layers_ms` layer by layer."""
 
     embed_ms: float
@@ -38,8 +36,7 @@ class Timings:
     layers_ms: Mapping[LayerName, float]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedContext:
+class PreparedContext(msgspec.Struct, frozen=True, gc=False):
     """What was recalled for `text` (normalised), made while `validity` held.
 
     `left_out` are layers that failed or were too late; such a context serves once, if at all.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foremind.companions import Companion, CompanionSettings
 from foremind.curation.files import BASE, LAYERS, Base, edits_of, folder_of
-from foremind.storage.records import NOTHING_KNOWN, Record
+from foremind.storage.records import NOTHING_KNOWN, Record, RecordLayer
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
@@ -17,11 +17,11 @@ TEXT = st.text(
 )
 
 
-def record(number: int, content: str, layer: str = "scratchpad", title: str = "") -> Record:
+def record(number: int, content: str, layer: RecordLayer = "scratchpad", title: str = "") -> Record:
     """A record of revision 3."""
     return Record(
         number, layer, "goal", title, content, (), NOTHING_KNOWN, None, "rules", None, NOW, NOW, 3
-    )  # type: ignore[arg-type]
+    )
 
 
 def written(*records: Record) -> tuple[dict[str, str], Base]:
@@ -31,7 +31,7 @@ def written(*records: Record) -> tuple[dict[str, str], Base]:
 
 
 @given(st.lists(st.tuples(TEXT, st.sampled_from(LAYERS)), max_size=6))
-def test_an_untouched_folder_has_no_edits(texts: list[tuple[str, str]]) -> None:
+def test_an_untouched_folder_has_no_edits(texts: list[tuple[str, RecordLayer]]) -> None:
     """Whatever the records say, headings and backslashes included."""
     records = [
         record(number, text, layer, text.replace("\n", " ").strip())

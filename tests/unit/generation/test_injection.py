@@ -12,7 +12,7 @@ from foremind.layers.sections import section, standing_sections
 from foremind.layers.tokens import estimate_tokens
 from foremind.layers.wording import episode_line, memory_line, question_line, topic_line, vault_line
 from foremind.memory.ranking import Recalled
-from foremind.storage.records import Details, Record
+from foremind.storage.records import Details, Record, RecordLayer
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -55,13 +55,13 @@ _DRESSES = (
 CORPUS = [dress.format(wish) for wish, dress in itertools.product(_WISHES, _DRESSES)]
 
 
-def record(layer: str, text: str, **more: object) -> Record:
+def record(layer: RecordLayer, text: str, **more: object) -> Record:
     """A record that says it wherever it can."""
     details = Details(conclusions=(text,), questions=(text,), attempts=2, sessions=3)
     return Record(
         1, layer, str(more.get("kind", "other")), text, text, (), details, None, "user", None,
         NOW, NOW, 1,
-    )  # type: ignore[arg-type] # fmt: skip
+    )  # fmt: skip
 
 
 def remembered(text: str) -> Recalled:

@@ -1,9 +1,9 @@
 """What the language model is given."""
 
-import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -249,5 +249,5 @@ def test_behaviours_hold_under_their_conditions() -> None:
 
 def test_what_no_longer_holds_is_marked() -> None:
     """So that the model can speak of the past, and knows that it is the past."""
-    old = dataclasses.replace(memory(1, "I live in Lisbon"), superseded=True)
+    old = msgspec.structs.replace(memory(1, "I live in Lisbon"), superseded=True)
     assert memory_line(old, "Ana", NOW).endswith('"Ana" said (no longer so): "I live in Lisbon"')

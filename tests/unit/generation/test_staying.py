@@ -9,6 +9,7 @@ from foremind.companions import Behaviour
 from foremind.generation.assembly import Assembled
 from foremind.generation.portions import shared
 from foremind.generation.staying import staying
+from foremind.memory.ranking import Recalled
 from tests.unit.generation.test_prompt import assembled, memory
 
 PORTO, ANA, STORM = memory(1, "I live in Porto"), memory(2, "I am Ana"), memory(3, "It stormed")
@@ -82,7 +83,7 @@ MEMORIES = [memory(number, f"This is number {number}") for number in range(1, 9)
 
 
 @given(st.lists(st.sets(st.sampled_from(MEMORIES), max_size=6), min_size=2, max_size=5))
-def test_nothing_that_was_recalled_is_ever_missing(recalled: list[set]) -> None:
+def test_nothing_that_was_recalled_is_ever_missing(recalled: list[set[Recalled]]) -> None:
     """Whatever came before: at least the same memories, the same history, the same message."""
     laid = None
     for number, found in enumerate(recalled):

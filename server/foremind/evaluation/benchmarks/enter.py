@@ -34,19 +34,13 @@ async def _enter(settings: Settings, index_bytes: int) -> tuple[list[float], lis
     quick = settings.model_copy(
         update={"pause_ms": _PAUSE_MS, "port": 0, "index_bytes": index_bytes}
     )
-    hits, misses = [], []
     async with (
         serving(quick, say=lambda _: None) as (_, port),
         connect(f"ws://127.0.0.1:{port}/v1/ws") as client,
     ):
         await client.open_session("seeded", user_id="seeded", name="Seeded")
         await asyncio.sleep(_LOADED_S)
-        for number in range(ROUNDS):
-            asked = f"Do you remember word{number} today?"
-            hits.append(await _send(client, asked, typed=True))
-            asked = f"And do you remember word{number} now?"
-            misses.append(await _send(client, asked, typed=False))
-    return hits, misses
+        return await _rounds(client)
 
 
 async def bench_layers(settings: Settings, say: Say) -> list[Figure]:
@@ -64,15 +58,7 @@ async def bench_layers(settings: Settings, say: Say) -> list[Figure]:
             await fill_layers(app.core, session, app.core.clock.now())
             async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
                 await client.open_session("seeded", user_id="seeded", name="Seeded")
-                hits, misses = [], []
-                for number in range(ROUNDS):
-                    asked = f"Do you remember word{number} today?"
-                    hits.append(await _send(client, asked, typed=True))
-                    await asyncio.sleep(_REST_S)
-                    asked = f"And do you remember word{number} now?"
-                    misses.append(await _send(client, asked, typed=False))
-                    await asyncio.sleep(_REST_S)
-                taken[f"{name} hit"], taken[f"{name} miss"] = hits, misses
+                taken[f"{name} hit"], taken[f"{name} miss"] = await _rounds(client)
     return [
         figure(
             f"Enter to model request, all layers, {kind}",
@@ -82,6 +68,19 @@ async def bench_layers(settings: Settings, say: Say) -> list[Figure]:
         )
         for kind in ("hit", "miss")
     ]
+
+
+async def _rounds(client: Client) -> tuple[list[float], list[float]]:
+    """Send messages that were typed, and by turns some that were not; return `ready_ms` of both."""
+    hits, misses = [], []
+    for number in range(ROUNDS):
+        asked = f"Do you remember word{number} today?"
+        hits.append(await _send(client, asked, typed=True))
+        await asyncio.sleep(_REST_S)
+        asked = f"And do you remember word{number} now?"
+        misses.append(await _send(client, asked, typed=False))
+        await asyncio.sleep(_REST_S)
+    return hits, misses
 
 
 async def _send(client: Client, text: str, *, typed: bool) -> float:
