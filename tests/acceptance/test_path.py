@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ async def synced(client: Client) -> None:
         pass
 
 
-async def answered(client: Client, text: str, message_id: str | None = None) -> dict[str, dict]:
+async def answered(client: Client, text: str, message_id: str | None = None) -> dict[str, Any]:
     """Send a message; return the events up to the stored memory, by type."""
     await client.send(text, message_id)
     return await client.expect_all(
@@ -44,7 +45,7 @@ async def answered(client: Client, text: str, message_id: str | None = None) -> 
     )
 
 
-async def paused(client: Client) -> dict:
+async def paused(client: Client) -> dict[str, Any]:
     """The context of a pause; the draft may have been told of before, when it settled."""
     while (ready := await client.expect("context.ready"))["trigger"] != "pause":
         pass
@@ -321,15 +322,17 @@ async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartS
     """The connection stays open, and so do the others."""
     server = await start()
     client, other = await server.session(), await server.session("bo")
-    for frame, code, param in [
+    wrong: list[tuple[dict[str, Any] | str, str, str | None]] = [
         ("not json", "malformed_json", None),
+        ('{"text": ' + "[" * 30_000, "malformed_json", None),
         ({"type": "nonsense", "event_id": "e1"}, "unknown_type", "type"),
         ({"type": "draft.update", "event_id": "e2"}, "invalid_message", "text"),
         ({"type": "message.send", "id": "m", "text": "  "}, "invalid_message", "text"),
         ({"type": "message.send", "id": "m", "text": "x" * 8001}, "invalid_message", "text"),
         ({"type": "response.cancel", "response_id": "none"}, "invalid_message", "response_id"),
         ({"type": "session.open", "companion": "wren"}, "already_open", "type"),
-    ]:
+    ]
+    for frame, code, param in wrong:
         await client.send_raw(frame)
         error = (await client.expect("error"))["error"]
         assert (error["code"], error["param"], error["retryable"]) == (code, param, False)
@@ -347,7 +350,9 @@ async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartS
         ({"type": "session.open", "companion": "wren"}, 4401),
     ],
 )
-async def test_close_codes_say_why(start: StartServer, frame: dict | bytes, code: int) -> None:
+async def test_close_codes_say_why(
+    start: StartServer, frame: dict[str, Any] | bytes, code: int
+) -> None:
     """Too large, not this protocol, not allowed, not authenticated."""
     client = await (await start()).connect()
     with pytest.raises(Closed) as caught:
@@ -523,7 +528,7 @@ async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> No
         "the tide is high": {"rating": 7, "no_longer": [1, 9]},
     }
 
-    def reply(request: dict) -> list[str]:
+    def reply(request: dict[str, Any]) -> list[str]:
         system, *_, last = request["messages"]
         if "1 (small talk) to 10" not in system["content"]:
             return ["Mm", "."]

@@ -1,5 +1,6 @@
 """One WebSocket connection: frames in, a session behind them, close codes out."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ from foremind.identity.origins import LOOPBACK, origin_allowed
 
 NOT_THIS_PROTOCOL = 4400
 OVER_LIMIT = 4429
+_TOGETHER_S = 0.001  # since the frame before: it lay ready
+_LET_WAIT_S = 5.0  # who was shut out, before it is told
 
 SUBPROTOCOL = "foremind.v1"
 _BEARER = "bearer."
@@ -47,16 +50,18 @@ class Gateway:
         self._services = services
         self._registry = registry
         self._of_address: Counter[str] = Counter()
+        self._turn = asyncio.Lock()
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one connection until it ends."""
         services, settings = self._services, self._services.settings
         offered: list[str] = socket.scope.get("subprotocols", [])
+        origin, host = socket.headers.get("origin"), socket.headers.get("host")
+        await _next(self._turn)
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         address = "" if socket.client is None else socket.client.host
         with self._counted(address) as connections:
             async with Outbox(socket, settings.outbound_bytes, services.metrics) as outbox:
-                origin, host = socket.headers.get("origin"), socket.headers.get("host")
                 if not origin_allowed(origin, host, settings):
                     outbox.close(NOT_ALLOWED, "origin not allowed")
                 elif self._registry.draining:
@@ -65,7 +70,7 @@ class Gateway:
                     outbox.close(OVER_LIMIT, "too many connections from this address")
                 else:
                     await Connection(
-                        socket, outbox, services, self._registry, token_offered(offered)
+                        socket, outbox, services, self._registry, self._turn, token_offered(offered)
                     ).serve()
 
     @contextmanager
@@ -84,7 +89,11 @@ class Gateway:
 
 
 class Connection:
-    """Reads frames until the client leaves or is closed."""
+    """Reads frames until the client leaves or is closed.
+
+    Frames that come together are handled one at a time over all connections, with everything else
+    going on in between: who pours them in waits for others who do, not the others for them.
+    """
 
     def __init__(
         self,
@@ -92,12 +101,14 @@ class Connection:
         outbox: Outbox,
         services: Services,
         registry: SessionRegistry,
+        turn: asyncio.Lock,
         token: str | None,
     ) -> None:
         self._socket = socket
         self._outbox = outbox
         self._services = services
         self._registry = registry
+        self._turn = turn
         self._token = token
         self._session: Session | None = None
         self._pace = Pace(Allowance(services.settings))
@@ -117,6 +128,8 @@ class Connection:
                 if text is None:
                     self._outbox.close(NOT_THIS_PROTOCOL, "expected text frames")
                     continue
+                if arrived - asked < _TOGETHER_S:
+                    await _next(self._turn)
                 await self._handle(text, arrived, arrived - asked)
                 if self._session is not None:
                     deadline.cancel()
@@ -169,6 +182,8 @@ class Connection:
         try:
             self._session = await handshake.open(message, self._token, self._outbox)
         except ForemindError as error:
+            if isinstance(error, RateLimited):  # it would only be back at once
+                await services.clock.sleep(_LET_WAIT_S)
             self._fail(error, message.event_id)
             match error:
                 case NotAuthenticated():
@@ -177,6 +192,8 @@ class Connection:
                     self._outbox.close(NOT_ALLOWED, "companion not allowed")
                 case Overloaded():
                     self._outbox.close(OVER_LIMIT, "too many sessions")
+                case RateLimited():
+                    self._outbox.close(OVER_LIMIT, "too many messages")
             return
         self._pace.of_user = self._registry.allowance(self._session.caller.user_id)
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
@@ -187,6 +204,12 @@ class Connection:
             return
         self._services.metrics.errors.labels(error.code).inc()
         self._outbox.put(encode(ErrorEvent(error=error_body(error, event_id))))
+
+
+async def _next(turn: asyncio.Lock) -> None:
+    """Wait in line, and let everything else go on between this and who was before."""
+    async with turn:
+        await asyncio.sleep(0)
 
 
 def token_offered(subprotocols: list[str]) -> str | None:

@@ -1,7 +1,6 @@
 """Right of Enter: commit, reply, store. One message at a time, in the order they came."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -90,7 +89,7 @@ class Conversation:
         on_context: Callable[[str, Taken], None],
     ) -> None:
         self._parties = parties
-        self._history = deque(history, maxlen=MOST_TURNS)
+        self._history = history[-MOST_TURNS:]  # a deque would be larger
         self._watcher = watcher
         self._held = held
         self._curation = curation
@@ -166,7 +165,7 @@ class Conversation:
     def heard_elsewhere(self, turn: PastTurn) -> None:
         """Take in a turn of this session that came about over another connection."""
         if self._history_known and all(each.id != turn.id for each in self._history):
-            self._history.append(turn)
+            self._add(turn)
 
     def forget_ahead(self) -> None:
         """Drop what the model read or said ahead: it may hold what is forgotten."""
@@ -239,12 +238,18 @@ class Conversation:
         opened = self._parties.opened
         past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
         # The message under way may be stored by now; it is not its own past.
-        self._history.extend(
-            PastTurn(turn.speaker, turn.content, turn.id)
-            for turn in past
-            if turn.message_id != message_id
+        self._add(
+            *(
+                PastTurn(turn.speaker, turn.content, turn.id)
+                for turn in past
+                if turn.message_id != message_id
+            )
         )
         self._history_known = True
+
+    def _add(self, *turns: PastTurn) -> None:
+        self._history += turns
+        del self._history[:-MOST_TURNS]
 
     def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> tuple[Reply, DoneAhead]:
         """Begin the reply, or take over the one that was made ahead."""
@@ -293,7 +298,7 @@ class Conversation:
         ahead: DoneAhead,
     ) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
-        self._history.append(PastTurn("user", message.text, stored.id))
+        self._add(PastTurn("user", message.text, stored.id))
         if taken.context is not None:
             self._rememberer.hand_over(stored.id, taken.context.vector)
         self._metrics.contexts.labels(taken.outcome).inc()
@@ -330,7 +335,7 @@ class Conversation:
         self._reply = None
         if result.text:
             turn_id = await self._store_reply(stored, reply, result)
-            self._history.append(PastTurn("companion", result.text, turn_id))
+            self._add(PastTurn("companion", result.text, turn_id))
             self._settled[message.id] = stored.id
         self._finish(reply, result, arrived)
         if result.status == "completed":

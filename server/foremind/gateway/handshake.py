@@ -2,7 +2,7 @@
 
 import structlog
 
-from foremind.errors import NotAllowed
+from foremind.errors import NotAllowed, RateLimited
 from foremind.gateway.messages import Resume, SessionOpen
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.services import Services
@@ -29,13 +29,18 @@ class Handshake:
         Raises:
             NotAuthenticated, NotAllowed, NotFound: it may not enter.
             InvalidMessage: a field is wrong.
-            Overloaded, StorageUnavailable: it may try again.
+            Overloaded, RateLimited, StorageUnavailable: it may try again.
         """
         caller = await self._services.authority.of_session(
             message.token or token,
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
+        shut_s = self._registry.allowance(caller.user_id).shut_s(self._services.clock.monotonic())
+        if shut_s:
+            raise RateLimited(
+                f"Too many messages before; come back in {shut_s:.0f} s.", retry_after_s=shut_s
+            )
         known = self._known(message.resume, caller, message.companion)
         if message.resume is not None and known is not None:
             known.caller = caller
@@ -50,7 +55,8 @@ class Handshake:
         """Begin a session, or go on with one of which this process holds nothing."""
         self._registry.check_room(caller.user_id)
         resume = message.resume
-        session = await Session.open(self._services, caller, message)
+        async with self._registry.opening:
+            session = await Session.open(self._services, caller, message)
         taken = resume is not None and resume.session_id == session.id
         if resume is not None and taken:
             session.go_on_after(resume.seq)

@@ -19,7 +19,8 @@ Kind = Literal["draft", "send"]
 
 _BURST_S = 4.0  # what may come at once: the rate of so many seconds
 _OF_A_USER = 2.0  # connections' worth that one user may send over all of them
-_PATIENCE_S = 5.0  # pressed on for longer than this, a client is no typist
+_PATIENCE_S = 3.0  # pressed on for longer than this, a client is no typist
+_FIRST_SHUT_S, _LONGEST_SHUT_S = 30.0, 600.0  # for which its user then opens no session
 
 
 class Allowance:
@@ -31,14 +32,35 @@ class Allowance:
             "send": Bucket(share * settings.sends_per_s, _BURST_S),
         }
 
-    @classmethod
-    def of_user(cls, settings: Settings) -> "Allowance":
-        """Return what a user may send over all its connections."""
-        return cls(settings, _OF_A_USER)
-
     def take(self, kind: Kind, now: float) -> float:
         """Take in one message; return the seconds after which it is due."""
         return self._buckets[kind].take(now)
+
+
+class UserAllowance(Allowance):
+    """What a user may send over all its connections, and whether it may open any.
+
+    One that pressed on is shut out for a while, each time for twice as long as before; after as
+    long in peace that is forgotten.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, _OF_A_USER)
+        self._shut_s = 0.0
+        self._open_at = 0.0
+
+    def pressed_on(self, now: float) -> None:
+        """Shut it out."""
+        if self.shut_s(now):
+            return  # for another of its connections
+        peaceful = now >= self._open_at + self._shut_s
+        longer = _FIRST_SHUT_S if peaceful else 2 * self._shut_s
+        self._shut_s = min(_LONGEST_SHUT_S, longer)
+        self._open_at = now + self._shut_s
+
+    def shut_s(self, now: float) -> float:
+        """Return the seconds for which it is still shut out."""
+        return max(0.0, self._open_at - now)
 
 
 class Pace:
@@ -52,7 +74,7 @@ class Pace:
     def __init__(self, own: Allowance) -> None:
         self._own = own
         #: What its user may send over all connections, once it is known.
-        self.of_user: Allowance | None = None
+        self.of_user: UserAllowance | None = None
         self._pressure = 0.0
 
     def take(self, kind: Kind, idle_s: float, now: float) -> float | None:
@@ -65,7 +87,11 @@ class Pace:
         if self.of_user is not None:
             wait = max(wait, self.of_user.take(kind, now))
         self._pressure = max(0.0, self._pressure + wait - idle_s)
-        return None if self._pressure > _PATIENCE_S else wait
+        if self._pressure <= _PATIENCE_S:
+            return wait
+        if self.of_user is not None:
+            self.of_user.pressed_on(now)
+        return None
 
 
 def kind_of(message: ClientMessage) -> Kind:

@@ -1,8 +1,7 @@
-"""What waits to be sent on one connection: bounded in bytes, written by one task."""
+"""What waits to be sent on one connection: bounded in bytes, written by one task at a time."""
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -10,6 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from foremind.metrics import Metrics
 
 SLOW_READER = 4413
+_GONE = 1006  # nobody is told: there is nobody
 
 
 class Outbox:
@@ -23,14 +23,14 @@ class Outbox:
         self._socket = socket
         self._capacity = capacity
         self._metrics = metrics
-        self._frames: deque[bytes] = deque()
+        self._frames: list[bytes] = []
         self._waiting = 0
-        self._wake = asyncio.Event()
+        self._sending = False  # a writer that is cancelled before it begins would never close
         self._close: tuple[int, str] | None = None
+        #: Writes while there is something to write: most connections are idle.
         self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(self._run(), name="outbox")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -52,35 +52,41 @@ class Outbox:
                 return False
             self._frames.clear()
             self.close(SLOW_READER, "reading too slowly")
-            if self._writer is not None:
+            if self._writer is not None and self._sending:
                 self._writer.cancel()
             return True
         self._frames.append(frame)
         self._waiting += len(frame)
-        self._wake.set()
+        self._write_on()
         return True
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection once what waits is sent; the first call decides."""
         if self._close is None:
             self._close = (code, reason)
-            self._wake.set()
+            self._write_on()
+
+    def _write_on(self) -> None:
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._run(), name="outbox")
 
     async def _run(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+        try:
             # Only `put` cancels the writer, when it hangs on a reader that does not read.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._write()
             if self._close is not None:
                 await self._socket.close(*self._close)
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            self._close = self._close or (_GONE, "")
+        finally:
+            self._writer = None
 
     async def _write(self) -> None:
-        while True:
-            while self._frames:
-                frame = self._frames.popleft()
+        while self._frames:
+            frames, self._frames = self._frames, []
+            for frame in frames:
+                self._sending = True
                 await self._socket.send_text(frame.decode())
+                self._sending = False
                 self._waiting -= len(frame)
-            if self._close is not None:
-                return
-            self._wake.clear()
-            await self._wake.wait()

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from foremind.clock import Clock
 from foremind.errors import ForemindError, Overloaded
-from foremind.gateway.limits import Allowance
+from foremind.gateway.limits import UserAllowance
 from foremind.gateway.session import REPLACED, Session, SessionShown
 from foremind.gateway.stream import Listener
 from foremind.identity.authority import Authority
@@ -32,6 +32,7 @@ DRAINING = 4503
 _POLL_S = 0.05
 _LOOK_AGAIN_S = 2.0  # for what has no time of its own: keys withdrawn, a wall clock that stepped
 _CATCH_UP_S = 600.0  # revocations that a lost database connection may have kept from us
+_OPENED_AT_ONCE = 4  # so that a crowd that comes back leaves the database to who is there
 _USERS_KNOWN = 10_000  # whose rates are counted
 
 _log = structlog.get_logger("foremind.sessions")
@@ -60,7 +61,9 @@ class SessionRegistry:
         self._by_id: defaultdict[str, list[Session]] = defaultdict(list)
         self._by_relationship: defaultdict[int, set[Session]] = defaultdict(set)
         self._of_user: Counter[str] = Counter()
-        self._allowances: LRUCache[str, Allowance] = LRUCache(_USERS_KNOWN)
+        #: Taken while a session is read from the database.
+        self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self._allowances: LRUCache[str, UserAllowance] = LRUCache(_USERS_KNOWN)
         self._look = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -92,11 +95,11 @@ class SessionRegistry:
         lost = [each for each in fitting if each.detached_at is not None]
         return next(reversed(lost or fitting or known), None)
 
-    def allowance(self, user_id: str) -> Allowance:
+    def allowance(self, user_id: str) -> UserAllowance:
         """Return what a user may still send, over all its connections."""
         known = self._allowances.get(user_id)
         if known is None:
-            known = self._allowances[user_id] = Allowance.of_user(self._settings)
+            known = self._allowances[user_id] = UserAllowance(self._settings)
         return known
 
     def check_room(self, user_id: str) -> None:

@@ -1,11 +1,9 @@
 """What a client may have missed: the last events of a session, to be sent again. Pure."""
 
-from collections import deque
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True, gc=False):
     seq: int
     frame: bytes
     at: float
@@ -18,7 +16,7 @@ class ReplayBuffer:
         self._most_events = most_events
         self._most_bytes = most_bytes
         self._seconds = seconds
-        self._kept: deque[_Kept] = deque()
+        self._kept: list[_Kept] = []  # a hundred or so: a deque would be larger
         self._bytes = 0
         self._newest = 0
 
@@ -42,7 +40,7 @@ class ReplayBuffer:
         missed = self._newest - seq
         if not 0 <= missed <= len(self._kept):
             return None
-        return [each.frame for each in list(self._kept)[len(self._kept) - missed :]]
+        return [each.frame for each in self._kept[len(self._kept) - missed :]]
 
     def prune(self, now: float) -> None:
         """Drop what is too old."""
@@ -55,4 +53,4 @@ class ReplayBuffer:
         self._bytes = 0
 
     def _drop(self) -> None:
-        self._bytes -= len(self._kept.popleft().frame)
+        self._bytes -= len(self._kept.pop(0).frame)

@@ -59,11 +59,11 @@ class EventStream:
             return
         self.seq = event.seq
         self._kept.add(event.seq, frame, self._clock.monotonic())
-        unheard = self._listener is None and isinstance(event, ResponseDelta)
-        self._unheard = event if unheard and isinstance(event, ResponseDelta) else None
+        piece = event if isinstance(event, ResponseDelta) else None
+        self._unheard = piece if self._listener is None else None
 
     def greet(self, event: Event) -> None:
-        """Send an event that repeats the last number: a client is told of it, it missed nothing."""
+        """Send an event that takes no number: it carries one that the client has."""
         if self._listener is not None:
             self._listener.put(encode(event))
 

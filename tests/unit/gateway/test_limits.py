@@ -1,6 +1,6 @@
 """How fast a client may be."""
 
-from foremind.gateway.limits import Allowance, Kind, Pace
+from foremind.gateway.limits import Allowance, Kind, Pace, UserAllowance
 from foremind.rates import Bucket
 from foremind.settings import load_settings
 
@@ -52,14 +52,38 @@ def test_one_that_presses_on_is_given_up() -> None:
     """After some seconds of being held back."""
     sent, took = press(Pace(Allowance(SETTINGS)), "draft", 0.0, 10_000)
     assert sent < 100
-    assert 4 < took < 7
+    assert 2 < took < 5
 
 
 def test_a_user_has_twice_as_much_over_all_connections() -> None:
     """More connections help no further."""
-    of_user = Allowance.of_user(SETTINGS)
+    of_user = UserAllowance(SETTINGS)
     paces = [Pace(Allowance(SETTINGS)) for _ in range(4)]
     for each in paces:
         each.of_user = of_user
     waits = [each.take("send", 0.2, 0.0) for _ in range(20) for each in paces]
     assert waits.count(0.0) == 40
+
+
+def test_who_pressed_on_is_shut_out_for_longer_each_time_until_it_behaves() -> None:
+    """Half a minute, a minute; and half a minute again after a minute in peace."""
+    user = UserAllowance(SETTINGS)
+    assert user.shut_s(0.0) == 0.0
+    user.pressed_on(100.0)
+    user.pressed_on(101.0)  # another of its connections
+    assert user.shut_s(100.0) == 30.0
+    assert user.shut_s(130.0) == 0.0
+    user.pressed_on(131.0)
+    assert user.shut_s(131.0) == 60.0
+    user.pressed_on(300.0)
+    assert user.shut_s(300.0) == 30.0
+
+
+def test_it_is_never_shut_out_for_longer_than_ten_minutes() -> None:
+    """However often it presses on."""
+    user, now = UserAllowance(SETTINGS), 0.0
+    for _ in range(12):
+        user.pressed_on(now)
+        now += user.shut_s(now)
+    user.pressed_on(now)
+    assert user.shut_s(now) == 600.0
