@@ -35,19 +35,35 @@ const TOKEN_OVER = 4401;
  * @property {string} [url] the socket; by default that of the page's own server
  */
 
+/**
+ * An event of the server, as `GET /v1/asyncapi.json` describes it.
+ * @typedef {{type: string, seq: number, [field: string]: any}} ServerEvent
+ */
+
+/** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
+
 export class Foremind extends EventTarget {
+  /** @type {Options} */
   #options;
+  /** @type {WebSocket | null} */
   #socket = null;
   #closed = false;
   #attempt = 0;
-  #retry = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #retry;
   #open = false;
-  #draft = null; // the newest draft that is not sent yet
-  #merge = null;
-  #relationship = null; // its id and its user's, once the session is open
-  #session = null; // its id and the number of the last event, to resume it by
-  #token = null; // the one in use
-  #unaccepted = new Map(); // message id -> text, until message.accepted
+  /** The newest draft that is not sent yet. @type {string | null} */
+  #draft = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #merge;
+  /** Its id and its user's, once the session is open. @type {{id: number, user: string} | null} */
+  #relationship = null;
+  /** To resume it by. @type {{session_id: string, seq: number} | null} */
+  #session = null;
+  /** The one in use. @type {string | null} */
+  #token = null;
+  /** By message id, until message.accepted. @type {Map<string, string>} */
+  #unaccepted = new Map();
 
   /** @param {Options} options */
   constructor(options) {
@@ -66,7 +82,10 @@ export class Foremind extends EventTarget {
     this.#dial();
   }
 
-  /** Tell the whole draft as it now stands; call it on every keystroke. */
+  /**
+   * Tell the whole draft as it now stands; call it on every keystroke.
+   * @param {string} text
+   */
   type(text) {
     this.#draft = text;
     this.#merge ??= setTimeout(() => this.#flushDraft(), MERGE_MS);
@@ -81,6 +100,7 @@ export class Foremind extends EventTarget {
   /**
    * Press Enter. The message is kept and sent again after a lost connection until the server has
    * stored it; its id makes sure that it is stored and answered once.
+   * @param {string} text
    * @returns {string} the message's id
    * @throws {RangeError} while too many messages wait for the server
    */
@@ -95,7 +115,10 @@ export class Foremind extends EventTarget {
     return id;
   }
 
-  /** Stop a reply. */
+  /**
+   * Stop a reply.
+   * @param {string} responseId as in response.created
+   */
   cancel(responseId) {
     this.#write({ type: "response.cancel", response_id: responseId });
   }
@@ -115,7 +138,7 @@ export class Foremind extends EventTarget {
    * @param {string} method
    * @param {string} path below `/v1/relationships/{id}`
    * @param {object} [body] sent as JSON
-   * @returns {Promise<object>} the answer
+   * @returns {Promise<any>} the answer
    * @throws {Error} saying why it could not be done
    */
   async request(method, path, body) {
@@ -134,12 +157,18 @@ export class Foremind extends EventTarget {
     return this.#fetch("POST", `/v1/relationships/import?companion=${companion}`, exported);
   }
 
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {object} [body]
+   */
   async #fetch(method, path, body) {
     const { url = ownServer() } = this.#options;
     const token = this.#token;
     const target = new URL(path, url.replace(/^ws/, "http"));
-    if (!token) target.searchParams.set("user", this.#relationship.user);
-    const headers = token ? { authorization: `Bearer ${token}` } : {};
+    const headers = new Headers();
+    if (token) headers.set("authorization", `Bearer ${token}`);
+    else if (this.#relationship) target.searchParams.set("user", this.#relationship.user);
     const answer = await fetch(target, { method, headers, body: body && JSON.stringify(body) });
     const result = await answer.json();
     if (!answer.ok) throw new Error(result.error.message);
@@ -174,6 +203,7 @@ export class Foremind extends EventTarget {
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
   }
 
+  /** @param {ServerEvent} event */
   #receive(event) {
     if (event.type === "session.opened") {
       this.#session = { session_id: event.session_id, seq: event.seq };
@@ -191,19 +221,29 @@ export class Foremind extends EventTarget {
     }
   }
 
-  /** The event id of a message is its own, so that an error can be told to be about it. */
+  /**
+   * The event id of a message is its own, so that an error can be told to be about it.
+   * @param {string} id
+   */
   #submit(id) {
     const text = this.#unaccepted.get(id);
     if (text !== undefined) this.#write({ type: "message.send", id, text, event_id: id });
   }
 
-  /** Try a message again later, or give it up where the server will never take it. */
+  /**
+   * Try a message again later, or give it up where the server will never take it.
+   * @param {{event_id: string, retryable: boolean}} error
+   */
   #refused({ event_id: id, retryable }) {
     if (!this.#unaccepted.has(id)) return;
     if (retryable) setTimeout(() => this.#submit(id), RESUBMIT_MS);
     else this.#unaccepted.delete(id);
   }
 
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
   #lost(code, reason) {
     this.#open = false;
     this.#socket = null;
@@ -227,14 +267,20 @@ export class Foremind extends EventTarget {
 
   #forgetDraft() {
     clearTimeout(this.#merge);
-    this.#merge = null;
+    this.#merge = undefined;
     this.#draft = null;
   }
 
+  /** @param {object} message */
   #write(message) {
-    if (this.#open) this.#socket.send(JSON.stringify(message));
+    if (this.#open) this.#socket?.send(JSON.stringify(message));
   }
 
+  /**
+   * @param {State} state
+   * @param {number} [code]
+   * @param {string} [reason]
+   */
   #tell(state, code, reason) {
     this.dispatchEvent(new CustomEvent("state", { detail: { state, code, reason } }));
   }

@@ -4,9 +4,12 @@ import asyncio
 import os
 import pty
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.conftest import StartServer
+from tests.faults.proxy import fault_proxy
 
 
 class Screen:
@@ -40,29 +43,54 @@ def command(url: str) -> list[str]:
     return [sys.executable, "-m", "foremind", "chat", "--url", url, "--user", "Ana"]
 
 
-async def test_it_recalls_while_one_types_in_a_terminal(start: StartServer) -> None:
-    """Ready before Enter, a reply, and Ctrl-C leaves the terminal as it was."""
-    server = await start()
+@asynccontextmanager
+async def terminal(url: str) -> AsyncIterator[Screen]:
+    """A chat in a terminal of its own, left by Ctrl-C."""
     master, slave = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        *command(server.url), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        *command(url), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
     )
     os.close(slave)
     screen = Screen(master)
-    await screen.shows("an offline voice quotes what it recalls")
-    await screen.shows("listening")
-    screen.press("I promise to name my boat Zephyrine")
-    await screen.shows("ready, 0 memories")
-    screen.press("\r")
-    await screen.shows("Ana: I promise to name my boat Zephyrine")
-    await screen.shows("Wren: ")
-    screen.press("What will I name my boat?")
-    await screen.shows("ready, 1 memory")
-    screen.press("\r")
-    await screen.shows("you told me: “I promise to name my boat Zephyrine”")
+    yield screen
     screen.press("\x03")
     assert await process.wait() == 0
     os.close(master)
+
+
+async def test_it_recalls_while_one_types_in_a_terminal(start: StartServer) -> None:
+    """Ready before Enter, a reply, and Ctrl-C leaves the terminal as it was."""
+    server = await start()
+    async with terminal(server.url) as screen:
+        await screen.shows("an offline voice quotes what it recalls")
+        await screen.shows("listening")
+        screen.press("I promise to name my boat Zephyrine")
+        await screen.shows("ready, 0 memories")
+        screen.press("\r")
+        await screen.shows("Ana: I promise to name my boat Zephyrine")
+        await screen.shows("Wren: ")
+        screen.press("What will I name my boat?")
+        await screen.shows("ready, 1 memory")
+        screen.press("\r")
+        await screen.shows("you told me: “I promise to name my boat Zephyrine”")
+
+
+async def test_what_is_entered_while_the_server_is_away_arrives(start: StartServer) -> None:
+    """The screen says that it is away; once it is back, the reply comes."""
+    server = await start()
+    async with (
+        fault_proxy(server.port) as proxy,
+        terminal(proxy.url) as screen,
+    ):
+        await screen.shows("listening")
+        proxy.faults.refuses = True
+        proxy.cut()
+        await screen.shows("trying again")
+        await screen.shows("not connected")
+        screen.press("I promise to wait for you\r")
+        await screen.shows("Ana: I promise to wait for you")
+        proxy.faults.refuses = False
+        await screen.shows("Wren: ")
 
 
 async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_path: Path) -> None:

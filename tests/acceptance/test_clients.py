@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartSer
             "--experimental-websocket",
             "--no-warnings",
             str(ROOT / "tests" / "acceptance" / "client.mjs"),
-            f"ws://127.0.0.1:{proxy.port}/v1/ws",
+            proxy.url,
             token(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -66,13 +67,16 @@ async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartSer
         def count(kind: str) -> int:
             return sum(each["type"] == kind for each in seen)
 
+        def came(kind: str, wanted: int) -> bool:
+            return count(kind) >= wanted
+
         await eventually(lambda: count("session.opened") == 1)
         for number in range(4):
             process.stdin.write(f"I promise to bring map number {number}\n".encode())
             await process.stdin.drain()
-            await eventually(lambda wanted=number + 1: count("message.accepted") >= wanted)
+            await eventually(partial(came, "message.accepted", number + 1))
             proxy.cut()
-            await eventually(lambda wanted=number + 1: count("response.done") >= wanted)
+            await eventually(partial(came, "response.done", number + 1))
         process.stdin.close()
         assert await process.wait() == 0
         await reading

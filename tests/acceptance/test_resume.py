@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Client, Closed
+from foremind.client import Client, Closed, Conversation, Who
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
@@ -260,3 +260,20 @@ async def test_what_is_forgotten_is_not_replayed(start: StartServer) -> None:
     again, greeting = await resumed(server, session, session["seq"])
     assert not greeting["resumed"]
     await again.close()
+
+
+async def test_a_conversation_that_was_taken_over_ends_for_whoever_listens(
+    start: StartServer,
+) -> None:
+    """The server said not to come back: the events end with that, and so does what is said."""
+    server = await start()
+    async with Conversation(server.url, Who("wren", user_id="ana", name="Ana")) as mind:
+        events = mind.events()
+        session = await anext(events)
+        await resumed(server, session, session["seq"])
+        with pytest.raises(Closed) as caught:
+            async for _ in events:
+                pass
+        assert caught.value.code == 4409
+        with pytest.raises(Closed):
+            await mind.say("Are you still there?")

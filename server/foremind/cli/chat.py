@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import getpass
 import os
-import random
 import shutil
 import sys
 import termios
 import tty
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -17,11 +17,9 @@ from tzlocal import get_localzone_name
 
 from foremind.cli.running import run, say
 from foremind.cli.terminal import Editor, Entered, Leave, Stop, Typed, above, harmless, prompt_line
-from foremind.client import Client, Closed, connect
+from foremind.client import Closed, Conversation, Refused, Who, connect
 from foremind.errors import SetupError
 
-_FINAL_CODES = (4400, 4401, 4403, 4409)
-_LONGEST_RETRY_S = 10.0
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -37,66 +35,44 @@ def chat(
 
     Enter sends, Esc stops the reply, Ctrl-C leaves. Lines from a pipe are sent one by one.
     """
-    main = _Piped if not sys.stdin.isatty() else _Terminal
-    run(main(url, companion, user, token).run())
+    who = Who(companion, f"terminal-{user}", user, token, get_localzone_name())
+    run(_Terminal(url, who).run() if sys.stdin.isatty() else _piped(url, who))
 
 
-class _Chat:
-    """What both ways of talking share: opening a session, and reading replies."""
-
-    def __init__(self, url: str, companion: str, user: str, token: str | None) -> None:
-        self._url = url
-        self._companion = companion
-        self._user = user
-        self._token = token
-
-    async def _open(self, client: Client, resume: tuple[str, int] | None = None) -> dict[str, Any]:
-        opened = await client.open_session(
-            self._companion,
-            user_id=f"terminal-{self._user}",
-            name=self._user,
-            token=self._token,
-            time_zone=get_localzone_name(),
-            resume=resume,
-        )
-        if opened["type"] == "error":
-            raise SetupError(opened["error"]["message"])
-        return opened
+async def _piped(url: str, who: Who) -> None:
+    """Send each line of standard input and print the reply to it."""
+    try:
+        async with connect(url) as client:
+            opened = await client.open_session(**asdict(who))
+            if opened["type"] == "error":
+                raise SetupError(opened["error"]["message"])
+            for line in filter(str.strip, await asyncio.to_thread(sys.stdin.readlines)):
+                await client.draft(line.rstrip("\n"))
+                await client.send(line.rstrip("\n"))
+                # The next line may ask about this one: let it be judged first.
+                seen = await client.expect_all("response.done", "memory.stored")
+                done = seen["response.done"]
+                print(f"{opened['companion']['name']}: {done['text']}", flush=True)
+                if done["status"] == "failed":
+                    say(done["error"]["message"])
+    except (OSError, Closed) as error:
+        raise SetupError(f"{url}: {error}") from None
 
 
-class _Piped(_Chat):
-    """Sends each line of standard input and prints the reply to it."""
-
-    async def run(self) -> None:
-        try:
-            async with connect(self._url) as client:
-                opened = await self._open(client)
-                for line in filter(str.strip, await asyncio.to_thread(sys.stdin.readlines)):
-                    await client.draft(line.rstrip("\n"))
-                    await client.send(line.rstrip("\n"))
-                    # The next line may ask about this one: let it be judged first.
-                    seen = await client.expect_all("response.done", "memory.stored")
-                    done = seen["response.done"]
-                    print(f"{opened['companion']['name']}: {done['text']}", flush=True)
-                    if done["status"] == "failed":
-                        say(done["error"]["message"])
-        except (OSError, Closed) as error:
-            raise SetupError(f"{self._url}: {error}") from None
-
-
-class _Terminal(_Chat):
+class _Terminal:
     """A conversation on a screen: what was said above, the draft and its lamp on the last line."""
 
-    def __init__(self, url: str, companion: str, user: str, token: str | None) -> None:
-        super().__init__(url, companion, user, token)
+    def __init__(self, url: str, who: Who) -> None:
+        self._url = url
+        self._user = who.name
+        self._companion_name = who.companion
+        self._conversation = Conversation(url, who, lost=self._lost)
         self._editor = Editor()
         self._state = "away"
         self._detail = "connecting"
-        self._companion_name = companion
-        self._resume: tuple[str, int] | None = None  # the session, and the last event of it
+        self._loss_told = False
         self._reply: str | None = None  # the reply under way
         self._speaking = False  # its words are on the last line
-        self._outgoing: asyncio.Queue[Any] = asyncio.Queue(256)
         self._left = asyncio.Event()
         self._pause_s = 0.5
         self._recalling: asyncio.TimerHandle | None = None
@@ -120,57 +96,41 @@ class _Terminal(_Chat):
 
     async def _talk(self) -> None:
         """Stay connected until the server says not to come back."""
-        attempt = 0
-        while True:
-            try:
-                async with connect(self._url) as client:
-                    self._opened(await self._open(client, self._resume))
-                    attempt = 0
-                    await self._exchange(client)
-            except Closed as error:
-                if error.code in _FINAL_CODES:
-                    raise SetupError(str(error)) from None
-                self._note(f"{error}; reconnecting")
-            except OSError as error:
-                if not attempt:
-                    self._note(f"{self._url}: {error.strerror or error}; trying again")
-            self._lamp("away", "not connected")
-            attempt += 1
-            await asyncio.sleep(random.uniform(0, min(_LONGEST_RETRY_S, 2**attempt / 4)))  # noqa: S311
-
-    async def _exchange(self, client: Client) -> None:
-        sender = asyncio.create_task(self._send_all(client))
         try:
-            while True:
-                self._received(await client.next_event())
-        finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            async with self._conversation as conversation:
+                async for event in conversation.events():
+                    self._received(event)
+        except (Closed, Refused) as error:
+            raise SetupError(str(error)) from None
 
-    async def _send_all(self, client: Client) -> None:
-        while True:
-            await client.send_raw(await self._outgoing.get())
+    def _lost(self, error: Exception) -> None:
+        if not self._loss_told:
+            self._note(f"{self._url}: {error}; trying again")
+        self._loss_told = True
+        self._lamp("away", "not connected")
 
     def _pressed(self) -> None:
         for key in self._editor.feed(os.read(sys.stdin.fileno(), 1024)):
             match key:
                 case Typed():
-                    self._queue({"type": "draft.update", "text": self._editor.draft})
+                    self._conversation.type(self._editor.draft)
                     self._listen()
                 case Entered(text):
-                    self._queue({"type": "message.send", "id": os.urandom(16).hex(), "text": text})
-                    self._listen(stop=True)
-                    self._print(f"{self._user}: {text}")
+                    self._enter(text)
                 case Stop() if self._reply is not None:
-                    self._queue({"type": "response.cancel", "response_id": self._reply})
+                    self._conversation.cancel(self._reply)
                 case Leave():
                     self._left.set()
         self._draw()
 
-    def _queue(self, message: dict[str, str]) -> None:
-        if self._outgoing.full():
-            self._outgoing.get_nowait()  # while away, the newest keystrokes count
-        self._outgoing.put_nowait(message)
+    def _enter(self, text: str) -> None:
+        try:
+            self._conversation.send(text)
+        except OverflowError as error:
+            self._note(str(error))
+            return
+        self._listen(stop=True)
+        self._print(f"{self._user}: {text}")
 
     def _listen(self, *, stop: bool = False) -> None:
         """Show that the server listens, and from when on it recalls."""
@@ -185,7 +145,7 @@ class _Terminal(_Chat):
             )
 
     def _opened(self, opened: dict[str, Any]) -> None:
-        self._resume = opened["session_id"], opened["seq"]
+        self._loss_told = False
         if opened["resumed"]:
             self._lamp("listening", "")
             return
@@ -201,9 +161,9 @@ class _Terminal(_Chat):
         self._lamp("listening", "")
 
     def _received(self, event: dict[str, Any]) -> None:
-        if self._resume is not None:
-            self._resume = self._resume[0], event["seq"]
         match event["type"]:
+            case "session.opened":
+                self._opened(event)
             case "turn.stored":
                 self._print(f"{self._companion_name}: {event['turn']['text']}")
             case "context.ready" if event["trigger"] != "send":

@@ -11,9 +11,9 @@ from typing import Any, Self
 from foremind.client.connection import Client, Closed, Event, connect
 
 MERGE_S = 0.05  # what the protocol allows a client to hold keystrokes back
-FINAL_CODES = frozenset({4400, 4401, 4403, 4409})
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.25, 15.0
+_FINAL_CODES = frozenset({4400, 4401, 4403, 4409})  # after which a client does not come back
 _AGAIN_S = 1.0  # after an error that says to come back
 _MOST_UNACCEPTED = 16
 _MOST_EVENTS = 1024  # that wait to be read; the oldest go first
@@ -35,6 +35,13 @@ class _Sent:
     accepted: "asyncio.Future[Event]"
     done: "asyncio.Future[Event]"
     again: asyncio.TimerHandle | None = None
+
+    def refuse(self, error: Exception) -> None:
+        """Tell whoever waits that nothing will come of it; nobody need."""
+        for each in (self.accepted, self.done):
+            if not each.done():
+                each.set_exception(error)
+                each.exception()  # taken note of, so that nothing is logged for it
 
 
 @dataclass(slots=True)
@@ -66,12 +73,22 @@ class Conversation:
     Args:
         url: `ws://HOST:PORT/v1/ws`.
         first_retry_s: longest wait before the first attempt to reconnect; doubles up to 15 s.
+        lost: told each time that a connection ended or could not be made, and why.
     """
 
-    def __init__(self, url: str, who: Who, *, first_retry_s: float = _FIRST_RETRY_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        who: Who,
+        *,
+        first_retry_s: float = _FIRST_RETRY_S,
+        lost: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
         self._url = url
         self._who = who
         self._first_retry_s = first_retry_s
+        self._lost = lost
+        self._failure: Exception | None = None
         #: How often it was connected.
         self.connections = 0
         self._client: Client | None = None
@@ -80,7 +97,7 @@ class Conversation:
         self._unanswered: dict[str, _Sent] = {}
         self._replies: dict[str, str] = {}  # response id -> message id, while it is spoken
         self._draft = _Draft()
-        self._events: asyncio.Queue[Event] = asyncio.Queue(_MOST_EVENTS)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(_MOST_EVENTS)  # None: no more
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
@@ -95,8 +112,7 @@ class Conversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._draft.timer is not None:
-            self._draft.timer.cancel()
+        self._forget_draft()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Closed, Refused):
@@ -113,30 +129,37 @@ class Conversation:
             loop = asyncio.get_running_loop()
             self._draft.timer = loop.call_later(MERGE_S, self._send_draft)
 
-    async def say(self, text: str, message_id: str | None = None) -> Event:
-        """Press Enter; return `response.done`, however often the connection is lost meanwhile.
+    def say(self, text: str, message_id: str | None = None) -> "asyncio.Future[Event]":
+        """Press Enter; await `response.done`, however often the connection is lost meanwhile.
 
-        Where the reply was over before this client asked, return `message.accepted` again.
-
-        Raises:
-            Refused: the server will never take it.
-            Closed: the server said not to come back.
-        """
-        return await self._sent(text, message_id).done
-
-    async def send(self, text: str, message_id: str | None = None) -> Event:
-        """Press Enter; return `message.accepted`: it is stored.
+        Where the reply was over before this client asked, it is `message.accepted` again.
 
         Raises:
-            Refused: the server will never take it.
-            Closed: the server said not to come back.
+            OverflowError: too many messages wait for their answer.
+            Refused: awaited, the server will never take it.
+            Closed: awaited, the server said not to come back.
         """
-        return await self._sent(text, message_id).accepted
+        return self._sent(text, message_id).done
+
+    def send(self, text: str, message_id: str | None = None) -> "asyncio.Future[Event]":
+        """Press Enter; await `message.accepted`: it is stored. Raises as `say` does."""
+        return self._sent(text, message_id).accepted
+
+    def cancel(self, response_id: str) -> None:
+        """Stop a reply."""
+        self._write({"type": "response.cancel", "response_id": response_id})
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield every event, once and in order; what waits too long to be read is dropped."""
-        while True:
-            yield await self._events.get()
+        """Yield every event, once and in order; what waits too long to be read is dropped.
+
+        Raises:
+            Refused: the server will not open a session.
+            Closed: the server said not to come back.
+        """
+        while (event := await self._events.get()) is not None:
+            yield event
+        if self._failure is not None:
+            raise self._failure
 
     def _sent(self, text: str, message_id: str | None) -> _Sent:
         message_id = message_id or uuid.uuid4().hex
@@ -147,9 +170,11 @@ class Conversation:
             raise OverflowError(f"at most {_MOST_UNACCEPTED} messages may wait for their answer")
         self._forget_draft()
         loop = asyncio.get_running_loop()
-        sent = self._unanswered[message_id] = _Sent(
-            text, loop.create_future(), loop.create_future()
-        )
+        sent = _Sent(text, loop.create_future(), loop.create_future())
+        if self._failure is not None:
+            sent.refuse(self._failure)
+            return sent
+        self._unanswered[message_id] = sent
         self._submit(message_id)
         return sent
 
@@ -163,22 +188,20 @@ class Conversation:
                         attempt = 0
                         while True:
                             self._received(await client.next_event())
-                except Closed as closed:
-                    if closed.code in FINAL_CODES:
+                except (Closed, OSError) as error:
+                    if isinstance(error, Closed) and error.code in _FINAL_CODES:
                         raise
-                except (OSError, TimeoutError):
-                    pass
+                    self._lost(error)
                 self._client = None
                 longest = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
                 attempt += 1
                 # Full jitter: clients that lost the same server do not come back at once.
                 await asyncio.sleep(random.uniform(0, longest))  # noqa: S311
         except (Closed, Refused) as error:
+            self._failure = error
             for sent in self._unanswered.values():
-                for each in (sent.accepted, sent.done):
-                    if not each.done():
-                        each.set_exception(error)
-                        each.exception()  # whoever waits for it is told; nobody need
+                sent.refuse(error)
+            self._keep(None)
             raise
         finally:
             self._client = None
@@ -248,10 +271,7 @@ class Conversation:
             sent.again = loop.call_later(_AGAIN_S, self._submit, error["event_id"])
             return
         del self._unanswered[error["event_id"]]
-        for each in (sent.accepted, sent.done):
-            if not each.done():
-                each.set_exception(Refused(error))
-                each.exception()
+        sent.refuse(Refused(error))
 
     def _submit(self, message_id: str) -> None:
         sent = self._unanswered.get(message_id)
@@ -273,7 +293,7 @@ class Conversation:
             self._draft.timer.cancel()
         self._draft = _Draft()
 
-    def _keep(self, event: Event) -> None:
+    def _keep(self, event: Event | None) -> None:
         if self._events.full():
             self._events.get_nowait()
         self._events.put_nowait(event)
