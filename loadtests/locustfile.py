@@ -103,7 +103,7 @@ class TypistUser(User):
     def expect(self, *types: str) -> dict[str, Any]:
         """Skip events until one of `types`; an error event is an error."""
         while True:
-            event = self.events.get(timeout=30)
+            event: dict[str, Any] = self.events.get(timeout=30)
             if event["type"] in types:
                 return event
             if event["type"] == "error":
@@ -125,7 +125,7 @@ class TypistUser(User):
         )
 
 
-@events.quitting.add_listener
+@events.quitting.add_listener  # type: ignore[untyped-decorator] # locust has no types
 def write_report(environment: Any, **_: Any) -> None:
     """Write the figures where `loadtests.run` asked for them."""
     path = os.environ.get("FOREMIND_LOAD_REPORT")

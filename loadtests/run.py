@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from foremind.settings import load_settings
 from foremind.testing.server_process import running_server
@@ -46,7 +47,7 @@ def _run_locust(host: str, typists: int, seconds: int, report: Path) -> None:
     subprocess.run(command, env=environment, check=False)
 
 
-def _markdown(report: dict) -> str:
+def _markdown(report: dict[str, Any]) -> str:
     total = sum(report["contexts"].values()) or 1
     shares = ", ".join(
         f"{name} {count / total:.0%}" for name, count in sorted(report["contexts"].items())

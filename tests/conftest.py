@@ -4,14 +4,18 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-from pgvector.asyncpg import register_vector
 
 from foremind.app import Application, Core, core, serving
 from foremind.client import Client, connect
@@ -19,6 +23,7 @@ from foremind.client.connection import Event
 from foremind.clock import Clock
 from foremind.embedding.prepare import PreparedModel, prepare_model
 from foremind.embedding.registry import find_model
+from foremind.evaluation.seeding import owner_connection
 from foremind.logs import configure_logging
 from foremind.settings import Settings, load_settings
 from foremind.storage.embedded import embedded_postgres
@@ -104,18 +109,12 @@ class CheckedClient(Client):
 class Owner:
     """The database as its owner sees it: every row, past row-level security."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Any]:
+    def acquire(self) -> AbstractAsyncContextManager[Any]:
         """Connect for the length of a block."""
-        raw = await asyncpg.connect(self._url)
-        try:
-            await register_vector(raw)
-            yield raw
-        finally:
-            await raw.close()
+        return owner_connection(self._core)
 
     async def fetch(self, query: str, *args: object) -> list[Any]:
         """Return the rows of a query."""
@@ -140,7 +139,7 @@ class Owner:
 
 def owner_of(core: Core) -> Owner:
     """The owner's view of what a server works on."""
-    return Owner(core.database_url)
+    return Owner(core)
 
 
 @dataclass

@@ -81,10 +81,7 @@ def main() -> None:
             own = settings.in_scratch(scratch)
             asyncio.run(_put_companions(own))
             with running_server(own, variables) as (socket, _):
-                report = asyncio.run(_measure(socket, options.messages, options.questions))
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "warm.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+                asyncio.run(_measure(socket, options.messages, options.questions))
 
 
 async def _put_companions(settings: Settings) -> None:
@@ -96,12 +93,21 @@ async def _put_companions(settings: Settings) -> None:
             await parts.companions.put(CompanionFile(mode, "Wren", persona, settings=own))
 
 
-async def _measure(url: str, messages: int, questions: list[str]) -> dict[str, Any]:
+async def _measure(url: str, messages: int, questions: list[str]) -> None:
+    """Ask one question after the other; each takes minutes, and is printed and written at once.
+
+    What is not asked keeps the answer of the run before, where that had as many messages.
+    """
     asked = {"shared": _shared, "alone": _alone, "beside": _all_beside}
-    report: dict[str, Any] = {"messages": messages}
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / "warm.json"
+    report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if report.get("messages") != messages:
+        report = {"messages": messages}
     for question in questions:
         report[question] = _compared(await asked[question](url, messages))
-    return report
+        print(json.dumps({question: report[question]}, indent=2), flush=True)
+        file.write_text(json.dumps(report, indent=2) + "\n")
 
 
 async def _shared(url: str, messages: int) -> dict[str, list[float]]:

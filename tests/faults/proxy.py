@@ -48,6 +48,11 @@ class FaultProxy:
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
+    @property
+    def url(self) -> str:
+        """The socket of the server behind it."""
+        return f"ws://127.0.0.1:{self.port}/v1/ws"
+
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         if self.faults.refuses:
@@ -69,8 +74,8 @@ class FaultProxy:
                 asyncio.create_task(self._pump(onward[0], writer)),
             ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            for each in pumps:
-                each.cancel()
+            for pump in pumps:
+                pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
         finally:
             self._writers -= ends

