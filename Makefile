@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait more than they work: more of them at once than there are cores.
+WORKERS ?= 3
 export FOREMIND_DATA_DIR ?= .foremind
 
 .PHONY: setup serve test lint bench load replay warm compare hostile soak fuzz lock clean
@@ -43,7 +45,7 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 
 test: $(VENV)/test.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 bench: setup  ## the benchmarks, each beside its baseline
 	$(BIN)/foremind bench all --out loadtests/results/bench.json
