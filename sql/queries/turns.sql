@@ -1,11 +1,15 @@
 -- name: insert_user_turn
 -- Stores what a user said and a job for it, unless its message id is stored; its session goes on.
-WITH active AS (
+-- A transaction of its own: a round trip for what a player waits for. It names its relationship
+-- itself, and a row comes out of `within` before row-level security looks at it.
+WITH within AS MATERIALIZED (
+    SELECT set_config('foremind.relationship', $1::bigint::text, true)
+), active AS (
     UPDATE sessions SET active_at = greatest(active_at, $6), closed_at = NULL WHERE id = $2
 ), turn AS (
     INSERT INTO turns
         (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
-    VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6)
+    SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6 FROM within
     ON CONFLICT (user_id, message_id) DO NOTHING
     RETURNING id
 )

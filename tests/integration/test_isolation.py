@@ -18,7 +18,6 @@ from foremind.companions import CompanionFile
 from foremind.errors import DatabaseUnsuitable
 from foremind.settings import Settings
 from foremind.storage.database import Database
-from foremind.storage.jobs import REMEMBER_TURN
 from foremind.storage.queries import load_queries
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of
@@ -152,7 +151,7 @@ class Player:
                 await self.connect()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 async def test_ten_thousand_operations_show_nobody_anything_of_others(start: StartServer) -> None:
     """Sockets, HTTP, caches, indexes, contexts, background work, exports, forgetting, resuming."""
     script = Script(reply=lambda chat: ["Indeed: ", chat["messages"][-1]["content"][-60:]])
@@ -227,13 +226,16 @@ async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
             assert (await connection.raw.execute(change)).split()[-1] == "0"
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(bo.relationship_id) as connection:
-            row = (ana.relationship_id, ana.session_id, ana.user_id, "m2", "x", now)
-            await connection.row("insert_user_turn", *row, REMEMBER_TURN)
+            row = (ana.relationship_id, ana.session_id, ana.user_id, None, "completed", "x", now)
+            await connection.row("insert_reply", *row, None)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(ana.relationship_id) as connection:
             await connection.raw.execute(f"UPDATE turns SET relationship_id = {bo.relationship_id}")
     assert await owner_of(built).fetchval("SELECT content FROM turns") == "Mine alone"
     assert turn.id
+    # A message names its relationship for its own statement only.
+    async with built.database.pool.acquire() as raw:
+        assert not await raw.fetchval("SELECT current_setting('foremind.relationship', true)")
 
 
 @pytest.mark.parametrize(

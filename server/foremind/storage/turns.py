@@ -11,7 +11,7 @@ import msgspec
 from foremind.companions import CompanionSettings
 from foremind.errors import Conflict, StorageUnavailable
 from foremind.storage.companions import settings_from_json
-from foremind.storage.database import Connection, Database
+from foremind.storage.database import Database
 from foremind.storage.jobs import REMEMBER_TURN
 
 Speaker = Literal["user", "companion"]
@@ -121,20 +121,19 @@ class TurnStore:
 
         When this returns, both are on disk, or the message already was.
         """
-        async with self._database.transaction(session.relationship_id) as connection:
-            row = await connection.row(
-                "insert_user_turn",
-                session.relationship_id,
-                session.session_id,
-                session.user_id,
-                message_id,
-                text,
-                now,
-                REMEMBER_TURN,
-            )
-            if row is not None:
-                return StoredTurn(row["id"], duplicate=False, answered=False)
-            return await self._stored(connection, session, message_id)
+        row = await self._database.row(
+            "insert_user_turn",
+            session.relationship_id,
+            session.session_id,
+            session.user_id,
+            message_id,
+            text,
+            now,
+            REMEMBER_TURN,
+        )
+        if row is None:
+            return await self._stored(session, message_id)
+        return StoredTurn(row["id"], duplicate=False, answered=False)
 
     async def commit_reply(
         self,
@@ -181,10 +180,10 @@ class TurnStore:
         """Tell every process something about a session."""
         await self._database.announce(told)
 
-    async def _stored(
-        self, connection: Connection, session: OpenedSession, message_id: str
-    ) -> StoredTurn:
-        found = await connection.row("find_user_turn", session.user_id, message_id)
+    async def _stored(self, session: OpenedSession, message_id: str) -> StoredTurn:
+        found = await self._database.of(session.relationship_id).row(
+            "find_user_turn", session.user_id, message_id
+        )
         if found is None:
             # Row-level security shows it only where it was said to this companion.
             raise Conflict("id: expected one that is not used with another companion", param="id")
