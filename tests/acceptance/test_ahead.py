@@ -88,6 +88,28 @@ async def test_a_reply_is_made_ahead_and_released_by_enter(start: StartServer) -
         assert len(model.script.spoken) == 1
 
 
+@pytest.mark.parametrize(("text", "whole"), [("Like it?", True), ("Like it", False)])
+async def test_a_finished_sentence_is_read_before_the_pause(
+    start: StartServer, text: str, whole: bool
+) -> None:
+    """Once it settles, to its end, so that the pause has only to speak; others up to the draft."""
+    clock = ManualClock()
+    async with scripted_model() as model:
+        server = await start(clock, llm_url=model.url, llm_ahead="reply")
+        client = await server.session()
+        await typed(client, server, text)
+        await clock.advance(0.2)
+        assert (await client.expect("context.ready"))["trigger"] == "eager"
+        await eventually(lambda: done(server, "prefill", "finished") == 1)
+        assert (model.script.read[-1]["messages"][-1]["content"] == text) is whole
+        assert not model.script.spoken
+        portions = len(model.script.read)
+        await clock.advance(0.3)
+        await eventually(lambda: done(server, "prefill", "finished") == 2)
+        await eventually(lambda: len(model.script.spoken) == whole)
+        assert (len(model.script.read) == portions) is whole
+
+
 @pytest.mark.parametrize(
     ("rest", "sent"),
     [

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foremind.generation.model_server import ModelServer
 
 _MOST_READINGS = 8  # for one message
+_MOST_SETTLED = 4  # of these, before any pause
 _MOST_REPLIES = 2  # for one message
 _HELD_S = 30.0  # a reply that nobody asks for by then is dropped
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
@@ -80,15 +81,16 @@ class Ahead:
         if server is None or mode == "off" or self._readings >= _MOST_READINGS:
             return
         paused = trigger == "pause"
-        if not paused and self._readings:
+        finished = draft.rstrip().endswith(_SENTENCE_ENDS)
+        if not paused and self._readings >= (_MOST_SETTLED if finished else 1):
             return  # what does not depend on the draft is being read already
         fresh = self._assemble(draft, context)
-        if paused:
+        if paused or finished:  # likely to be sent as it is: a pause then has only to speak
             fresh = self._laid = self.lay(fresh)
             messages = fresh.prompt.messages()
         else:
             messages = fresh.prompt.messages()[:-1]
-        speaks = mode == "reply" and paused and draft.rstrip().endswith(_SENTENCE_ENDS)
+        speaks = mode == "reply" and paused and finished
         self._readings += 1
         # A reading under way goes on with the new prompt: mostly it begins like the one before.
         self._target = _Target(messages, fresh if speaks else None)
