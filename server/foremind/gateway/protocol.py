@@ -8,7 +8,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 HEARTBEAT_LOST = 4408
 _ABORT_S = 10.0
 _MOST_AFTER_CLOSE = 65_536  # bytes that a peer may still have under way
-_PORTION = 16_384  # bytes: parsing more holds everybody else up
+_PORTION = 4096  # bytes: parsed, they take five times that, and hold everybody else up
 
 
 class _Inbox:

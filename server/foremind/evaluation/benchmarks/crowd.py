@@ -29,28 +29,31 @@ _numbers = itertools.count()
 
 async def bench_connections(settings: Settings, say: Say) -> list[Figure]:
     """Memory of an idle and of a typing session, and how Enter grows with their number."""
-    figures: list[Figure] = []
-    few: list[float] = []
+    entered: dict[int, list[float]] = {size: [] for size in _SIZES}
+    taken: list[float] = []  # KiB for each session, idle and typing
     with running_server(settings, {"FOREMIND_MAX_SESSIONS": "5000"}) as (url, process):
         async with _crowd(url, _SIZES[0]) as warm:  # what the first ones allocate is not theirs
             await _type_and_send(warm, [])
         empty = process.memory_info().rss
-        for size in _SIZES:
+
+        def each_takes(count: int) -> float:
+            return (process.memory_info().rss - empty) / count / 1024
+
+        for size in reversed(_SIZES):  # the most first: nobody's leftovers are counted as theirs
             say(f"{size:,} sessions ...")
             async with _crowd(url, size) as clients:
-                idle = process.memory_info().rss
-                entered: list[float] = []
-                await _type_and_send(clients[:20], entered)
+                taken.append(each_takes(size))
+                await _type_and_send(clients[:20], entered[size])
                 await _keep_typing(clients, _DRAFTS_S)
-                typing = process.memory_info().rss
-            few = few or entered
-            name = f"Enter to model request, {size:,} sessions open"
-            figures.append(figure(name, f"{_SIZES[0]} sessions open", entered, few))
-        count = _SIZES[-1]
+                taken.append(each_takes(size))
+    few = entered[_SIZES[0]]
     return [
-        number("memory of an idle session", "KiB", (idle - empty) / count / 1024, "bar", 40),
-        number("memory of a typing session", "KiB", (typing - empty) / count / 1024, "bar", 80),
-        *figures,
+        number("memory of an idle session", "KiB", taken[0], "bar", 40),
+        number("memory of a typing session", "KiB", taken[1], "bar", 80),
+        *(
+            figure(f"Enter to model request, {size:,} sessions open", f"{_SIZES[0]} open", own, few)
+            for size, own in entered.items()
+        ),
     ]
 
 
