@@ -13,6 +13,7 @@ from foremind.storage.packed_words import WORD, hash_of, unpack_words
 
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 _NO_NUMBERS: Numbers = np.zeros(0)
+_NOWHERE = slice(0, 0)
 _ROW_BYTES = 600  # what the objects of a memory take, beside its texts and numbers
 
 
@@ -58,7 +59,7 @@ class Hits(NamedTuple):
         return Hits(self.rows[these], self.terms[these], self.frequencies[these])
 
     def moved(self, by: int) -> "Hits":
-        return self._replace(rows=self.rows + by)
+        return self._replace(rows=self.rows + by) if by else self
 
 
 class _Postings:
@@ -82,18 +83,17 @@ class _Postings:
 
     def of(self, terms: Sequence[str]) -> Hits:
         """Return where the terms stand, in the block's own rows."""
-        wanted = np.array([hash_of(each) for each in terms], np.uint64)
-        places = np.searchsorted(self._hashes, wanted).tolist()
-        parts = []
-        columns = []
-        for column, (term, place) in enumerate(zip(wanted, places, strict=True)):
-            if place < len(self._hashes) and self._hashes[place] == term:
-                part = slice(self._starts[place], self._ends[place])
-                parts.append(part)
-                columns.append(np.full(part.stop - part.start, column))
+        hashes = np.array([hash_of(each) for each in terms], np.uint64)
+        places = np.searchsorted(self._hashes, hashes)
+        parts = [
+            slice(self._starts[place], self._ends[place])
+            if place < len(self._hashes) and self._hashes[place] == wanted
+            else _NOWHERE
+            for place, wanted in zip(places.tolist(), hashes, strict=True)
+        ]
         return Hits(
             np.concatenate([_NO_ROWS, *(self._rows[part] for part in parts)]),
-            np.concatenate([_NO_ROWS, *columns]),
+            np.repeat(np.arange(len(terms)), [part.stop - part.start for part in parts]),
             np.concatenate([_NO_NUMBERS, *(self._frequencies[part] for part in parts)]),
         )
 

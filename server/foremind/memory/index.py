@@ -7,7 +7,7 @@ order whichever of the two found them.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from foremind.storage.memories import (
 
 Scores = npt.NDArray[np.floating]
 
-_MARGIN = 4
+_MARGIN = 8  # times as many are looked at as are wanted: some of them may not be recalled
 _GROWTH = 32  # each block is more than so many times as large as the next
 
 
@@ -93,7 +93,7 @@ class MemoryIndex:
         if wanted.times:
             then = np.flatnonzero(self._of_that_time(wanted.times))
             chosen.append(cosines.nearest(then, limit // 2, recallable))
-        picked = np.unique(np.concatenate(chosen))
+        picked = np.array(sorted({row for rows in chosen for row in rows.tolist()}), np.int64)
         return CandidateSet(
             terms=wanted.terms,
             ids=self._ids[picked],
@@ -171,22 +171,31 @@ class _Cosines:
         """Return the cosines of some rows, which are in order."""
         if not self._off:
             return self._about[rows]
-        own = np.split(rows, np.searchsorted(rows, self._starts[1:]))
+        bounds = pairwise([0, *np.searchsorted(rows, self._starts[1:]).tolist(), len(rows)])
         return _joined(
             [
-                block.vectors.exact(part - start, self._vector)
-                for block, start, part in zip(self._blocks, self._starts, own, strict=True)
+                block.vectors.exact(rows[first:last] - start, self._vector)
+                for block, start, (first, last) in zip(
+                    self._blocks, self._starts.tolist(), bounds, strict=True
+                )
             ]
         )
 
     def nearest(self, rows: Rows, limit: int, allowed: Callable[[Rows], Rows]) -> Rows:
         """Return the nearest `limit` of some rows, which are in order, that are allowed."""
-        found = _best(self._about, rows, allowed, limit)
-        if len(found) < limit or not self._off:
-            return found
+        looked_at = _top(self._about, rows, _MARGIN * limit)
+        found = allowed(looked_at)
+        if len(found) < limit < len(rows):
+            looked_at, found = rows, allowed(rows)
+        if len(found) <= limit or not self._off:
+            return _top(self._about, found, limit)
         # Whatever may be as near as the last of these, if its code is off as far as can be.
-        least = self._about[found].min() - 2 * self._off
-        close = allowed(rows[_own(self._about, rows) >= least])
+        about = self._about[found]
+        least = about[_highest(about, limit)].min() - 2 * self._off
+        if len(looked_at) == len(rows) or self._about[looked_at].min() < least:
+            close = np.sort(found[about >= least])
+        else:
+            close = allowed(rows[_own(self._about, rows) >= least])
         return close[_highest(self.of(close), limit)]
 
 

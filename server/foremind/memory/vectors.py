@@ -17,6 +17,7 @@ Rows = npt.NDArray[np.int64]
 _HEADER_BYTES = 4
 _WORTH_CODES = 4096  # vectors; below, they are read as soon as their codes
 _LARGEST = 127  # of a code
+_LEAST = float(np.finfo(np.float32).tiny) * _LARGEST  # of a vector that is all zeros
 _PORTION = 1024  # vectors coded at a time, so that they stay in the processor's cache
 _ROUNDING = 1e-5  # what float32 may add to the error
 _NONE: Vector = np.zeros(0, np.float32)
@@ -82,9 +83,9 @@ def _unpacked(vectors: Sequence[bytes]) -> Vector:
 
 def _coded(vectors: Vector) -> tuple[npt.NDArray[np.int8], Vector, float]:
     """Return codes, scales and the largest distance of a vector from its code."""
-    largest = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny * _LARGEST)
-    scales = (largest / _LARGEST).astype(np.float32)
-    rounded = np.rint(vectors / scales[:, None])
-    missed = vectors - rounded * scales[:, None]
+    scales = np.maximum(np.abs(vectors).max(axis=1), _LEAST) / _LARGEST
+    column = scales[:, None]
+    rounded = np.rint(vectors / column)
+    missed = vectors - rounded * column
     error = float(np.sqrt(np.einsum("ij,ij->i", missed, missed).max()))
     return rounded.astype(np.int8), scales, error
