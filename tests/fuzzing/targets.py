@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from foremind.companions import SignificanceRules
-from foremind.errors import InvalidMessage, NotAuthenticated
+from foremind.errors import NOT_JSON, InvalidMessage, NotAuthenticated
 from foremind.gateway.decode import decode, event_id_of
 from foremind.http.admin import CompanionBody, Revocation
 from foremind.http.callers import body_of
@@ -49,7 +49,7 @@ def claims(data: bytes) -> None:
     try:
         read = msgspec.json.decode(data, type=dict[str, object])
         signed = jwt.encode(read, _SECRET)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError, ValueError):
+    except (*NOT_JSON, TypeError, ValueError):
         return
     with contextlib.suppress(NotAuthenticated):
         read_token(signed, _KEYS, None, _NOW.timestamp())

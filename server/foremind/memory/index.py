@@ -183,10 +183,7 @@ class _Cosines:
 
     def nearest(self, rows: Rows, limit: int, allowed: Callable[[Rows], Rows]) -> Rows:
         """Return the nearest `limit` of some rows, which are in order, that are allowed."""
-        looked_at = _top(self._about, rows, _MARGIN * limit)
-        found = allowed(looked_at)
-        if len(found) < limit < len(rows):
-            looked_at, found = rows, allowed(rows)
+        looked_at, found = _found(self._about, rows, allowed, limit)
         if len(found) <= limit or not self._off:
             return _top(self._about, found, limit)
         # Whatever may be as near as the last of these, if its code is off as far as can be.
@@ -200,14 +197,23 @@ class _Cosines:
 
 
 def _best(scores: Scores, rows: Rows, allowed: Callable[[Rows], Rows], limit: int) -> Rows:
-    """Return the best `limit` of some rows that are allowed, in no order.
+    """Return the best `limit` of some rows that are allowed, in no order."""
+    _, found = _found(scores, rows, allowed, limit)
+    return _top(scores, found, limit)
+
+
+def _found(
+    scores: Scores, rows: Rows, allowed: Callable[[Rows], Rows], limit: int
+) -> tuple[Rows, Rows]:
+    """Return some of the best rows, and those of them that are allowed: `limit` where there are.
 
     Nearly all are allowed, so that a few more than `limit` are enough to ask about.
     """
-    found = allowed(_top(scores, rows, _MARGIN * limit))
+    looked_at = _top(scores, rows, _MARGIN * limit)
+    found = allowed(looked_at)
     if len(found) < limit < len(rows):
-        found = allowed(rows)
-    return _top(scores, found, limit)
+        looked_at, found = rows, allowed(rows)
+    return looked_at, found
 
 
 def _top(scores: Scores, rows: Rows, limit: int) -> Rows:
