@@ -39,12 +39,13 @@ WITH postings AS MATERIALIZED (
     ORDER BY embedding <#> $2::halfvec
     LIMIT $6 / 2
 ), worded_score AS (
-    -- BM25 without the length of the memory, to choose candidates; the exact score follows.
+    -- BM25 without the length of the memory, to choose candidates; the exact score follows. Many
+    -- score alike, by one word that they all hold: of these the newer go first.
     SELECT memory_id, sum(rarity * frequency / (frequency + 1.5::float8)) AS score
     FROM postings
     JOIN spread USING (term)
     GROUP BY memory_id
-    ORDER BY score DESC
+    ORDER BY score DESC, memory_id DESC
 ), best_worded AS (
     SELECT memory_id AS id
     FROM worded_score
@@ -53,7 +54,7 @@ WITH postings AS MATERIALIZED (
         WHERE id = memory_id AND significance >= $4 AND (created_at >= $5 OR significance >= $7)
         LIMIT 1
     ) AS recallable
-    ORDER BY score DESC
+    ORDER BY score DESC, memory_id DESC
     LIMIT $6
 ), chosen AS MATERIALIZED (
     SELECT id FROM nearest UNION SELECT id FROM best_worded UNION SELECT id FROM of_that_time
@@ -66,6 +67,7 @@ WITH postings AS MATERIALIZED (
 SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.significance,
     memory.created_at, memory.happened_from, memory.happened_to, memory.last_used_at,
     memory.superseded_by IS NOT NULL AS superseded, memory.term_count,
+    coalesce(uuid_hash_extended(memory.session_id, 0), memory.id) AS session,
     -(memory.embedding <#> $2::halfvec) AS cosine, worded.terms, worded.frequencies,
     bond.memory_count, bond.term_count AS total_terms,
     statistics.terms AS spread_terms, statistics.memories AS spread_memories
@@ -78,10 +80,8 @@ CROSS JOIN (
 LEFT JOIN worded ON worded.memory_id = memory.id;
 
 -- name: refresh_memories
--- Notes that memories of a relationship served a reply; processes learn it with the next change.
-WITH bond AS (SELECT memory_version FROM relationships WHERE id = $1 FOR NO KEY UPDATE)
-UPDATE memories SET last_used_at = greatest(last_used_at, $3), version = bond.memory_version + 1
-FROM bond
+-- Notes that memories of a relationship served a reply.
+UPDATE memories SET last_used_at = greatest(last_used_at, $3), version = $4
 WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 
 -- name: index_state
@@ -93,5 +93,6 @@ SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1
 -- The upper bound lets the planner see how few they are: without it every table is scanned whole.
 SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
     last_used_at, superseded_by IS NOT NULL AS superseded, term_count,
+    coalesce(uuid_hash_extended(session_id, 0), id) AS session,
     halfvec_send(embedding) AS vector, words
 FROM memories WHERE relationship_id = $1 AND version > $2 AND version <= $3;

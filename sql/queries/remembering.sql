@@ -3,25 +3,29 @@
 SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: keep_turn_vector
--- Keeps the vector of a turn's exact text, if it is of the store's model and not removed.
+-- Keeps the vector of a turn's exact text, if it is of the store's model and the text is the same.
 UPDATE turns SET embedding = $2
 FROM embedding_model
 WHERE turns.id = $1 AND relationship_id = $4 AND fingerprint = $3 AND removed_at IS NULL
-    AND dimension = vector_dims($2::halfvec)
+    AND content = $5 AND dimension = vector_dims($2::halfvec)
 RETURNING turns.id;
 
 -- name: exchange_around
 -- Lists the turns around one in its session, four on either side, with vector and memory.
-SELECT turn.id, turn.speaker, turn.content, turn.embedding, memory.id AS memory_id
+-- What was removed does not count; where only the memory of a turn is kept, that is read.
+SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
 FROM (
     (SELECT id FROM turns
      WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
         AND id <= $1
+        AND (removed_at IS NULL OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id))
      ORDER BY id DESC LIMIT 5)
     UNION ALL
     (SELECT id FROM turns
      WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
         AND id > $1
+        AND (removed_at IS NULL OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id))
      ORDER BY id LIMIT 4)
 ) AS near
 JOIN turns AS turn USING (id)
@@ -58,11 +62,11 @@ ORDER BY cosine DESC;
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
-        speaker, embedding, content, reasons, happened_from, happened_to, words, version
+        speaker, embedding, content, reasons, happened_from, happened_to, words, session_id, version
     )
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15, $16,
-        (SELECT memory_version + 1 FROM relationships WHERE id = $1)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15, $16, said.session_id, $17
     FROM embedding_model
+    LEFT JOIN turns AS said ON said.id = $3 AND said.relationship_id = $1
     WHERE fingerprint = $12 AND dimension = vector_dims($8::halfvec)
     ON CONFLICT (source_turn_id) DO NOTHING
     RETURNING id, relationship_id
@@ -81,8 +85,7 @@ RETURNING stored.id;
 WITH known AS (
     SELECT term_count FROM memories WHERE id = $1 AND relationship_id = $2
 ), changed AS (
-    UPDATE memories SET embedding = $3, term_count = $4, words = $7,
-        version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+    UPDATE memories SET embedding = $3, term_count = $4, words = $7, version = $8
     WHERE id = $1 AND relationship_id = $2
 ), words AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
@@ -105,13 +108,12 @@ WITH source AS (
 )
 UPDATE memories
 SET significance = $7, reasons = $8, created_at = greatest(created_at, $4),
-    version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+    version = $9
 WHERE id = $1 AND relationship_id = $2;
 
 -- name: rescore_memory
 -- Gives a memory of a relationship another significance.
-UPDATE memories SET significance = $3, reasons = $4,
-    version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+UPDATE memories SET significance = $3, reasons = $4, version = $5
 WHERE id = $1 AND relationship_id = $2;
 
 -- name: state_fact
@@ -128,8 +130,7 @@ WHERE relationship_id = $1 AND speaker = $2 AND slot = $3 AND value <> $4 AND me
 -- name: supersede_memory
 -- Marks a memory as no longer true since another turn, unless it is already.
 WITH marked AS (
-    UPDATE memories SET superseded_by = $3,
-        version = (SELECT memory_version + 1 FROM relationships WHERE id = $2)
+    UPDATE memories SET superseded_by = $3, version = $6
     WHERE id = $1 AND relationship_id = $2 AND superseded_by IS NULL
     RETURNING id
 )
@@ -138,7 +139,7 @@ SELECT $2, marked.id, 'superseded', newer.source_turn_id, $4, $5
 FROM marked JOIN memories AS newer ON newer.id = $3;
 
 -- name: raise_memory_version
--- Marks everything prepared for a relationship as out of date.
+-- Raises a relationship's memory version: everything prepared for it is out of date.
 UPDATE relationships SET memory_version = memory_version + 1 WHERE id = $1
 RETURNING memory_version;
 

@@ -3,37 +3,35 @@
 import contextlib
 import io
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import jwt
 import msgspec
 from starlette.requests import Request
 
-from foremind.companions import SignificanceRules
 from foremind.errors import NOT_JSON, InvalidMessage, NotAuthenticated
-from foremind.gateway.decode import decode, event_id_of
+from foremind.gateway.decode import cause_in, decode
 from foremind.http.admin import CompanionBody, Revocation
 from foremind.http.callers import body_of
+from foremind.http.records import Written
 from foremind.identity.keys import KeyRing
 from foremind.identity.tokens import read_token
 from foremind.layers.reading import MEDIA_TYPES, chunks_of, pieces_of, text_of
-from foremind.memory.asked import read_draft
-from foremind.memory.facts import facts_in
-from foremind.memory.gate import worth_searching
-from foremind.memory.significance import judge
 from foremind.storage.transfer import Export
+from tests.fuzzing.readers import read_by_all
 
 _NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 _SECRET = "thirty-two bytes that are no secret"
 _KEYS = KeyRing(_SECRET, None)
 _MOST_CHARS = 4000
-_BODIES = (Export, CompanionBody, Revocation, dict[str, str])
+_MOST_OFFSET = 24 * 60 - 1  # minutes from UTC
+_BODIES = (Export, CompanionBody, Revocation, Written)
 
 
 def frame(data: bytes) -> None:
     """A text frame: what the socket layer passes on is valid UTF-8."""
     text = data.decode("utf-8", "ignore")
-    event_id_of(text)
+    cause_in(text)
     with contextlib.suppress(InvalidMessage):
         decode(text, _MOST_CHARS)
 
@@ -63,17 +61,19 @@ def body(data: bytes) -> None:
             return {"type": "http.request", "body": data, "more_body": False}
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+        reading = body_of(request, shape)
         with contextlib.suppress(InvalidMessage, StopIteration):
-            body_of(request, shape).send(None)
+            while True:  # a large one lets others work in between
+                reading.send(None)
 
 
 def draft(data: bytes) -> None:
-    """What a player types: searched with, judged, and read for facts."""
-    text = data.decode("utf-8", "ignore")[:_MOST_CHARS]
-    read_draft(text, _NOW)
-    worth_searching(text, -1.0)
-    judge(text, 0.0, SignificanceRules())
-    facts_in(text)
+    """What a player types, given to everything that reads text; the first bytes say when."""
+    when = _NOW + timedelta(days=int.from_bytes(data[:2]) % 3000)
+    zone = timezone(
+        timedelta(minutes=int.from_bytes(data[2:4]) % (2 * _MOST_OFFSET) - _MOST_OFFSET)
+    )
+    read_by_all(data[4:].decode("utf-8", "ignore")[:_MOST_CHARS], when.astimezone(zone))
 
 
 def document(data: bytes) -> None:

@@ -1,20 +1,31 @@
 """Evidence recall, on tiny files of our own in the published forms."""
 
 import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from foremind.app import Core
+from foremind.cli.evaluate import read_dialogues
 from foremind.errors import InvalidFile
 from foremind.evaluation.benchmarks import run_benchmarks, search
 from foremind.evaluation.chart import draw, recall_bar
+from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
 from foremind.evaluation.labelled import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import measure, steps
 from foremind.evaluation.variants import ablation, one_variant
+from foremind.memory.ranking import Recalled
+from foremind.memory.search import Query
+from foremind.memory.terms import terms_of
 from foremind.settings import Settings
 
 LOCOMO = [
@@ -74,6 +85,118 @@ async def test_labelled_evidence_is_found_through_store_and_search(
     (report,) = await measure(built, [dialogue], variants, done.append)
     assert (report.questions, report.stored_fraction, report.recall_at_5) == (2, 1.0, 1.0)
     assert sum(done) == steps([dialogue], variants) == 6
+
+
+IN_PLACE = [
+    {
+        "sample_id": "In_Place",
+        "conversation": {
+            "speaker_a": "Ida",
+            "speaker_b": "Assistant",
+            "session_1_date_time": "08:00 am on 1 March, 2026",
+            "session_1": [
+                {"speaker": "Ida", "dia_id": "D1:1", "text": "I moved to Bergen for a new job."},
+                {"speaker": "Assistant", "dia_id": "D1:2", "text": "Congratulations!"},
+            ],
+            "session_2_date_time": "08:00 am on 8 March, 2026",
+            "session_2": [
+                {"speaker": "Assistant", "dia_id": "D2:2", "text": "You moved to Bergen."},
+                {"speaker": "Ida", "dia_id": "D2:3", "text": "I moved on to Tromso on Sunday."},
+            ],
+            "session_4_date_time": "08:00 am on 9 March, 2026",
+            "session_4": [{"speaker": "Ida", "dia_id": "D4:1", "text": "My cat is called Plum."}],
+        },
+        "told_in_place": {
+            "D2:1": {"speaker": "Ida", "dia_id": "D2:1", "text": "Where did I move to?"}
+        },
+        "qa": [
+            {"question": "Where did I move to?", "evidence": ["D1:1"], "asked_before": 2},
+            {"question": "Where did I move next?", "evidence": ["D1:1", "D2:3"], "asked_before": 3},
+            {"question": "What is my cat called?", "evidence": ["D4:1"], "asked_before": 4},
+            {"question": "What is my cat's name?", "evidence": ["D4:1"], "asked_before": 5},
+        ],
+    }
+]
+
+
+async def test_a_question_is_asked_in_its_place(built: Core, tmp_path: Path) -> None:
+    """Before the session that it names, of what was said by then; and is told there as a turn.
+
+    What only a later turn answers is no question yet; a number beyond the last session, or of one
+    that is missing, means the place where that session would be.
+    """
+    path = tmp_path / "in_place.json"
+    path.write_text(json.dumps(IN_PLACE))
+    (dialogue,) = read_locomo(path)
+    assert [turn.id for turn in dialogue.turns] == ["D1:1", "D1:2", "D2:1", "D2:2", "D2:3", "D4:1"]
+    assert [(each.text, each.asked_before) for each in dialogue.questions] == [
+        ("Where did I move to?", "2"),
+        ("Where did I move next?", "4"),
+        ("What is my cat's name?", None),
+    ]
+    asked: list[tuple[str, int, str]] = []
+    search = built.search
+
+    class Watched:
+        async def search(self, query: Query) -> list[Recalled]:
+            found = await search.search(query)
+            asked.append((query.text, len(found), query.now.date().isoformat()))
+            return found
+
+    variants = [one_variant(significance=False, age_window=False)]
+    (report,) = await measure(
+        replace(built, search=Watched()), [dialogue], variants, lambda _: None
+    )
+    assert asked == [
+        ("Where did I move to?", 2, "2026-03-08"),
+        ("Where did I move next?", 5, "2026-03-09"),
+        ("What is my cat's name?", 6, "2026-03-10"),
+    ]
+    assert (report.questions, report.recall_at_5, report.stored_fraction) == (3, 1.0, 1.0)
+
+
+async def test_every_variant_is_asked_at_the_same_place(built: Core, tmp_path: Path) -> None:
+    """Those that store alike are told once, and each is asked before the session comes."""
+    path = tmp_path / "in_place.json"
+    path.write_text(json.dumps(IN_PLACE))
+    done: list[int] = []
+    dialogues, variants = read_locomo(path), ablation(age_window=False)
+    reports = await measure(built, dialogues, variants, done.append)
+    assert sum(done) == steps(dialogues, variants)
+    assert {each.questions for each in reports} == {3}
+
+
+def test_of_several_speakers_one_is_the_user(tmp_path: Path) -> None:
+    """All others are the companion; the text says who of them it is."""
+    sample = json.loads(json.dumps(LOCOMO[0]))
+    sample["conversation"]["session_2"] = [
+        {"speaker": "Jon", "dia_id": "D2:1", "text": "Kim: Tea?", "who": "Kim"},
+        {"speaker": "Jon", "dia_id": "D2:2", "text": "Yes.", "who": "Lee"},
+        {"speaker": "Mo", "dia_id": "D2:3", "text": "Me too."},
+        {"speaker": "Jon", "dia_id": "D2:4", "text": "Here.", "who": "Jon"},
+        {"speaker": "Ida", "dia_id": "D2:5", "text": "Thanks.", "who": "Ida"},
+    ]
+    path = tmp_path / "several.json"
+    path.write_text(json.dumps([sample]))
+    (dialogue,) = read_locomo(path)
+    assert [(each.speaker, each.text) for each in dialogue.turns[3:]] == [
+        ("companion", "Kim: Tea?"),
+        ("companion", "Lee: Yes."),
+        ("companion", "Mo: Me too."),
+        ("companion", "Here."),
+        ("user", "Thanks."),
+    ]
+
+
+def test_a_file_is_known_by_its_form(tmp_path: Path) -> None:
+    """A list of conversations is LoCoMo's, anything else a conversation of one's own."""
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(LOCOMO))
+    assert read_dialogues(str(path), None) == read_dialogues("locomo", path)
+    own = Path(__file__).parent / "harbour.toml"
+    assert read_dialogues(str(own), None) == read_labelled(own)
+    with pytest.raises(InvalidFile, match="after it"):
+        read_dialogues("locomo", None)
 
 
 async def test_the_significance_filter_is_the_servers_own(built: Core, tmp_path: Path) -> None:
@@ -136,10 +259,50 @@ async def test_no_change_makes_the_companion_forget(built: Core) -> None:
     assert report.filler_memories <= 1.0
 
 
+async def test_what_is_asked_in_other_words_is_found(built: Core) -> None:
+    """Also where other memories hold the words: meaning is not drowned by them."""
+    raw = (Path(__file__).parent / "other_words.toml").read_text("utf-8")
+    dialogue = _among_others(tomllib.loads(raw)["facts"])
+    variants = [one_variant(significance=False, age_window=False)]
+    (report,) = await measure(built, [dialogue], variants, lambda _: None)
+    assert report.questions == 40
+    assert report.recall_at_5 >= 0.70
+    assert report.recall_at_10 >= 0.85
+
+
+def _among_others(facts: Sequence[dict[str, Any]]) -> Dialogue:
+    """Return a conversation: on each evening one fact, among what has another's words."""
+    turns, questions = [], []
+    for evening, fact in enumerate(facts):
+        first, *others = facts[(evening * 7 + 3) % len(facts)]["beside"]
+        began = datetime(2026, 1, 1, 18, tzinfo=UTC) + timedelta(days=evening)
+        turns += [
+            SaidTurn(f"{evening}.{n}", f"{evening}", "user", text, began + timedelta(minutes=n))
+            for n, text in enumerate([first, fact["told"], *others])
+        ]
+        questions.append(Question(fact["asked"], frozenset({f"{evening}.1"})))
+    for fact in facts:
+        assert not {*terms_of(fact["told"])} & {*terms_of(fact["asked"])}
+    return Dialogue("others", "Ines", "Mara", tuple(turns), tuple(questions))
+
+
+def _own(turns: Sequence[str] = "12", questions: Sequence[Question] = ()) -> str:
+    """Return a file with a turn in each of these sessions, called a, b, c ..., and questions."""
+    said = [
+        SaidTurn(chr(ord("a") + place), session, "user", "Hello.", datetime(2026, 1, 1, tzinfo=UTC))
+        for place, session in enumerate(turns)
+    ]
+    whole = Dialogue("own", "A", "B", tuple(said), tuple(questions))
+    return msgspec.json.encode(whole).decode()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "id"),
+        (_own(questions=[Question("?", frozenset("c"), "never")]), r"questions\[0\].asked_before"),
+        (_own(questions=[Question("?", frozenset("c"), "2")]), r"questions\[0\].evidence"),
+        (_own(turns=["1", "2", "1"]), "turns: expected those of a session"),
         ('{"id": "x"}', "user_name"),
         (
             '{"id": "x", "user_name": "A", "companion_name": "B", "turns": [], "questions": []}',

@@ -10,6 +10,7 @@ from training.significance.train import held_out_accuracy, read_corpus, train
 from foremind.embedding.prepare import PreparedModel
 from foremind.errors import InvalidFile
 from foremind.memory import heads as heads_module
+from foremind.memory.gate import worth_searching
 from foremind.memory.heads import HeadsFile, features_of, heads_path, load_heads
 
 
@@ -32,6 +33,21 @@ def test_the_committed_heads_are_those_of_the_committed_corpus(model: PreparedMo
     held_out = held_out_accuracy(corpus, vectors, kept)
     assert held_out["keep"] >= 0.88
     assert held_out["recall"] >= 0.94
+
+
+def test_small_talk_stays_outside_the_gate(model: PreparedModel) -> None:
+    """Questions pass by their form; what is only said to say something does not."""
+    heads = load_heads(model.manifest)
+    assert heads is not None
+    passing = {"small_talk", "filler", "reaction", "platitude", "encouragement"}
+    texts = [each.text for each in read_corpus() if each.category in passing]
+    vectors = model.encoder().encode(texts)
+    let_through = [
+        worth_searching(text, heads.read(text, vector).recall)
+        for text, vector in zip(texts, vectors, strict=True)
+    ]
+    assert len(texts) > 500
+    assert np.mean(let_through) <= 0.08
 
 
 def test_heads_of_another_shape_are_refused(

@@ -1,9 +1,13 @@
 """The layers that are held in the process: bounded in bytes, and back when they are asked for."""
 
+import asyncio
 from datetime import UTC, datetime
+
+import pytest
 
 from foremind.app import Core
 from foremind.companions import CompanionFile
+from foremind.errors import NotFound
 from foremind.layers.held import HeldLayers
 from foremind.layers.tokens import estimate_tokens
 from foremind.storage.records import NewRecord
@@ -41,11 +45,32 @@ async def test_the_least_recently_used_layers_go_and_come_back(built: Core) -> N
         assert taken() <= room
 
 
-async def test_layers_that_never_fit_are_left_in_the_database(built: Core) -> None:
-    """And are not read again for each draft."""
+async def test_layers_that_never_fit_are_read_when_they_are_needed(built: Core) -> None:
+    """They take no room, and whoever only looks does not have them read."""
     ana = await noted(built, "ana", 9)
     async with HeldLayers(built.records, built.embedder.manifest, 6000, built.metrics) as held:
-        assert await held.load(ana, estimate_tokens) is None
-        assert held.get(ana) is None
-        await eventually(lambda: not held._reading)
-        assert held.get(ana) is None
+        for _ in range(2):
+            assert (await held.load(ana, estimate_tokens)).standing.sections == {}
+            assert held.get(ana) is None
+            assert not held._reading
+        assert built.metrics.registry.get_sample_value("foremind_layers_bytes") == 0
+
+
+async def test_whoever_gives_up_waiting_leaves_the_reading_to_others(built: Core) -> None:
+    """It goes on, and serves all who wait."""
+    ana = await noted(built, "ana", 3)
+    async with HeldLayers(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
+        waiting = [asyncio.create_task(held.load(ana, estimate_tokens)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        layers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(layers[0], asyncio.CancelledError)
+        assert layers[1] is layers[2] is held.get(ana)
+
+
+async def test_what_cannot_be_read_is_an_error(built: Core) -> None:
+    """No relationship is served as one of which nothing is known."""
+    async with HeldLayers(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
+        with pytest.raises(NotFound):
+            await held.load(999_999, estimate_tokens)
+        assert not held._reading

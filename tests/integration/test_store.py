@@ -33,7 +33,7 @@ from foremind.storage.queries import load_queries
 from foremind.storage.remembering import ExchangeTurn
 from foremind.storage.turns import OpenedSession, Speaker
 from foremind.testing.random_model import write_random_model
-from tests.conftest import owner_of
+from tests.conftest import PATIENCE, owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
@@ -338,16 +338,17 @@ async def _score_all(parts: Core, query: Query) -> list[float]:
     cosines = np.clip(matrix @ query.vector, 0, 1)
     average = sum(lengths) / len(lengths)
     keyword = np.zeros(len(rows))
+    rarities = []
     for word in query.text.split():
         spread = sum(word in document for document in documents)
         idf = math.log(1 + (len(rows) - spread + 0.5) / (spread + 0.5))
+        rarities.append(idf if spread else 3.0)
         for index, document in enumerate(documents):
             count = document.get(word, 0)
             keyword[index] += (
                 idf * count * 2.5 / (count + 1.5 * (0.25 + 0.75 * lengths[index] / average))
             )
-    best = keyword.max()
-    scores = 0.7 * cosines + 0.3 * (keyword / best if best else keyword)
+    scores = 0.7 * cosines + 0.3 * keyword / max(keyword.max(), sum(rarities))
     return sorted((float(score) for score in scores), reverse=True)
 
 
@@ -450,7 +451,7 @@ async def test_what_is_forgotten_before_its_job_runs_is_not_remembered(built: Co
     async with ForgettingTransaction.begin(built.database, session.relationship_id) as forgetting:
         job = asyncio.create_task(built.rememberer.remember(session.relationship_id, turn.id))
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not await owner_of(built).fetchval(waiting):
                 await asyncio.sleep(0.01)
         assert await forgetting.remove([], [turn.id], NOW) == 1

@@ -29,8 +29,8 @@ _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 def evaluate(
     what: str = typer.Argument(
-        help="locomo, madial, a labelled conversation of your own, or layers: one session a day "
-        "of LoCoMo's conversations through every layer."
+        help="locomo, madial, a file in LoCoMo's form or a labelled conversation of your own, or "
+        "layers: one session a day of LoCoMo's conversations through every layer."
     ),
     path: Path | None = typer.Argument(None, help="LoCoMo's file, or MADial-Bench's folder."),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
@@ -51,10 +51,10 @@ def evaluate(
     The conversations go into a database of their own, which is removed afterwards.
     """
     if what == _A_LIFE:
-        life = run(_live(load_settings(), _read("locomo", path), days))
+        life = run(_live(load_settings(), read_dialogues("locomo", path), days))
         print(msgspec.json.encode(life).decode()) if json else _show(life)
         return
-    dialogues = _read(what, path)
+    dialogues = read_dialogues(what, path)
     variants = (
         ablation(age_window=age_window)
         if ablate
@@ -72,12 +72,20 @@ def evaluate(
         Console().print(_table(reports))
 
 
-def _read(what: str, path: Path | None) -> list[Dialogue]:
+def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
+    """Read what is to be told and asked: a set by its name and path, or a file by its form.
+
+    Raises:
+        InvalidFile: naming the field and what was expected.
+    """
     if what in _READERS:
         if path is None:
             raise InvalidFile(f"{what}: expected the path of its data after it", param="path")
         return _READERS[what](path)
-    return read_labelled(Path(what))
+    file = Path(what)
+    if file.is_file() and file.read_bytes().lstrip().startswith(b"["):
+        return read_locomo(file)
+    return read_labelled(file)
 
 
 def _table(reports: list[RecallReport]) -> Table:

@@ -19,10 +19,15 @@ class SaidTurn:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the ids of the turns that answer it."""
+    """A question and the ids of the turns that answer it.
+
+    `asked_before` is the session at whose beginning it is asked, before any of it is said; None for
+    a question that is asked a day after the last turn.
+    """
 
     text: str
     evidence: frozenset[str]
+    asked_before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Reads labelled conversations in Foremind's own form, TOML or JSON (see docs/memory.md)."""
 
 import tomllib
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -23,10 +24,19 @@ def read_labelled(path: Path) -> list[Dialogue]:
             dialogue = msgspec.json.decode(raw, type=Dialogue)
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    known = {turn.id for turn in dialogue.turns}
+    sessions = [session for session, _ in groupby(turn.session for turn in dialogue.turns)]
+    if len(set(sessions)) < len(sessions):
+        raise InvalidFile(f"{path}: turns: expected those of a session one after the other")
     for index, question in enumerate(dialogue.questions):
+        where, place = f"{path}: questions[{index}]", question.asked_before
+        if place is not None and place not in sessions:
+            raise InvalidFile(f"{where}.asked_before: expected the session of a turn")
+        told = sessions if place is None else sessions[: sessions.index(place)]
+        known = {turn.id for turn in dialogue.turns if turn.session in told}
         if not question.evidence or not question.evidence <= known:
-            raise InvalidFile(f"{path}: questions[{index}].evidence: expected ids of turns")
+            raise InvalidFile(
+                f"{where}.evidence: expected ids of turns that are said before it is asked"
+            )
     if not dialogue.questions:
         raise InvalidFile(f"{path}: questions: expected at least one")
     return [dialogue]

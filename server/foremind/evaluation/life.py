@@ -132,7 +132,7 @@ class Life:
         self._held = HeldLayers(
             core.records, core.embedder.manifest, core.settings.layers_bytes, core.metrics
         )
-        self._library = Library(core.documents, core.embedder, clock)
+        self._library = Library(core.documents, core.embedder, clock, core.supervisor)
         self._editor = Editor(core.records, core.embedder, clock)
         self._preparer = Preparer(
             core.embedder, core.search, self._held, self._library, _Stopwatch(clock), core.metrics
@@ -225,7 +225,7 @@ class Life:
         held = await self._held.load(bond.opened.relationship_id, estimate_tokens)
         validity = Validity(
             memory_version=0,
-            layers_version=-1 if held is None else held.version,
+            layers_version=held.version,
             companion_version=bond.companion.version,
             model="",
             embedding="",
@@ -250,13 +250,12 @@ class Life:
         off: frozenset[LayerName] = frozenset(),
     ) -> Assembled:
         """Return the prompt, with some layers switched off."""
-        held = self._held.get(bond.opened.relationship_id)
-        upto = 0 if held is None else held.summarised_turn_id
+        upto = context.standing.summarised_turn_id
         return assemble(
             bond.companion,
             replace(self.policy, off=off),
             user_name=bond.dialogue.user_name,
-            standing={} if held is None else held.standing,
+            standing=context.standing.sections,
             recalled=context.recalled,
             memories=context.memories,
             history=[turn for turn in window if (turn.id or 0) > upto],

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from foremind.app import Core
-from foremind.companions import CompanionSettings
-from foremind.evaluation.dialogues import Dialogue
+from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
 from foremind.evaluation.told import Told, Vectors, tell
 from foremind.evaluation.variants import Variant
 from foremind.layers.tokens import estimate_tokens
@@ -68,19 +67,34 @@ async def measure(
 ) -> list[RecallReport]:
     """Tell every dialogue through the real store and ask its questions through the real search.
 
-    Questions are asked a day after the last turn. `advance` is told of finished steps.
+    A question is asked where the dialogue says, of what was told until then, or else a day after
+    the last turn. `advance` is told of finished steps.
     """
     vectors = Vectors(core)
-    told: dict[str, list[Told]] = {}
-    reports = []
-    for variant in variants:
-        if variant.telling not in told:
-            told[variant.telling] = [
-                await tell(core, each, f"{len(told)}", variant.settings, vectors, advance)
-                for each in dialogues
-            ]
-        reports.append(await _ask_all(core, told[variant.telling], variant, vectors, advance))
-    return reports
+    reports: dict[str, RecallReport] = {}
+    tellings = list(dict.fromkeys(each.telling for each in variants))
+    for number, telling in enumerate(tellings):
+        askers = [
+            _Asker(core, each, vectors, advance) for each in variants if each.telling == telling
+        ]
+
+        async def ask_in_place(told: Told, first: SaidTurn, askers: list[_Asker] = askers) -> None:
+            for asker in askers:
+                await asker.ask(told, first.session, first.said_at)
+
+        told = []
+        for dialogue in dialogues:
+            settings = askers[0].variant.settings
+            told.append(
+                await tell(core, dialogue, f"{number}", settings, vectors, advance, ask_in_place)
+            )
+            for asker in askers:
+                await asker.ask_afterwards(told[-1])
+        for asker in askers:
+            reports[asker.variant.name] = _report(
+                asker.variant.name, told, asker.asked, asker.filler
+            )
+    return [reports[each.name] for each in variants]
 
 
 def steps(dialogues: Sequence[Dialogue], variants: Sequence[Variant]) -> int:
@@ -90,52 +104,57 @@ def steps(dialogues: Sequence[Dialogue], variants: Sequence[Variant]) -> int:
     return turns * len({each.telling for each in variants}) + questions * len(variants)
 
 
-async def _ask_all(
-    core: Core,
-    told: Sequence[Told],
-    variant: Variant,
-    vectors: Vectors,
-    advance: Callable[[int], None],
-) -> RecallReport:
-    asked: list[_Asked] = []
-    filler: list[int] = []
-    for each in told:
-        now = each.dialogue.turns[-1].said_at + timedelta(days=1)
-        for question in each.dialogue.questions:
-            text = question.text
-            started, found = await _search(core, each, text, variant.settings, vectors, now)
-            elapsed = (time.perf_counter() - started) * 1000
-            wanted = {each.memory_of.get(turn) for turn in question.evidence}
-            asked.append(
-                _Asked(
-                    [memory.id in wanted for memory in found],
-                    len(question.evidence),
-                    _tokens(found[: core.settings.recall_limit], each.dialogue.user_name, now),
-                    elapsed,
-                )
-            )
-            advance(1)
-        for turn in each.filler:
-            _, found = await _search(core, each, turn.text, variant.settings, vectors, now)
-            filler.append(len(found[: core.settings.recall_limit]))
-    return _report(variant.name, told, asked, filler)
+class _Asker:
+    """Asks the questions of dialogues in one variant's way, and keeps what came back."""
 
+    def __init__(
+        self, core: Core, variant: Variant, vectors: Vectors, advance: Callable[[int], None]
+    ) -> None:
+        self.variant = variant
+        self.asked: list[_Asked] = []
+        self.filler: list[int] = []
+        self._core = core
+        self._vectors = vectors
+        self._advance = advance
 
-async def _search(
-    core: Core,
-    told: Told,
-    text: str,
-    settings: CompanionSettings,
-    vectors: Vectors,
-    now: datetime,
-) -> tuple[float, list[Recalled]]:
-    """Return when the search began, on the performance counter, and what it found."""
-    limited = msgspec.structs.replace(settings, recall_limit=max(CUTOFFS))
-    policy = policy_for(limited, core.settings).recall
-    vector = await vectors.of(text)
-    started = time.perf_counter()
-    found = await core.search.search(Query(told.relationship_id, text, vector, policy, now))
-    return started, found
+    async def ask(self, told: Told, before: str | None, now: datetime) -> None:
+        """Ask the questions whose place is here, of what has been told."""
+        for question in told.dialogue.questions:
+            if question.asked_before == before:
+                self.asked.append(await self._ask(told, question, now))
+                self._advance(1)
+
+    async def ask_afterwards(self, told: Told) -> None:
+        """Ask the others a day after the last turn, and say what was not worth keeping again."""
+        now = told.dialogue.turns[-1].said_at + timedelta(days=1)
+        await self.ask(told, None, now)
+        limit = self._core.settings.recall_limit
+        for turn in told.filler:
+            _, found = await self._search(told, turn.text, now)
+            self.filler.append(len(found[:limit]))
+
+    async def _ask(self, told: Told, question: Question, now: datetime) -> _Asked:
+        started, found = await self._search(told, question.text, now)
+        elapsed = (time.perf_counter() - started) * 1000
+        wanted = {told.memory_of.get(turn) for turn in question.evidence}
+        limit = self._core.settings.recall_limit
+        return _Asked(
+            [memory.id in wanted for memory in found],
+            len(question.evidence),
+            _tokens(found[:limit], told.dialogue.user_name, now),
+            elapsed,
+        )
+
+    async def _search(self, told: Told, text: str, now: datetime) -> tuple[float, list[Recalled]]:
+        """Return when the search began, on the performance counter, and what it found."""
+        limited = msgspec.structs.replace(self.variant.settings, recall_limit=max(CUTOFFS))
+        policy = policy_for(limited, self._core.settings).recall
+        vector = await self._vectors.of(text)
+        started = time.perf_counter()
+        found = await self._core.search.search(
+            Query(told.relationship_id, text, vector, policy, now)
+        )
+        return started, found
 
 
 def _tokens(found: Sequence[Recalled], user_name: str, now: datetime) -> int:

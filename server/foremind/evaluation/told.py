@@ -1,7 +1,8 @@
 """Tells a dialogue to a companion through the real store, as if it happened."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,15 @@ from foremind.app import Core
 from foremind.companions import CompanionFile, CompanionSettings
 from foremind.embedding.queue import Priority
 from foremind.evaluation.dialogues import Dialogue, SaidTurn
+from foremind.storage.remembering import MemoryAnnouncement
+from foremind.storage.turns import OpenedSession
 
 Vector = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A dialogue that was told: the memory of each turn that was kept, by the turn's id."""
+    """A dialogue as far as it was told: the memory of each turn that was kept, by its id."""
 
     dialogue: Dialogue
     relationship_id: int
@@ -42,6 +45,10 @@ class Vectors:
         return self._known[text]
 
 
+#: Called when a session begins, before its first turn is told: what was told, that first turn.
+BeforeSession = Callable[[Told, SaidTurn], Awaitable[None]]
+
+
 async def tell(
     core: Core,
     dialogue: Dialogue,
@@ -49,32 +56,49 @@ async def tell(
     settings: CompanionSettings,
     vectors: Vectors,
     advance: Callable[[int], None],
+    before_session: BeforeSession | None = None,
 ) -> Told:
     """Store a dialogue with a companion of its own, named by `label`, with these settings."""
-    slug = f"eval-{dialogue.id}-{label}"
+    slug = f"eval-{dialogue.id}-{label}".lower()
     companion = await core.companions.put(
         CompanionFile(slug, dialogue.companion_name, "Evaluated.", settings=settings)
     )
     memory_of: dict[str, int] = {}
-    told_in: str | None = None
-    for turn in dialogue.turns:
-        if turn.session != told_in:
-            told_in = turn.session
-            session = await core.turns.open_session(
-                slug, dialogue.user_name, companion.id, turn.said_at
-            )
-        if turn.speaker == "user":
-            stored = await core.turns.commit_message(session, turn.id, turn.text, turn.said_at)
-            turn_id: int | None = stored.id
-        else:
-            turn_id = await core.turns.commit_reply(
-                session, None, "completed", turn.text, turn.said_at
-            )
-        if turn_id is None:
-            continue
-        core.rememberer.hand_over(turn_id, await vectors.of(turn.text))
-        verdict = await core.rememberer.remember(session.relationship_id, turn_id)
-        if verdict is not None and verdict.memory_id is not None:
-            memory_of[turn.id] = verdict.memory_id
-        advance(1)
-    return Told(dialogue, session.relationship_id, memory_of)
+    for _, said in groupby(dialogue.turns, key=lambda turn: turn.session):
+        turns = list(said)
+        session = await core.turns.open_session(
+            slug, dialogue.user_name, companion.id, turns[0].said_at
+        )
+        told = Told(dialogue, session.relationship_id, memory_of)
+        if before_session is not None:
+            await before_session(told, turns[0])
+        asked: tuple[str, int] | None = None  # the turn before: its id in the file and in the store
+        for turn in turns:
+            turn_id = await _tell_turn(core, session, turn)
+            if turn_id is not None:
+                core.rememberer.hand_over(turn_id, await vectors.of(turn.text))
+                verdict = await core.rememberer.remember(session.relationship_id, turn_id)
+                _note(memory_of, turn.id, verdict)
+                if asked is not None and verdict is not None and _answers(verdict):
+                    # The question was judged again with its answer; once more changes nothing.
+                    again = await core.rememberer.remember(session.relationship_id, asked[1])
+                    _note(memory_of, asked[0], again)
+                asked = turn.id, turn_id
+            advance(1)
+    return told
+
+
+async def _tell_turn(core: Core, session: OpenedSession, turn: SaidTurn) -> int | None:
+    """Store one turn; return its id."""
+    if turn.speaker == "user":
+        return (await core.turns.commit_message(session, turn.id, turn.text, turn.said_at)).id
+    return await core.turns.commit_reply(session, None, "completed", turn.text, turn.said_at)
+
+
+def _note(memory_of: dict[str, int], turn: str, verdict: MemoryAnnouncement | None) -> None:
+    if verdict is not None and verdict.memory_id is not None:
+        memory_of[turn] = verdict.memory_id
+
+
+def _answers(verdict: MemoryAnnouncement) -> bool:
+    return any(reason.name == "answer" for reason in verdict.reasons)

@@ -8,7 +8,8 @@ import msgspec
 from foremind.companions import CompanionSettings, SignificanceRules
 
 _SIGNALS_ALONE = SignificanceRules(
-    floors={"identity": 0.0, "goal": 0.0, "constraint": 0.0, "preference": 0.0}, learned=False
+    floors={"identity": 0.0, "goal": 0.0, "constraint": 0.0, "preference": 0.0, "answer": 0.0},
+    learned=False,
 )
 
 
@@ -49,6 +50,7 @@ def ablation(*, age_window: bool) -> list[Variant]:
             recall_any_age=not age_window,
             significance_threshold=0.0,
             significance_weight=0.0,
+            session_weight=0.0,
             time_weight=0.0,
             read_in_exchange=False,
             consolidate=False,
@@ -67,7 +69,8 @@ def ablation(*, age_window: bool) -> list[Variant]:
     )
     ranked = learned.asked_with("+ significance in the order", significance_weight=None)
     timed = ranked.asked_with("+ times that are asked for", time_weight=None)
-    merged = timed.told_with("+ consolidation", consolidate=None)
+    together = timed.asked_with("+ the session they stand in", session_weight=None)
+    merged = together.told_with("+ consolidation", consolidate=None)
     gated = merged.asked_with("+ recall gate (all)", recall_gate=None, recall_min_score=None)
     return [
         hybrid.asked_with("vector alone", vector_weight=1.0, keyword_weight=0.0),
@@ -78,6 +81,7 @@ def ablation(*, age_window: bool) -> list[Variant]:
         learned,
         ranked,
         timed,
+        together,
         merged,
         gated,
         *(gated.asked_with(f"all, {name} decay", memory_decay=name) for name in _DECAYS),

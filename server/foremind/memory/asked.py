@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from foremind.memory.dates import Span, spans_in
 from foremind.memory.terms import terms_of
@@ -17,6 +18,7 @@ _PAST = re.compile(
     r"at first|earlier|old|first|ever|once|no longer|anymore)\b",
     re.IGNORECASE,
 )
+_MOST_ANCHORS = 4  # of one text: each is looked for among all candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,23 @@ class Asked:
 def read_draft(text: str, now: datetime) -> Asked:
     """Read what `text` asks for at `now`, which is in the player's time zone."""
     times = tuple(spans_in(text, now))
+    terms = tuple(terms_of(text))
     return Asked(
-        terms=tuple(terms_of(text)),
+        terms=terms,
         times=times,
-        anchors=() if times else tuple(_anchors(text)),
+        anchors=() if times else tuple(_anchors(text, frozenset(terms))),
         about_the_past=_PAST.search(text) is not None,
     )
 
 
-def _anchors(text: str) -> list[Anchor]:
+def _anchors(text: str, known: frozenset[str]) -> list[Anchor]:
+    """Return the events that times are told by; of `known` terms, those of the whole text.
+
+    A word read by itself may differ: what follows it may become a part of it.
+    """
     found = []
-    for match in _ANCHOR.finditer(text):
+    for match in islice(_ANCHOR.finditer(text), _MOST_ANCHORS):
         terms = tuple(terms_of(match["event"]))
-        if terms:
+        if terms and known.issuperset(terms):
             found.append(Anchor(match["side"].lower(), terms))
     return found

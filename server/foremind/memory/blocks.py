@@ -27,6 +27,7 @@ class Block:
         self.ids = np.array([each.id for each in known], np.int64)
         self.lengths = np.array([each.length for each in known], np.float64)
         self.superseded = np.array([each.superseded for each in known], np.bool_)
+        self.sessions = np.array([each.session for each in known], np.int64)
         self.significance = np.array([each.significance for each in known], np.float64)
         self.created = np.array([each.created_at.timestamp() for each in known], np.float64)
         self.postings = _Postings([each.words for each in memories])

@@ -16,7 +16,8 @@ class CandidateSet:
     """What ranking looks at of n memories; a memory itself is read only once it is chosen.
 
     `cosines`, `lengths`, `significance` and `created` (seconds) are float64 [n], `ids` int64 [n],
-    `superseded` bool [n]; `frequencies` float64 [n, len(terms)] counts the terms by weight.
+    `superseded` bool [n]; `sessions` int64 [n] numbers the sessions from 0; `frequencies` float64
+    [n, len(terms)] counts the terms by weight.
     """
 
     terms: Sequence[str]
@@ -27,6 +28,7 @@ class CandidateSet:
     significance: Numbers
     created: Numbers
     superseded: npt.NDArray[np.bool_]
+    sessions: npt.NDArray[np.int64]
     memory: Callable[[int], KnownMemory]
 
     def __len__(self) -> int:
@@ -46,5 +48,6 @@ def gathered(candidates: Sequence[Candidate], terms: Sequence[str]) -> Candidate
         significance=np.array([each.significance for each in memories], np.float64),
         created=np.array([each.created_at.timestamp() for each in memories], np.float64),
         superseded=np.array([each.superseded for each in memories], np.bool_),
+        sessions=np.unique([each.session for each in memories], return_inverse=True)[1],
         memory=memories.__getitem__,
     )

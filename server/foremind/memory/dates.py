@@ -1,14 +1,16 @@
 """When: the spans of time that a text speaks of, read relative to a clock. Pure.
 
-dateparser reads the expressions; finding them is a pattern of its own, because the library's own
-search through a sentence takes tens of milliseconds, too long between two keystrokes.
+Finding expressions is a pattern of its own, because dateparser's search through a sentence takes
+tens of milliseconds, too long between two keystrokes. Dates of the calendar are read here, which
+takes microseconds also where there is no such day; the library reads the rest.
 """
 
 import re
 from calendar import monthrange
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,14 @@ from dateparser.date import DateDataParser
 
 Seconds = npt.NDArray[np.float64]
 
-_MAX_SPANS = 4  # a sentence seldom names more; a pasted list of dates is no question
+#: How much of a text is read, and how many expressions in it, whether they name a time or not: a
+#: sentence seldom holds more, a pasted list of dates is no question, and everybody waits meanwhile.
+MOST_CHARS = 2_000
+MOST_EXPRESSIONS = 4
 _FAR_AWAY = timedelta(days=36_500)
+# The calendar ends within what PostgreSQL and every time zone can tell.
+_EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
+_LEAP_YEARS = 8  # between two of them at most
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
@@ -47,7 +55,13 @@ _EXPRESSION = re.compile(
     rf"\b(?P<shift>(?:the |{_COUNT} )?{_UNIT}s? (?P<side>before|after) |"
     rf"(?P<bound>before|after|since|until|till) )?"
     rf"(?:the )?(?P<date>{_DATE}|{_RELATIVE})",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
+)
+_CALENDAR = re.compile(
+    rf"(?P<iso>\d{{4}}-\d\d-\d\d)|"
+    rf"(?:(?P<first>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?(?P<month>{_MONTH})"
+    r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?|(?P<whole>\d{4})",
+    re.ASCII,
 )
 _PREPOSITION = re.compile(
     r"^(?:in|this|last|next|during|of|until|by|early|late|mid|since|before|after) "
@@ -59,6 +73,12 @@ _HINT = re.compile(
     r"tomorrow|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
     re.IGNORECASE,
 )
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
 _DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 _COUNTS = {
     word: number
@@ -88,24 +108,26 @@ class Span:
 def spans_in(text: str, now: datetime) -> list[Span]:
     """Return the spans of time that `text` names, as someone who says it at `now` means them.
 
-    At most four. Expressions without a year mean the past: people ask about what was.
+    At most four. Expressions without a year mean the past: people ask about what was. What names
+    no day of the calendar is passed over.
     """
     found: list[Span] = []
-    if _HINT.search(text) is None:
+    read = text[:MOST_CHARS]
+    if _HINT.search(read) is None:
         return found
-    for match in _EXPRESSION.finditer(text):
-        span = _span(match["date"].lower(), now.replace(hour=12, minute=0, second=0, microsecond=0))
-        if span is not None:
-            found.append(_shifted(span, match))
-        if len(found) == _MAX_SPANS:
-            break
+    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
+    for match in islice(_EXPRESSION.finditer(read), MOST_EXPRESSIONS):
+        span = _span(match["date"].lower(), noon)
+        within = None if span is None else _within_calendar(_shifted(span, match))
+        if within is not None:
+            found.append(within)
     return found
 
 
 def day_of(moment: datetime) -> Span:
     """Return the day that a moment is in."""
     start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    return Span(start, start + timedelta(days=1))
+    return Span(start, _moved(start, timedelta(days=1)))
 
 
 def closeness(asked: Span, starts: Seconds, ends: Seconds) -> Seconds:
@@ -134,21 +156,34 @@ def _shifted(span: Span, match: re.Match[str]) -> Span:
     if words[0] in ("the", "week", "month", "weekend", "year", "day"):
         width = timedelta(days=unit)
         return (
-            Span(span.start - width, span.start)
+            Span(_moved(span.start, -width), span.start)
             if match["side"].lower() == "before"
-            else Span(span.end, span.end + width)
+            else Span(span.end, _moved(span.end, width))
         )
     if match["side"].lower() == "before":
         distance = -distance
-    return Span(span.start + distance, span.end + distance)
+    return Span(_moved(span.start, distance), _moved(span.end, distance))
 
 
 def beside(span: Span, bound: str) -> Span:
     """Return everything before, since or after a span."""
     if bound in ("before", "until", "till"):
-        return Span(span.start - _FAR_AWAY, span.start)
+        return Span(_moved(span.start, -_FAR_AWAY), span.start)
     start = span.start if bound == "since" else span.end
-    return Span(start, start + _FAR_AWAY)
+    return Span(start, _moved(start, _FAR_AWAY))
+
+
+def _moved(moment: datetime, by: timedelta) -> datetime:
+    """Return a moment moved, no farther than to an end of the calendar."""
+    try:
+        return moment + by
+    except OverflowError:
+        return (_EARLIEST if by < timedelta(0) else _LATEST).astimezone(moment.tzinfo)
+
+
+def _within_calendar(span: Span) -> Span | None:
+    within = Span(max(span.start, _EARLIEST), min(span.end, _LATEST))
+    return within if within.start < within.end else None
 
 
 def _count(word: str) -> int:
@@ -157,24 +192,58 @@ def _count(word: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _span(expression: str, noon: datetime) -> Span | None:
-    """Read one expression, relative to the noon of a day."""
+    """Read one expression, relative to the noon of a day; None where it names no time."""
+    try:
+        return _named(expression, noon)
+    except (ValueError, OverflowError):  # the year 0, the 30th of February, the end of the calendar
+        return None
+
+
+def _named(expression: str, noon: datetime) -> Span | None:
     words = expression.split()
     if words[-1] in _FIRST_MONTH:
         return _season(words[0], words[-1], noon)
     if words[0] in _FIRST_MONTH:
-        return _season("this", words[0], noon.replace(year=int(words[-1])))
+        return _season("this", words[0], noon.replace(year=int(words[-1]), day=1))
     if words[-1] == "weekend":
         return _weekend(words[0], noon)
     if words[-1] == "ago":
         return _ago(words, noon)
     bare = _PREPOSITION.sub("", expression)
+    calendar = _CALENDAR.fullmatch(bare)
+    if calendar is not None:
+        span = _of_calendar(calendar, noon)
+        if words[0] == "next" and span.end <= noon:
+            return _whole(span.start.replace(year=span.start.year + 1), "month")
+        return span
     read: Any = _reader(noon).get_date_data(bare)
     if read.date_obj is None:
         return None
-    span = _whole(read.date_obj.replace(tzinfo=noon.tzinfo), _period(bare, str(read.period)))
-    if words[0] == "next" and bare != expression and span.end <= noon:
-        return _whole(span.start.replace(year=span.start.year + 1), "month")
-    return span
+    return _whole(read.date_obj.replace(tzinfo=noon.tzinfo), str(read.period))
+
+
+def _of_calendar(match: re.Match[str], noon: datetime) -> Span:
+    """Return the day, month or year that is named; without a year, the last one that was."""
+    if match["whole"]:
+        return _whole(noon.replace(year=int(match["whole"]), month=1, day=1), "year")
+    if match["iso"]:
+        named = date.fromisoformat(match["iso"])
+        return day_of(noon.replace(year=named.year, month=named.month, day=named.day))
+    month = _MONTHS[match["month"][:3]]
+    numbered = match["first"] or match["day"]
+    day, period = (1, "month") if numbered is None else (int(numbered), "day")
+    first = noon.replace(month=month, day=1)
+    if match["year"]:
+        return _whole(first.replace(year=int(match["year"]), day=day), period)
+    for year in range(noon.year, noon.year - _LEAP_YEARS - 1, -1):
+        if day <= monthrange(year, month)[1] and first.replace(year=year, day=day) <= noon:
+            return _whole(first.replace(year=year, day=day), period)
+    raise ValueError(f"{match[0]}: there is no such day")
+
+
+def forget_expressions() -> None:
+    """Drop the expressions whose spans are remembered."""
+    _span.cache_clear()
 
 
 @lru_cache(maxsize=64)
@@ -184,11 +253,6 @@ def _reader(noon: datetime) -> DateDataParser:
         languages=["en"],
         settings={"RELATIVE_BASE": noon.replace(tzinfo=None), "PREFER_DATES_FROM": "past"},
     )
-
-
-def _period(expression: str, period: str) -> str:
-    """A bare year and a bare month are whole; the library says so of most."""
-    return "year" if re.fullmatch(r"(?:19|20)\d\d", expression) else period
 
 
 def _whole(moment: datetime, period: str) -> Span:

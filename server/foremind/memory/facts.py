@@ -5,19 +5,21 @@ Patterns, not understanding: they are few, and each is sure enough to act upon. 
 
 import re
 
-from foremind.memory.terms import terms_of
+from foremind.memory.terms import MOST_CHARS, terms_of
 from foremind.storage.remembering import Fact
 
 _I = r"\bi(?:[’'](?:m|ve)| am| have)?"
 _AM = r"\bi(?:[’']m| am)"
+# Bounded: from each place where a statement begins, no more than this is read for its end.
+_MOST_CHARS = 80
 _END = (
-    r"(?P<value>[\w'’][\w'’ -]*?)"
+    rf"(?P<value>[\w'’][\w'’ -]{{0,{_MOST_CHARS}}}?)"
     r"(?= (?:and|but|with|since|because|now|for|near|in the|when|so|these|at the moment)\b|"
     r"[.,;:!?()]|$)"
 )
-_NOUN = r"(?P<noun>[a-z]+(?: [a-z]+)?)"
+_NOUN = r"(?P<noun>[a-z]{1,40}(?: [a-z]{1,40})?)"
 _NOW = r"(?:now |currently |still |just |recently |finally )*"
-_AGE = r"(?P<value>\d{1,3}|[a-z]+(?:ty|teen)(?:-[a-z]+)?)"
+_AGE = r"(?P<value>\d{1,3}|[a-z]{1,8}(?:ty|teen)(?:-[a-z]{1,8})?)"
 _STATUS = r"(?P<value>single|married|engaged|divorced|widowed)"
 
 # A slot may hold {noun}, which is then a part of what is stated.
@@ -46,9 +48,10 @@ _MAX_WORDS = 4  # a longer value is a story
 
 
 def facts_in(text: str) -> list[Fact]:
-    """Return what `text` states of its speaker; questions state nothing."""
+    """Return what `text` states of its speaker, near its beginning; questions state nothing."""
     if text.rstrip().endswith("?"):
         return []
+    text = text[:MOST_CHARS]
     facts = []
     for slot, pattern in _STATEMENTS:
         for match in pattern.finditer(text):

@@ -53,6 +53,7 @@ class MemoryIndex:
         self._ids = column("ids")
         self._lengths = column("lengths")
         self._superseded = column("superseded")
+        self._sessions = np.unique(column("sessions"), return_inverse=True)[1]
         self._significance = column("significance")
         self._created = column("created")
         self._replaced = self._replaced_rows()
@@ -89,11 +90,11 @@ class MemoryIndex:
         chosen = [cosines.nearest(self._everything, limit, recallable)]
         if spread:
             worded = self._worded(found, counts)
-            chosen.append(_best(worded, np.flatnonzero(worded), recallable, limit))
+            chosen.append(self._best_worded(worded, recallable, limit))
         if wanted.times:
             then = np.flatnonzero(self._of_that_time(wanted.times))
             chosen.append(cosines.nearest(then, limit // 2, recallable))
-        picked = np.array(sorted({row for rows in chosen for row in rows.tolist()}), np.int64)
+        picked = _once(np.concatenate(chosen))
         return CandidateSet(
             terms=wanted.terms,
             ids=self._ids[picked],
@@ -103,6 +104,7 @@ class MemoryIndex:
             significance=self._significance[picked],
             created=self._created[picked],
             superseded=self._superseded[picked],
+            sessions=self._sessions[picked],
             memory=lambda row: self._rows[picked[row]].memory,
         ), statistics
 
@@ -143,9 +145,19 @@ class MemoryIndex:
     def _worded(self, found: Hits, counts: Sequence[int]) -> Numbers:
         """Return BM25 without the length of the memory, which chooses candidates, of every row."""
         rarities = np.array([rarity(each, self.state.memories) for each in counts])
-        weights = rarities[found.terms] * (found.frequencies / (found.frequencies + K1))
+        # In the order in which the database's query calculates: what is equal there is here.
+        weights = rarities[found.terms] * found.frequencies / (found.frequencies + K1)
         scores = np.bincount(found.rows, weights, minlength=len(self._rows))
         return np.asarray(scores, np.float64)
+
+    def _best_worded(self, worded: Numbers, allowed: Callable[[Rows], Rows], limit: int) -> Rows:
+        """Return the best worded `limit` rows that are allowed; of equals the newer."""
+        rows = np.flatnonzero(worded)
+        _, found = _found(partial(_as_good, worded), rows, allowed, limit)
+        best = _as_good(worded, found, limit)
+        if len(best) > limit:
+            best = best[np.lexsort((self._ids[best], worded[best]))[-limit:]]
+        return best
 
     def _frequencies(self, found: Hits, picked: Rows, terms: int) -> Numbers:
         """Return how often each picked row holds each term."""
@@ -183,7 +195,7 @@ class _Cosines:
 
     def nearest(self, rows: Rows, limit: int, allowed: Callable[[Rows], Rows]) -> Rows:
         """Return the nearest `limit` of some rows, which are in order, that are allowed."""
-        looked_at, found = _found(self._about, rows, allowed, limit)
+        looked_at, found = _found(partial(_top, self._about), rows, allowed, limit)
         if len(found) <= limit or not self._off:
             return _top(self._about, found, limit)
         # Whatever may be as near as the last of these, if its code is off as far as can be.
@@ -196,20 +208,14 @@ class _Cosines:
         return close[_highest(self.of(close), limit)]
 
 
-def _best(scores: Scores, rows: Rows, allowed: Callable[[Rows], Rows], limit: int) -> Rows:
-    """Return the best `limit` of some rows that are allowed, in no order."""
-    _, found = _found(scores, rows, allowed, limit)
-    return _top(scores, found, limit)
-
-
 def _found(
-    scores: Scores, rows: Rows, allowed: Callable[[Rows], Rows], limit: int
+    top: Callable[[Rows, int], Rows], rows: Rows, allowed: Callable[[Rows], Rows], limit: int
 ) -> tuple[Rows, Rows]:
     """Return some of the best rows, and those of them that are allowed: `limit` where there are.
 
     Nearly all are allowed, so that a few more than `limit` are enough to ask about.
     """
-    looked_at = _top(scores, rows, _MARGIN * limit)
+    looked_at = top(rows, _MARGIN * limit)
     found = allowed(looked_at)
     if len(found) < limit < len(rows):
         looked_at, found = rows, allowed(rows)
@@ -220,6 +226,23 @@ def _top(scores: Scores, rows: Rows, limit: int) -> Rows:
     if len(rows) <= limit:
         return rows
     return rows[_highest(_own(scores, rows), limit)]
+
+
+def _once(rows: Rows) -> Rows:
+    """Return rows in order, each once."""
+    rows = np.sort(rows)
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = rows[1:] != rows[:-1]
+    return rows[first]
+
+
+def _as_good(scores: Scores, rows: Rows, limit: int) -> Rows:
+    """Return the best `limit` rows, and all that are as good as the last of them."""
+    if len(rows) <= limit:
+        return rows
+    own = scores[rows]
+    as_good: Rows = rows[own >= np.partition(own, len(rows) - limit)[len(rows) - limit]]
+    return as_good
 
 
 def _own(scores: Scores, rows: Rows) -> Scores:

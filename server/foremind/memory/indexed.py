@@ -1,7 +1,6 @@
 """Searches in the process where a relationship is loaded and current, else in the database."""
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from typing import Self
 
@@ -14,9 +13,11 @@ from foremind.memory.index import MemoryIndex
 from foremind.memory.search import StoredCandidates
 from foremind.metrics import Metrics
 from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.memories import IndexedMemory, MemoryStore, Wanted, WordStatistics
+from foremind.storage.memories import MemoryStore, Wanted, WordStatistics
+from foremind.storage.memory_version import MemoriesChanged
 from foremind.storage.notifications import Announcement
 from foremind.storage.remembering import MemoryAnnouncement
+from foremind.supervision import begin, stop
 
 _TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
 _IN_A_THREAD = 20_000  # memories: searching more would hold everybody else up for milliseconds
@@ -51,12 +52,7 @@ class IndexedCandidates:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        updates = list(self._updates.values())
-        for each in updates:
-            each.cancel()
-        for each in updates:
-            with contextlib.suppress(asyncio.CancelledError):
-                await each
+        await stop(*self._updates.values())
 
     async def candidates(self, wanted: Wanted) -> tuple[CandidateSet, WordStatistics]:
         """Return memories that may be recalled, with what scoring them needs.
@@ -100,7 +96,7 @@ class IndexedCandidates:
         """Bring the index of a relationship up to date, in the background."""
         if relationship_id in self._too_large or relationship_id in self._updates:
             return
-        task = asyncio.create_task(self._update(relationship_id), name="index-update")
+        task = begin(self._update(relationship_id), "index-update")
         self._updates[relationship_id] = task
         task.add_done_callback(lambda _: self._updates.pop(relationship_id, None))
 
@@ -111,7 +107,7 @@ class IndexedCandidates:
             if announcement.relationship_id in self._indexes:
                 self._evict(announcement.relationship_id)
             return
-        if not isinstance(announcement, MemoryAnnouncement):
+        if not isinstance(announcement, MemoryAnnouncement | MemoriesChanged):
             return
         if announcement.memory_version is None or announcement.relationship_id not in self._known():
             return
@@ -151,11 +147,8 @@ class IndexedCandidates:
 
     async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
         # What commits meanwhile has a later version, and is announced with it.
-        state = await self._store.index_state(relationship_id)
         after = -1 if known is None else known.state.version
-        changes: list[IndexedMemory] = []
-        async for portion in self._store.changes(relationship_id, after, state.version):
-            changes += portion
+        state, changes = await self._store.changes(relationship_id, after)
         if known is None:
             return await asyncio.to_thread(MemoryIndex.of, state, changes)
         return await asyncio.to_thread(known.changed, state, changes)

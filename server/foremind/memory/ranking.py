@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from foremind.memory.asked import Asked
 from foremind.memory.candidates import CandidateSet, Numbers
@@ -19,6 +20,10 @@ from foremind.storage.turns import Speaker
 # What no longer holds comes after what took its place, unless the past is asked about.
 _SUPERSEDED = 0.6
 K1, _B = 1.5, 0.75  # of BM25
+# A long draft is not expected to stand in a memory whole: so many of its words, the rarest, are.
+_TELLING_WORDS = 6
+# How rare a word is taken to be that no memory holds: as one that stands in one of twenty.
+_UNKNOWN_RARITY = 3.0
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False):
@@ -55,9 +60,7 @@ def rank(
     if not len(candidates) or policy.limit == 0:
         return []
     cosines = np.clip(candidates.cosines, 0.0, 1.0)
-    keywords = bm25(candidates, asked.terms, statistics)
-    best = keywords.max()
-    keywords = keywords / best if best > 0 else keywords
+    keywords = keyword_shares(candidates, asked.terms, statistics)
     relevance = policy.vector_weight * cosines + policy.keyword_weight * keywords
     scores = _scores(candidates, asked, cosines, relevance, policy, now)
     enough = np.flatnonzero(relevance >= policy.min_score)
@@ -96,19 +99,38 @@ def _recalled(
     )
 
 
-def bm25(candidates: CandidateSet, asked: Sequence[str], statistics: WordStatistics) -> Numbers:
-    """Return Okapi BM25 of each candidate for the words asked for, with the relationship's counts.
+def keyword_shares(
+    candidates: CandidateSet, asked: Sequence[str], statistics: WordStatistics
+) -> Numbers:
+    """Return BM25 of each candidate as a share of what the words asked for could score, 0 to 1.
+
+    All of it has a memory that scores as much as one of average length would that says each of the
+    most telling words once. Were only the best of the candidates the measure, some memory would
+    always have all of it, for whatever word it holds by accident.
+    """
+    spread, memories = statistics.memories_by_word, statistics.memories
+    unknown = min(_UNKNOWN_RARITY, rarity(1, memories))
+    weights, telling = [], []
+    times_asked = Counter(asked)
+    for term in candidates.terms:
+        known = rarity(spread.get(term, 0), memories)
+        weights.append(times_asked[term] * known)
+        telling.append(times_asked[term] * (known or unknown))
+    scores = bm25(candidates, weights, statistics)
+    possible = sum(sorted(telling)[-_TELLING_WORDS:])
+    return scores / max(float(scores.max()), possible, 1e-9)
+
+
+def bm25(candidates: CandidateSet, weights: Sequence[float], statistics: WordStatistics) -> Numbers:
+    """Return Okapi BM25 of each candidate, with the relationship's counts.
 
     Robertson et al. 1994 (TREC-3), k1 1.5 and b 0.75; the idf is ln(1 + (N - n + 0.5) / (n + 0.5)),
     which is never negative, so that a word in most memories still speaks for one that has it. A
     word that is asked for twice counts twice.
+
+    Args:
+        weights: of each of the candidates' terms, its idf times how often it is asked for.
     """
-    times_asked = Counter(asked)
-    spread = statistics.memories_by_word
-    weights = [
-        times_asked[term] * rarity(spread.get(term, 0), statistics.memories)
-        for term in candidates.terms
-    ]
     mean_length = max(1.0, statistics.words / max(1, statistics.memories))
     norms = K1 * (1 - _B + _B * candidates.lengths / mean_length)
     found = candidates.frequencies
@@ -134,7 +156,8 @@ def _scores(
     """Return what each candidate is ordered by, 0 to 1.
 
     Relevance, significance, recency and fitting the time asked for add up by their weights and are
-    divided by the sum of these; under `product` the published factors are multiplied instead.
+    divided by the sum of these; then comes a share of the best that stands in the same session.
+    Under `product` the published factors are multiplied instead.
     """
     significance = candidates.significance
     if policy.decay == "product":
@@ -153,10 +176,19 @@ def _scores(
         if times:
             scores = scores + policy.time_weight * _fits(candidates, times)
             total += policy.time_weight
-        scores = scores / max(total, 1e-9)
+        scores = _with_sessions(scores / max(total, 1e-9), candidates.sessions, policy)
     if not asked.about_the_past:
         scores = np.where(candidates.superseded, _SUPERSEDED * scores, scores)
     return np.asarray(scores, np.float64)
+
+
+def _with_sessions(
+    scores: Numbers, sessions: npt.NDArray[np.int64], policy: RecallPolicy
+) -> Numbers:
+    """Return scores with their share of the best of their session; alone in one, as they were."""
+    best = np.zeros(sessions.max() + 1)
+    np.maximum.at(best, sessions, scores)
+    return (scores + policy.session_weight * best[sessions]) / (1 + policy.session_weight)
 
 
 def _memories(candidates: CandidateSet) -> list[KnownMemory]:

@@ -11,7 +11,10 @@ from cachetools import LRUCache, TTLCache
 
 from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import NotFound
+from foremind.errors import Conflict, NotFound
+from foremind.levels import in_force
+from foremind.memory.answers import LEAST, answer_score, question_to_keep
+from foremind.memory.aside import aside
 from foremind.memory.consolidation import find_same, grown, only_quotes
 from foremind.memory.dates import spans_in
 from foremind.memory.exchange import position_of, read_alone, read_in_exchange, reread
@@ -19,7 +22,7 @@ from foremind.memory.facts import facts_in
 from foremind.memory.heads import Heads
 from foremind.memory.significance import Significance, judge, judge_rated
 from foremind.metrics import Metrics
-from foremind.policies import StoragePolicy, policy_for
+from foremind.policies import Policy, StoragePolicy, policy_for
 from foremind.settings import Settings
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore
@@ -33,6 +36,7 @@ from foremind.storage.remembering import (
     TurnToRemember,
 )
 from foremind.storage.turns import Speaker
+from foremind.storage.users import UserErased
 
 Vector = npt.NDArray[np.float32]
 
@@ -95,7 +99,8 @@ class Rememberer:
     ) -> MemoryAnnouncement | None:
         """Judge a stored turn and keep it if it matters; None where the turn is gone.
 
-        Either way its neighbours' memories are read anew, now that more of the exchange is known.
+        Either way its neighbours' memories are read anew, now that more of the exchange is known,
+        and a question that it answers is judged again.
         With a language model's `rating`, 1 to 10, the turn is judged again by it, and the
         memories that it says are `replaced` are superseded by the turn's.
 
@@ -103,13 +108,17 @@ class Rememberer:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
         started = self._clock.monotonic()
-        turn = await self._store.turn(relationship_id, turn_id)
-        if turn is None:
-            return None
-        try:
-            announcement = await self._remember(turn, rating, replaced)
-        except NotFound:  # forgotten while this waited for its turn
-            return None
+        while True:
+            turn = await self._store.turn(relationship_id, turn_id)
+            if turn is None:
+                return None
+            try:
+                announcement, question_id = await self._remember(turn, rating, replaced)
+                break
+            except NotFound:  # forgotten while this waited for its turn
+                return None
+            except Conflict:  # corrected meanwhile: what it says now is judged
+                self._vectors.pop(turn_id, None)
         kept = announcement.memory_id is not None
         self._metrics.memories.labels("stored" if kept else "insignificant").inc()
         self._metrics.stage_seconds.labels("store").observe(self._clock.monotonic() - started)
@@ -119,20 +128,31 @@ class Rememberer:
             memory_id=announcement.memory_id,
             significance=announcement.significance,
         )
+        if question_id is not None:
+            await self.remember(relationship_id, question_id)
         return announcement
+
+    def policy_of(self, turn: TurnToRemember) -> Policy:
+        """Return the settings by which a turn is judged."""
+        own = in_force(turn.companion_settings, turn.settings, self._settings)
+        return policy_for(own, self._settings)
 
     async def _remember(
         self, turn: TurnToRemember, rating: int | None, replaced: Sequence[int]
-    ) -> MemoryAnnouncement:
-        policy = policy_for(turn.settings, self._settings).storage
+    ) -> tuple[MemoryAnnouncement, int | None]:
+        """Return what became of the turn, and the question that is to be judged again, if any."""
+        policy = self.policy_of(turn).storage
         vector = await self._vector(turn)
         names = await self.name_vectors(turn.user_name, turn.companion_name)
-        verdict = self._judge(turn, vector, policy, rating)
         async with self._store.remembering(turn) as transaction:
             around = await transaction.exchange(vector)
+            here = position_of(around, turn.id)
+            # In a thread where they are long, and still under the lock that forgetting waits for.
+            chars = sum(len(each.content) for each in around)
+            verdict = await aside(chars, lambda: self._judge(around, here, vector, policy, rating))
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
-                text = _read(around, turn, vector, names, policy)
+                text = await aside(chars, lambda: _read(around, turn, vector, names, policy))
                 memory_id = await self._keep(transaction, turn, text, verdict, policy)
             elif memory_id is not None and rating is not None:
                 await transaction.rescore(memory_id, verdict.score, _json(verdict))
@@ -142,19 +162,37 @@ class Rememberer:
             if policy.rules.model and rating is None and turn.content.strip():
                 await transaction.ask_for_rating()
             if policy.read_in_exchange:
-                await transaction.reread(reread(around, turn.id, names))
+                await transaction.reread(await aside(chars, lambda: reread(around, turn.id, names)))
             announcement: MemoryAnnouncement = await transaction.announce(
                 verdict.score, verdict.reasons, memory_id, None if memory_id is None else _TYPE
             )
-        return announcement
+        return announcement, None if memory_id is None else question_to_keep(around, here)
 
     def _judge(
-        self, turn: TurnToRemember, vector: Vector, policy: StoragePolicy, rating: int | None
+        self,
+        around: Sequence[ExchangeTurn],
+        here: int,
+        vector: Vector,
+        policy: StoragePolicy,
+        rating: int | None,
     ) -> Significance:
+        """Judge a turn, by itself and for what it answers."""
+        rules, text = policy.rules, around[here].content
+
+        def own_score(turn: ExchangeTurn) -> float:
+            return judge(turn.content, self._learned(turn.content, turn.vector), rules).score
+
+        least = (rules.floors or {}).get("answer", LEAST)
+        answer = answer_score(around, here, policy.threshold, least, own_score)
         if rating is not None:
-            return judge_rated(turn.content, rating, policy.rules)
-        learned = None if self._heads is None else self._heads.read(turn.content, vector).keep
-        return judge(turn.content, learned, policy.rules)
+            return judge_rated(text, rating, rules, answer)
+        return judge(text, self._learned(text, vector), rules, answer)
+
+    def _learned(self, text: str, vector: Vector | None) -> float | None:
+        """Return the keeping head's log odds, None where there is no head, or no vector yet."""
+        if self._heads is None or vector is None:
+            return None
+        return self._heads.read(text, vector).keep
 
     async def _keep(
         self,
@@ -170,9 +208,12 @@ class Rememberer:
         """
         now = self._clock.now()
         similar = await transaction.similar() if policy.consolidate else []
-        if turn.speaker == "companion" and only_quotes(turn.content, similar):
+        chars = sum(len(each) for each in (turn.content, *(one.content for one in similar)))
+        if turn.speaker == "companion" and await aside(
+            chars, lambda: only_quotes(turn.content, similar)
+        ):
             return None
-        same = find_same(turn.content, turn.speaker, similar)
+        same = await aside(chars, lambda: find_same(turn.content, turn.speaker, similar))
         if same is not None:
             score = grown(same.significance, verdict.score)
             why = f"says the same, cosine {same.cosine:.2f}"
@@ -190,7 +231,7 @@ class Rememberer:
             )
         )
         if policy.consolidate:
-            for fact in facts_in(turn.content):
+            for fact in await aside(len(turn.content), lambda: facts_in(turn.content)):
                 await transaction.state(memory_id, fact, now)
         return memory_id
 
@@ -204,9 +245,13 @@ class Rememberer:
         return {"user": await self._name(user_name), "companion": await self._name(companion_name)}
 
     def heard(self, announcement: Announcement) -> None:
-        """Drop vectors that were handed over for turns that are forgotten."""
+        """Drop vectors that were made for turns that are forgotten, or of an erased user's name."""
+        if isinstance(announcement, UserErased):
+            self._names.pop(announcement.name, None)
         if isinstance(announcement, MemoriesForgotten):
-            for turn_id in announcement.turn_ids:
+            if announcement.turn_ids is None:
+                self._vectors.clear()
+            for turn_id in announcement.turn_ids or ():
                 self._vectors.pop(turn_id, None)
 
     async def _name(self, name: str) -> Vector:

@@ -1,8 +1,8 @@
 """How much a turn matters, 0 to 1, and why. Pure.
 
-The largest of three: what the published signals add up to, the floors of what always matters, and
-what a small head has learned of utterances that people are asked about later. The signals alone
-keep hardly more of those than chance would.
+The largest of four: what the published signals add up to, the floors of what always matters, what a
+short answer answers, and what a small head has learned of utterances that people are asked about
+later. The signals alone keep hardly more of those than chance would.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from foremind.companions import SignificanceRules
 from foremind.memory.floors import floors_in
 from foremind.memory.signals import signals_in
+from foremind.memory.terms import MOST_CHARS
 from foremind.storage.remembering import Reason
 
 # The learned head says "worth keeping" at log odds 0, which is the default threshold of 0.30, and
@@ -27,22 +28,27 @@ class Significance:
     reasons: tuple[Reason, ...]
 
 
-def judge(text: str, learned: float | None, rules: SignificanceRules) -> Significance:
+def judge(
+    text: str, learned: float | None, rules: SignificanceRules, answer: float = 0.0
+) -> Significance:
     """Judge what was said.
 
     Args:
         learned: the keeping head's log odds for the text, None where the model has no head.
         rules: the companion's own phrases, weights and floors.
+        answer: what it is worth at least for what it answers (see `answers`), 0 to 1.
     """
+    text = text[:MOST_CHARS]
     signals = [
-        Reason(each.name, rules.signals.get(each.name, each.weight)) for each in signals_in(text)
+        Reason(each.name, (rules.signals or {}).get(each.name, each.weight))
+        for each in signals_in(text)
     ]
-    floors = _floors(text, rules)
+    floors = _floors(text, rules, answer)
     reasons = [each for each in (*signals, *floors) if each.score > 0]
     score = max(
         [sum(each.score for each in signals), *(each.score for each in floors)], default=0.0
     )
-    if learned is not None and rules.learned:
+    if learned is not None and rules.learned is not False:
         worth = 2 * _LEARNED_AT_BOUNDARY / (1 + math.exp(-_LEARNED_SLOPE * learned))
         score = max(score, worth)
         if round(worth, 2) > 0:
@@ -51,25 +57,33 @@ def judge(text: str, learned: float | None, rules: SignificanceRules) -> Signifi
     return Significance(round(min(1.0, score), 2), tuple(reasons))
 
 
-def judge_rated(text: str, rating: int, rules: SignificanceRules) -> Significance:
+def judge_rated(
+    text: str, rating: int, rules: SignificanceRules, answer: float = 0.0
+) -> Significance:
     """Judge what was said by a language model's rating, 1 to 10.
 
     The rating takes the place of what adds up and of what was learned, but of no floor.
     """
     reasons = sorted(
-        (Reason("model", rating / 10), *_floors(text, rules)), key=lambda each: -each.score
+        (Reason("model", rating / 10), *_floors(text, rules, answer)),
+        key=lambda each: -each.score,
     )
     return Significance(reasons[0].score, tuple(reasons))
 
 
-def _floors(text: str, rules: SignificanceRules) -> list[Reason]:
+def _floors(text: str, rules: SignificanceRules, answer: float) -> list[Reason]:
     """Return the floors that hold for a text, the companion's own phrases among them."""
+    text = text[:MOST_CHARS]
     said = text.casefold()
     return [
-        *(Reason(each.name, rules.floors.get(each.name, each.score)) for each in floors_in(text)),
+        *(
+            Reason(each.name, (rules.floors or {}).get(each.name, each.score))
+            for each in floors_in(text)
+        ),
         *(
             Reason("companion's phrase", score)
-            for phrase, score in rules.phrases.items()
+            for phrase, score in (rules.phrases or {}).items()
             if phrase.casefold() in said
         ),
+        *([Reason("answer", answer)] if answer else []),
     ]

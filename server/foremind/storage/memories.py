@@ -1,6 +1,6 @@
 """Memories in the database: find candidates for recall, never mix vectors of two models."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +13,13 @@ from pgvector import HalfVector
 
 from foremind.errors import ModelMismatch
 from foremind.policies import RecallPolicy
-from foremind.storage.companions import settings_from_json
+from foremind.storage.companions import (
+    relationship_settings,
+    settings_from_json,
+    without_settings,
+)
 from foremind.storage.database import Database
+from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.remembering import (
     RememberingTransaction,
     SimilarMemory,
@@ -33,7 +38,8 @@ _PORTION = 500  # rows decoded at once: about two milliseconds
 class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     """What ranking wants to know of a memory, wherever it was read.
 
-    `happened` is the span of time it speaks of, if any; `length` counts all its words by weight.
+    `happened` is the span of time it speaks of, if any; `length` counts all its words by weight;
+    `session` is equal for those that were said in one session.
     """
 
     id: int
@@ -45,6 +51,7 @@ class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     happened: tuple[datetime, datetime] | None
     last_used_at: datetime | None
     superseded: bool
+    session: int
     length: float
 
 
@@ -130,8 +137,11 @@ class MemoryStore:
         row = await self._database.of(relationship_id).row("turn_to_remember", turn_id)
         if row is None:
             return None
-        values = dict(row)
-        return TurnToRemember(**(values | {"settings": settings_from_json(values["settings"])}))
+        values = without_settings(row)
+        companion = settings_from_json(values.pop("companion_settings"))
+        return TurnToRemember(
+            **values, companion_settings=companion, settings=relationship_settings(row)
+        )
 
     async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
         """Return the memories nearest to a judged turn, nearest first."""
@@ -163,35 +173,38 @@ class MemoryStore:
         )
         return [_candidate(row) for row in rows], _statistics(rows)
 
-    async def index_state(self, relationship_id: int) -> IndexState:
-        """Return what an index of a relationship is as of."""
-        row = await self._database.row("index_state", relationship_id)
-        return IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
-
     async def changes(
-        self, relationship_id: int, after_version: int, upto_version: int
-    ) -> AsyncIterator[list[IndexedMemory]]:
-        """Yield the memories that changed after a version (-1: all), up to one, some at a time.
+        self, relationship_id: int, after_version: int
+    ) -> tuple[IndexState, list[IndexedMemory]]:
+        """Return what changed after a version (-1: all), and what an index is as of with it.
 
-        Between two portions others get their turn: decoding thousands of rows takes a while.
+        Both are of one moment. Between two portions of rows others get their turn: decoding
+        thousands takes a while.
         """
-        async with self._database.transaction(relationship_id) as connection:
+        changed: list[IndexedMemory] = []
+        async with self._database.snapshot(relationship_id) as connection:
+            row = await connection.row("index_state", relationship_id)
+            state = IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
             portions = connection.portions(
-                "index_changes", _PORTION, relationship_id, after_version, upto_version
+                "index_changes", _PORTION, relationship_id, after_version, state.version
             )
             async for rows in portions:
-                yield [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
+                changed += [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
+        return state, changed
 
     async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
         """Note that memories were recalled and used: their recency begins anew."""
-        await self._database.of(relationship_id).execute(
-            "refresh_memories", relationship_id, list(memory_ids), now
-        )
+        async with self._database.transaction(relationship_id) as connection:
+            version = MemoryVersion(connection, relationship_id)
+            await connection.execute(
+                "refresh_memories", relationship_id, list(memory_ids), now, await version.stamp()
+            )
+            await version.announce()
 
-    async def versions(self, relationship_ids: Sequence[int]) -> dict[int, int]:
-        """Return the memory version of each relationship."""
+    async def versions(self, relationship_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return the memory version of each relationship, and how often something was erased."""
         rows = await self._database.rows("memory_versions", list(relationship_ids))
-        return {row["id"]: row["memory_version"] for row in rows}
+        return {row["id"]: (row["memory_version"], row["erasures"]) for row in rows}
 
 
 def candidate_limit(policy: RecallPolicy) -> int:
@@ -219,6 +232,7 @@ def _known(row: Any) -> KnownMemory:
         ),
         last_used_at=row["last_used_at"],
         superseded=row["superseded"],
+        session=row["session"],
         length=row["term_count"],
     )
 

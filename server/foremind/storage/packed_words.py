@@ -17,6 +17,11 @@ def hash_of(term: str) -> int:
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
 
 
+def forget_hashes() -> None:
+    """Drop the terms whose hashes are remembered."""
+    hash_of.cache_clear()
+
+
 def pack_words(terms: Mapping[str, float]) -> bytes:
     """Return terms and their frequencies as bytes, twelve a term."""
     packed = np.empty(len(terms), WORD)

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.companions import CompanionSettings
-from foremind.errors import ModelMismatch, NotFound
+from foremind.companions import CompanionSettings, RelationshipSettings
+from foremind.errors import Conflict, ModelMismatch, NotFound
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import RATE_TURN
+from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.packed_words import pack_words
 from foremind.storage.turns import Speaker
 
@@ -52,7 +53,8 @@ class TurnToRemember:
     user_name: str
     companion_name: str
     time_zone: str
-    settings: CompanionSettings
+    companion_settings: CompanionSettings
+    settings: RelationshipSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class RememberingTransaction:
         self._connection = connection
         self._turn = turn
         self._fingerprint = fingerprint
-        self._changed = False
+        self._version = MemoryVersion(connection, turn.relationship_id)
 
     @classmethod
     @asynccontextmanager
@@ -149,6 +151,7 @@ class RememberingTransaction:
         Raises:
             ModelMismatch: the vector is not of the model this store belongs to.
             NotFound: the turn was removed before this transaction had the lock.
+            Conflict: it says something else by now.
         """
         turn = self._turn
         kept = await self._connection.row(
@@ -157,10 +160,14 @@ class RememberingTransaction:
             HalfVector(vector),
             self._fingerprint,
             turn.relationship_id,
+            turn.content,
         )
         if kept is None:
-            if await self._connection.row("turn_to_remember", turn.id) is None:
+            now = await self._connection.row("turn_to_remember", turn.id)
+            if now is None:
                 raise NotFound("The turn was removed meanwhile.")
+            if now["content"] != turn.content:
+                raise Conflict("The turn was corrected meanwhile.")
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
         rows = await self._connection.rows("exchange_around", turn.id, turn.relationship_id)
         return [exchange_turn(row) for row in rows]
@@ -200,17 +207,16 @@ class RememberingTransaction:
             memory.reasons,
             *(memory.happened or (None, None)),
             pack_words(memory.text.terms),
+            await self._version.stamp(),
         )
         if row is None:
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
-        self._changed = True
         return int(row["id"])
 
     async def merge_into(
         self, memory_id: int, significance: float, reasons: str, why: str, now: datetime
     ) -> None:
         """Let a memory stand for this turn too."""
-        self._changed = True
         turn = self._turn
         await self._connection.execute(
             "merge_into_memory",
@@ -222,13 +228,18 @@ class RememberingTransaction:
             now,
             significance,
             reasons,
+            await self._version.stamp(),
         )
 
     async def rescore(self, memory_id: int, significance: float, reasons: str) -> None:
         """Give a memory another significance."""
-        self._changed = True
         await self._connection.execute(
-            "rescore_memory", memory_id, self._turn.relationship_id, significance, reasons
+            "rescore_memory",
+            memory_id,
+            self._turn.relationship_id,
+            significance,
+            reasons,
+            await self._version.stamp(),
         )
 
     async def ask_for_rating(self) -> None:
@@ -250,14 +261,18 @@ class RememberingTransaction:
 
     async def supersede(self, older: int, newer: int, why: str, now: datetime) -> None:
         """Mark a memory of this relationship as no longer true since another."""
-        self._changed = True
         await self._connection.execute(
-            "supersede_memory", older, self._turn.relationship_id, newer, why, now
+            "supersede_memory",
+            older,
+            self._turn.relationship_id,
+            newer,
+            why,
+            now,
+            await self._version.stamp(),
         )
 
     async def reread(self, readings: Mapping[int, Rereading]) -> None:
         """Give memories of this relationship new vectors and words, by memory id."""
-        self._changed |= bool(readings)
         for memory_id, reading in readings.items():
             terms = {term: reading.text.terms[term] for term in reading.new_terms}
             await self._connection.execute(
@@ -269,6 +284,7 @@ class RememberingTransaction:
                 list(terms),
                 list(terms.values()),
                 pack_words(reading.text.terms),
+                await self._version.stamp(),
             )
 
     async def announce(
@@ -280,14 +296,9 @@ class RememberingTransaction:
     ) -> MemoryAnnouncement:
         """Tell every process what became of the turn, once this transaction commits.
 
-        Where a memory was stored or changed, the memory version rises.
+        It names the memory version where a memory was stored or changed.
         """
         turn = self._turn
-        version = (
-            await self._connection.row("raise_memory_version", turn.relationship_id)
-            if self._changed
-            else None
-        )
         announcement = MemoryAnnouncement(
             relationship_id=turn.relationship_id,
             message_id=turn.message_id,
@@ -296,7 +307,7 @@ class RememberingTransaction:
             reasons=reasons,
             memory_id=memory_id,
             memory_type=memory_type,
-            memory_version=None if version is None else version["memory_version"],
+            memory_version=self._version.raised,
         )
         await self._connection.announce(announcement)
         return announcement

@@ -40,3 +40,9 @@ def test_a_statement_has_a_slot_and_a_value(text: str, slot: str, value: str) ->
 def test_questions_and_stories_state_nothing(text: str) -> None:
     """Better no fact than a wrong one."""
     assert facts_in(text) == []
+
+
+def test_no_more_is_read_than_a_message_may_hold() -> None:
+    """A model may say megabytes; what it states at their beginning counts."""
+    filler = "The ferry leaves at ten. " * 100_000
+    assert facts_in(f"I live in Lisbon. {filler}I work at Lufthansa.") == [Fact("home", "lisbon")]

@@ -20,6 +20,72 @@ def test_who_asks_for_a_memory_is_let_through(text: str) -> None:
     assert worth_searching(text, -5.0)
 
 
+@pytest.mark.parametrize("hello", ["", "Hey, ", "so ", "Oh! And "])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who opens the door?",
+        "Whom did they invite?",
+        "whose coat is it",
+        "What's on the table?",
+        "When should the humping stop?",
+        "where were everyone going",
+        "Which boat sank?",
+        "WHY does she want to see him?",
+        "How many eggs are left?",
+        "How are you getting to Porto?",
+        "What are you doing on the balcony?",
+        "Did the cat get kittens?",
+        "was Ines at the harbour",
+        "Have we met?",
+        "whos opening the door",
+        "wheres the key",
+        "Do you know who opens the door?",
+        "could anybody say where the key is",
+        "can you tell me which boat sank",
+    ],
+)
+def test_what_begins_as_a_question_is_let_through(hello: str, question: str) -> None:
+    """Also after a word of greeting."""
+    assert worth_searching(hello + question, -5.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what?",
+        "whats up",
+        "hows it going",
+        "do you know what?",
+        "Do you know what I mean?",
+        "Why not",
+        "who knows...",
+        "How are you?",
+        "how's it going, mate?",
+        "What's up!",
+        "Hey, what have you been up to?",
+        "How was your weekend?",
+        "What a lovely photo!",
+        "How exciting! Tell me all about it.",
+        "What do you think?",
+        "what about you?",
+        "Do you get lonely out here?",
+        "Is that normal?",
+        "will do",
+        "whatever",
+    ],
+)
+def test_turns_of_phrase_ask_for_nothing(text: str) -> None:
+    """Though they look like questions."""
+    assert not worth_searching(text, -5.0)
+
+
+@pytest.mark.parametrize("text", ["The one we talked about", "as you suggested", "like last time"])
+def test_who_refers_back_is_let_through(text: str) -> None:
+    """What was said before is what memories are."""
+    assert worth_searching(text, -5.0)
+
+
 def test_filler_is_stopped_and_doubt_is_not() -> None:
     """Without a head nothing but silence is stopped."""
     assert not worth_searching("haha yeah", -1.0)

@@ -1,8 +1,10 @@
 """The index in the process: what is added to it makes no difference to what it finds."""
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -38,6 +40,7 @@ def memory(number: int, seed: int, apart: float = 1.0) -> IndexedMemory:
         happened=None,
         last_used_at=None,
         superseded=bool(randomness.integers(2)),
+        session=int(randomness.integers(5)),
         length=2.0,
     )
     unit = HalfVector(vector / np.linalg.norm(vector))
@@ -56,9 +59,13 @@ def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]
             float(candidates.significance[row]),
             float(candidates.created[row]),
             bool(candidates.superseded[row]),
+            candidates.memory(row).session,
         )
         for row in range(len(candidates))
     ]
+    numbered = {(candidates.memory(n).session, int(m)) for n, m in enumerate(candidates.sessions)}
+    assert len(numbered) == len({session for session, _ in numbered})
+    assert len(numbered) == len({number for _, number in numbered})
     return sorted(rows), dict(statistics.memories_by_word)
 
 
@@ -87,6 +94,23 @@ def test_an_index_that_grew_finds_what_a_new_one_finds(
         grown = grown.changed(state, list(changes.values()))
         new = MemoryIndex.of(state, list(latest.values()))
         assert found(grown, terms) == found(new, terms)
+
+
+def test_of_the_equally_worded_the_newer_go_first() -> None:
+    """They are many where all hold one word; the database's query says so too."""
+    state = IndexState(1, 200, 400.0)
+    policy = dataclasses.replace(POLICY, significance_threshold=0.0, max_age_days=None)
+    held = [
+        msgspec.structs.replace(memory(n, 0), words=pack_words({"storm": 1.0})) for n in range(200)
+    ]
+    wanted = Wanted(1, ASKED, ["storm"], policy, NOW, [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "_GROWTH", 2)
+        searched = MemoryIndex.of(state, held[150:]).changed(state, held[:150])
+    candidates, _ = searched.candidates(wanted)
+    ids = set(candidates.ids.tolist())
+    assert {*range(160, 200)} <= ids
+    assert len(ids) <= 2 * 40
 
 
 @given(

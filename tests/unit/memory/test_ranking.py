@@ -38,6 +38,7 @@ def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
         happened=None,
         last_used_at=None,
         superseded=False,
+        session=number,
         length=10,
     )
     return Candidate(memory, cosine, dict(matches))
@@ -73,7 +74,7 @@ def rank(
 
 
 def test_the_score_is_seventy_thirty_of_two_shares() -> None:
-    """Cosine as it is, BM25 divided by its best."""
+    """Cosine as it is, BM25 divided by that of a memory that is well worded."""
     statistics = WordStatistics(100, 1000, {"rain": 2})
     best, other = rank([candidate(1, 0.5, rain=1), candidate(2, 0.6)], ["rain"], statistics, POLICY)
     assert (best.id, best.keyword) == (1, 1.0)
@@ -82,20 +83,81 @@ def test_the_score_is_seventy_thirty_of_two_shares() -> None:
 
 
 def test_bm25_is_okapi_with_the_statistics_of_the_relationship() -> None:
-    """Checked against the formula written out."""
+    """Checked against the formula written out, and divided by what was asked for, said once."""
     statistics = WordStatistics(50, 400, {"rain": 5, "boat": 1})
     first, second = candidate(1, 0, rain=2), candidate(2, 0, boat=1)
     ranked = rank([first, second], ["rain", "boat"], statistics, POLICY)
 
+    def idf(spread: int) -> float:
+        return math.log(1 + (50 - spread + 0.5) / (spread + 0.5))
+
     def okapi(frequency: int, spread: int) -> float:
-        idf = math.log(1 + (50 - spread + 0.5) / (spread + 0.5))
-        return idf * frequency * 2.5 / (frequency + 1.5 * (0.25 + 0.75 * 10 / 8))
+        return idf(spread) * frequency * 2.5 / (frequency + 1.5 * (0.25 + 0.75 * 10 / 8))
 
     expected = {1: okapi(2, 5), 2: okapi(1, 1)}
-    best = max(expected.values())
     assert {each.id: each.keyword for each in ranked} == {
-        number: pytest.approx(score / best, abs=1e-4) for number, score in expected.items()
+        number: pytest.approx(score / (idf(5) + idf(1)), abs=1e-4)
+        for number, score in expected.items()
     }
+
+
+def test_one_word_by_accident_is_not_the_whole_question() -> None:
+    """What holds it comes after what means the same, though nothing else is worded better."""
+    statistics = WordStatistics(1000, 10_000, {"upset": 3, "stomach": 4})
+    asked = ["wave", "upset", "stomach"]
+    meant, worded = candidate(1, 0.45), candidate(2, 0.2, upset=1)
+    first, second = rank([meant, worded], asked, statistics, POLICY)
+    assert (first.id, second.id) == (1, 2)
+    assert second.keyword < 0.5
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 200), max_size=10),
+    st.lists(st.sampled_from("abcdefghijklm"), min_size=1, max_size=30),
+    st.lists(st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 3)), max_size=8),
+)
+def test_a_keyword_share_is_no_larger_for_company(
+    spread: dict[str, int], asked: list[str], memories: list[dict[str, int]]
+) -> None:
+    """Between 0 and 1, and never more beside others than alone."""
+    statistics = WordStatistics(200, 2000, spread)
+    candidates = [
+        candidate(number, 0.5, **{word: n for word, n in each.items() if word in spread})
+        for number, each in enumerate(memories)
+    ]
+    policy = dataclasses.replace(POLICY, limit=20)
+    for each in rank(candidates, asked, statistics, policy):
+        (alone,) = rank([candidates[each.id]], asked, statistics, policy)
+        assert 0.0 <= each.keyword <= alone.keyword <= 1.0
+
+
+def test_a_long_draft_is_measured_by_its_most_telling_words() -> None:
+    """Nobody says all of it again: what holds the rarest of its words is well worded."""
+    words = [f"word{number}" for number in range(30)]
+    rare = words[:6]
+    statistics = WordStatistics(1000, 10_000, {word: 2 if word in rare else 300 for word in words})
+    (only,) = rank([candidate(1, 0.5, **dict.fromkeys(rare, 1))], words, statistics, POLICY)
+    assert only.keyword == pytest.approx(1.0)
+
+
+def test_words_count_also_where_hardly_anything_is_known() -> None:
+    """A word that no memory holds is not taken to be rarer than the rarest there are."""
+    (only,) = rank([candidate(1, 0, boat=1)], ["boat", "name"], WordStatistics(1, 10, {"boat": 1}))
+    assert only.keyword == pytest.approx(0.5)
+
+
+def test_what_stands_beside_a_good_memory_gains() -> None:
+    """A share of the best of its session; what stands alone in one keeps its score."""
+    best, beside = candidate(1, 0.8), changed(candidate(2, 0.3), session=1)
+    other = candidate(3, 0.35)
+    ranked = rank([best, beside, other], [], WordStatistics(3, 30, {}))
+    assert [each.id for each in ranked] == [1, 2, 3]
+    without = rank([best, other], [], WordStatistics(3, 30, {}))
+    assert {each.id: each.score for each in without}.items() <= {
+        each.id: each.score for each in ranked
+    }.items()
+    unmoved = dataclasses.replace(DEFAULT, session_weight=0.0)
+    assert [each.id for each in rank([best, beside, other], [], NO_WORDS, unmoved)] == [1, 3, 2]
 
 
 def test_opposite_meanings_do_not_count_against_a_memory() -> None:

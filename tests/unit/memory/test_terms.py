@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.memory.terms import count_terms, terms_of
+from foremind.memory.terms import MOST_CHARS, count_terms, terms_of
 
 
 def test_stop_words_are_out_and_words_are_stemmed() -> None:
@@ -33,3 +33,22 @@ def test_terms_fit_the_store(text: str) -> None:
     for term, count in count_terms(text).items():
         assert 0 < len(term) <= 130
         assert 1 <= count <= 32_767
+
+
+@given(st.lists(st.sampled_from(["zander", "I'm", "Ω", "a" * 70, "x-y", "42"]), min_size=1))
+def test_a_long_text_holds_the_words_of_its_parts(words: list[str]) -> None:
+    """It is read in portions, none of which cuts a word."""
+    once = " ".join(words)
+    times = 3 * MOST_CHARS // len(once) + 1
+    assert terms_of("\n".join([once] * times)) == terms_of(once) * times
+
+
+def test_a_text_without_white_space_is_read_too() -> None:
+    """As some languages are written."""
+    assert terms_of("зонт。" * MOST_CHARS).count("зонт") > MOST_CHARS - 10
+
+
+def test_an_index_holds_no_more_of_a_reply_than_of_two_messages() -> None:
+    """However many different words a model says."""
+    text = " ".join(f"word{number}" for number in range(100_000))
+    assert 0 < len(count_terms(text)) <= 2 * MOST_CHARS / len("word1 ")

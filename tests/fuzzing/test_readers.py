@@ -1,0 +1,169 @@
+"""Nothing that is said can stop a reader: every reader, any text, any day, any time zone."""
+
+import itertools
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foremind
+from foremind.memory import dates
+from foremind.memory.facts import facts_in
+from foremind.memory.terms import words_of
+from tests.fuzzing.readers import READERS, read_by_all, read_dates, search
+
+MONTHS = ["jan", "february", "Mar", "may", "JUNE", "sept", "december"]
+EXPRESSIONS = [
+    "{year:04}-{number:02}-{day:02}", "{day} {month} {year}", "{day}th of {month}, {year:04}",
+    "{month} {day}, {year}", "{day} {month}", "{month} {day}st", "{month} {year:04}",
+    "{season} {year:04}", "{season} of {year}", "{which} {season}", "{which} {month}",
+    "{which} {weekday}", "{which} {unit}", "{which} weekend", "{count} {unit}s ago",
+    "in {count} {unit}s", "in {year:04}", "{year:05}", "{weekday}", "yesterday", "last night",
+]  # fmt: skip
+AROUND = [
+    "{}", "before {}", "since {}", "until {}", "the week before {}", "{count} {unit}s before {}",
+    "{count} {unit}s after {}", "What did I say on {}?", "I promise it by {}!",
+]  # fmt: skip
+# What is read otherwise alone than in a text, or looks like what it is not.
+ODD = [
+    "week\u017f ago", "\u212aeep", "\ufdfa", "\u3300", "before the dog\u339e?",
+    "after my caf\u0301e",
+    "٣ days ago", "i live in a/", "my favourite a is b", "save this: ", '"', "\u201c", "\x00",
+    "i am fourty", "since the ", "I", "?", ".\n", "## [", "[99999999999999999999.1 x]", "{", "%",
+]  # fmt: skip
+
+names = {
+    "year": st.one_of(st.integers(0, 99_999), st.sampled_from([0, 1, 99, 9998, 9999, 10_000])),
+    "number": st.integers(0, 99), "day": st.integers(0, 99), "month": st.sampled_from(MONTHS),
+    "season": st.sampled_from(["spring", "Summer", "fall", "winter"]),
+    "which": st.sampled_from(["last", "this", "next", "past", "in", "since", "early", "before"]),
+    "weekday": st.sampled_from(["Monday", "friday"]),
+    "unit": st.sampled_from(["day", "week", "weekend", "month", "year"]),
+    "count": st.one_of(st.integers(0, 999), st.sampled_from(["a couple of", "several", "twelve"])),
+}  # fmt: skip
+offsets = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, minutes=59))
+days = st.integers(0, 365).map(lambda day: datetime(2024, 1, 1, 12, tzinfo=UTC) + timedelta(day))
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Dates possible and impossible, odd signs, and anything else."""
+    named = draw(st.fixed_dictionaries(names))
+    dated = st.tuples(st.sampled_from(AROUND), st.sampled_from(EXPRESSIONS)).map(
+        lambda pair: pair[0].replace("{}", pair[1]).format(**named)
+    )
+    parts = st.one_of(dated, dated, st.sampled_from(ODD), st.text(max_size=12))
+    return draw(st.sampled_from([" ", "", "\n", ", "])).join(draw(st.lists(parts, max_size=6)))
+
+
+@settings(max_examples=600, deadline=None)
+@given(texts(), st.one_of(days, st.datetimes(timezones=st.just(UTC))), offsets)
+def test_no_text_stops_a_reader(text: str, now: datetime, offset: timedelta) -> None:
+    """Whatever is said, whenever, wherever."""
+    zone = timezone(offset)
+    try:
+        there = now.astimezone(zone)
+    except OverflowError:  # no clock tells that
+        return
+    read_by_all(text, there)
+
+
+def test_every_module_that_looks_for_patterns_is_among_the_readers() -> None:
+    """A new one cannot be left out."""
+    rooms = Path(foremind.__file__).parent
+    looking = {
+        f"foremind.{room}.{path.stem}"
+        for room in ("memory", "layers", "curation", "typeahead", "generation", "gateway")
+        for path in (rooms / room).glob("*.py")
+        if "\nimport re\n" in path.read_text()
+    }
+    assert looking <= {module.__name__ for module in READERS}
+
+
+EVERY_DAY = [datetime(2024, 1, 1, 23, 30, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
+
+
+@pytest.mark.parametrize("hours", [-12, 0, 14])
+def test_every_day_of_a_leap_year_can_be_now(hours: int) -> None:
+    """The 29th of February among them, on which other years have no such day."""
+    said = [
+        "summer 2023", "winter of 2100", "last winter", "next february", "29 february",
+        "in February", "february 29", "29 feb 2023", "a year ago", "in 4 years", "last year",
+        "the year before 2023",
+    ]  # fmt: skip
+    zone = timezone(timedelta(hours=hours))
+    for now, text in itertools.product(EVERY_DAY, said):
+        read_dates(text, now.astimezone(zone))
+    leap = EVERY_DAY[59].astimezone(UTC)
+    assert leap.day == 29
+    (summer,) = dates.spans_in("summer 2023", leap)
+    assert (summer.start.year, summer.start.month, summer.start.day) == (2023, 6, 1)
+
+
+def test_every_year_from_0_to_99999_can_be_named() -> None:
+    """Also years that no calendar or database has."""
+    now = EVERY_DAY[59]
+    years = {*range(0, 100_000, 11), *range(30), *range(9_970, 10_010)}
+    said = [
+        "winter {:04}",
+        "{:04}-12-31",
+        "in December {}",
+        "before 1 may {:04}",
+        "since {:04}",
+        "{}",
+    ]
+    for year, text in itertools.product(sorted(years), said):
+        read_dates(text.format(year), now)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["2021-99-99", "9999-12-31", "31 feb {n}", "february 30, {n}", "may 0000", "in {n} days",
+     "last friday", "3 may 20{n:02}", "winter 0000", "two weeks before 1 june {n:04}"],
+)  # fmt: skip
+def test_a_draft_full_of_dates_is_read_a_few_dates_far(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read holds everybody up: it is counted here, however little each takes."""
+    read: list[str] = []
+    parse = dates._named
+
+    def counted(expression: str, noon: datetime) -> dates.Span | None:
+        read.append(expression)
+        return parse(expression, noon)
+
+    monkeypatch.setattr(dates, "_named", counted)
+    dates._span.cache_clear()
+    text = " ".join(expression.format(n=number % 100) for number in range(3000))[:8000]
+    search(text, EVERY_DAY[0])
+    assert 0 < len(read) <= dates.MOST_EXPRESSIONS
+
+
+def test_dates_of_the_calendar_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes milliseconds for each that there is not."""
+    reader: Any = None
+    monkeypatch.setattr(dates, "_reader", reader)
+    dates._span.cache_clear()
+    for text in ("2021-99-99", "31 feb 2021", "may 0000", "3 may 2021", "in 2021", "winter 0000"):
+        dates.spans_in(text, EVERY_DAY[0])
+
+
+def test_a_long_text_is_read_for_times_at_its_beginning() -> None:
+    """At most two thousand characters of it."""
+    assert dates.spans_in("x " * 900 + "in 2021", EVERY_DAY[0]) != []
+    assert dates.spans_in("x " * dates.MOST_CHARS + "in 2021", EVERY_DAY[0]) == []
+
+
+def test_a_character_that_stands_for_many_is_no_way_round_the_longest_text() -> None:
+    """Eighteen times as many letters would be eighteen times the work."""
+    assert sum(map(len, words_of("\ufdfa" * 8000))) <= 2 * 8000 + 64
+
+
+def test_a_statement_without_an_end_is_not_read_to_the_end_of_the_text() -> None:
+    """From each of its beginnings that would be the square of its length."""
+    assert facts_in("I live in Lisbon" + " by the sea" * 100 + "/") == []
+    beside = f"I live in {'x' * 5000}. I live in Lisbon."
+    assert [each.value for each in facts_in(beside)] == ["lisbon"]
