@@ -1,17 +1,27 @@
 -- name: claim_due
--- Takes relationships that are due, the longest waiting first, and puts them off for a lease.
+-- Claims relationships that are due and that nobody holds, the longest waiting first.
 -- One whose memories are being changed is waited for: that takes milliseconds, and who waited for
--- another worker finds it no longer due.
+-- another worker finds it claimed. Where its holder dies, it is due when the claim ends.
 WITH due AS MATERIALIZED (
-    SELECT id FROM relationships WHERE due_at <= $1
+    SELECT id FROM relationships
+    WHERE due_at <= $1 AND (claimed_until IS NULL OR claimed_until <= $1)
     ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE
 )
-UPDATE relationships AS bond SET due_at = $2 FROM due WHERE bond.id = due.id
+UPDATE relationships AS bond SET due_at = $2, claimed_until = $2 FROM due WHERE bond.id = due.id
 RETURNING bond.id;
 
+-- name: renew_claim
+-- Puts off the end of a claim that is still held.
+UPDATE relationships
+SET claimed_until = $3, due_at = CASE WHEN due_at = $2 THEN $3 ELSE due_at END
+WHERE id = $1 AND claimed_until = $2
+RETURNING id;
+
 -- name: finish_curation
--- Says when a relationship is due next, unless something new made it due meanwhile.
-UPDATE relationships SET due_at = CASE WHEN due_at = $2 THEN $3 ELSE due_at END WHERE id = $1;
+-- Gives up a claim, and says when its relationship is due next, unless something new made it due.
+UPDATE relationships
+SET claimed_until = NULL, due_at = CASE WHEN due_at = $2 THEN $3 ELSE due_at END
+WHERE id = $1 AND claimed_until = $2;
 
 -- name: make_due
 -- Lets a relationship be curated as soon as may be.
@@ -20,9 +30,9 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 -- name: relationship_to_curate
 -- Reads who a relationship is between, its settings, and how far each kind of work is done.
 SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
-    companion.settings AS companion_settings, bond.settings AS own_settings,
+    companion.settings AS companion_settings, bond.settings, bond.operator_settings,
     bond.noted_turn_id, bond.summarised_turn_id, bond.told_turn_id, bond.habits_at,
-    bond.dismissed,
+    bond.dismissed, bond.salt, bond.erasures, bond.remade::text AS remade,
     (SELECT count(*) FROM turns WHERE relationship_id = bond.id AND removed_at IS NULL) AS messages
 FROM relationships AS bond
 JOIN companions AS companion ON companion.id = bond.companion_id
@@ -38,8 +48,29 @@ SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, tu
         WHERE source.turn_id = turn.id AND record.layer = 'episodes'
     ) AS told
 FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL
+WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.kept
 ORDER BY turn.id LIMIT $3;
+
+-- name: unkept_turns
+-- Lists the turns of a relationship that are not to be kept, of sessions that are over.
+SELECT turn.id FROM turns AS turn JOIN sessions AS session ON session.id = turn.session_id
+WHERE turn.relationship_id = $1 AND NOT turn.kept AND turn.removed_at IS NULL
+    AND session.closed_at IS NOT NULL
+ORDER BY turn.id;
+
+-- name: wake_for_retention
+-- Looks once a day at relationships that sleep, and makes those due where something is let go.
+WITH next AS MATERIALIZED (
+    SELECT id FROM relationships WHERE woken_at <= $2 ORDER BY woken_at LIMIT $4
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE relationships AS bond
+SET woken_at = $1,
+    due_at = CASE
+        WHEN $3 OR bond.settings ? 'retention_days' OR companion.settings ? 'retention_days'
+        THEN least(bond.due_at, $1) ELSE bond.due_at END
+FROM next, companions AS companion
+WHERE bond.id = next.id AND companion.id = bond.companion_id;
 
 -- name: open_sessions
 -- Lists the sessions of a relationship that are not closed.
@@ -77,6 +108,14 @@ UPDATE relationships SET told_turn_id = greatest(told_turn_id, $2) WHERE id = $1
 -- name: advance_habits
 -- Notes when a relationship's habits were looked at.
 UPDATE relationships SET habits_at = $2 WHERE id = $1;
+
+-- name: turns_by_id
+-- Reads turns of a relationship that were not removed, with what became of each.
+SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
+    coalesce(memory.significance, 0) AS significance, false AS told
+FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NULL
+ORDER BY turn.id;
 
 -- name: curate_again
 -- Lets what was made of removed turns be made anew without them.

@@ -1,6 +1,6 @@
 -- name: documents_of_companion
 -- Lists the documents of a companion, and how many of their chunks are embedded.
-SELECT document.id, document.title, document.media_type, document.chunks, document.created_at,
+SELECT document.id::text, document.title, document.media_type, document.chunks, document.created_at,
     (SELECT count(*) FROM document_chunks
      WHERE document_id = document.id AND embedding IS NOT NULL) AS embedded
 FROM documents AS document WHERE document.companion_id = $1 ORDER BY document.id;

@@ -10,7 +10,7 @@ ORDER BY id;
 
 -- name: layers_state
 -- Reads what a process that holds a relationship's records must know beside them.
-SELECT layers_version, summarised_turn_id, settings FROM relationships WHERE id = $1;
+SELECT layers_version, summarised_turn_id, erasures FROM relationships WHERE id = $1;
 
 -- name: insert_record
 -- Stores a record, with a vector only if it is of the store's model.
@@ -23,6 +23,17 @@ FROM embedding_model
 WHERE $8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec))
 RETURNING id;
 
+-- name: records_size
+-- Counts the bytes that the records of a relationship take, with their earlier states.
+SELECT coalesce(sum(size), 0)::bigint AS bytes FROM (
+    SELECT 256 + octet_length(kind) + octet_length(title) + octet_length(content)
+        + octet_length(array_to_string(refs, ' ')) + octet_length(details::text) AS size
+    FROM records WHERE relationship_id = $1
+    UNION ALL
+    SELECT 256 + octet_length(kind) + octet_length(title) + octet_length(content)
+    FROM record_revisions WHERE relationship_id = $1
+) AS sizes;
+
 -- name: keep_revision
 -- Keeps the present state of a record as an earlier one, before it is changed.
 INSERT INTO record_revisions (
@@ -34,10 +45,14 @@ ON CONFLICT DO NOTHING;
 
 -- name: drop_old_revisions
 -- Deletes the oldest of the earlier states of a record, beyond a number of them.
+-- The last that somebody wrote by hand stays.
 DELETE FROM record_revisions
 WHERE relationship_id = $1 AND record_id = $2 AND revision <= (
     SELECT revision - $3 FROM records WHERE id = $2
-);
+) AND revision <> coalesce((
+    SELECT max(revision) FROM record_revisions
+    WHERE record_id = $2 AND made_by IN ('user', 'developer')
+), 0);
 
 -- name: update_record
 -- Changes a record, if it still has the revision that the change was made for (0: any).
@@ -74,22 +89,6 @@ WITH RECURSIVE made AS (
 )
 SELECT id FROM made;
 
--- name: records_quoting
--- Lists the records of a relationship that hold what some turns said, word for word.
-SELECT record.id
-FROM turns AS said
-JOIN records AS record ON record.relationship_id = said.relationship_id
-    AND position(lower(btrim(said.content)) IN lower(record.title || ' ' || record.content)) > 0
-WHERE said.relationship_id = $1 AND said.id = ANY ($2::bigint[])
-    AND length(btrim(said.content)) >= 8
-UNION
-SELECT kept.record_id
-FROM turns AS said
-JOIN record_revisions AS kept ON kept.relationship_id = said.relationship_id
-    AND position(lower(btrim(said.content)) IN lower(kept.title || ' ' || kept.content)) > 0
-WHERE said.relationship_id = $1 AND said.id = ANY ($2::bigint[])
-    AND length(btrim(said.content)) >= 8;
-
 -- name: records_of_layers
 -- Lists the records of a relationship in some layers.
 SELECT id FROM records WHERE relationship_id = $1 AND layer = ANY ($2::text[]);
@@ -98,11 +97,26 @@ SELECT id FROM records WHERE relationship_id = $1 AND layer = ANY ($2::text[]);
 -- Lists every record of a relationship.
 SELECT id FROM records WHERE relationship_id = $1;
 
+-- name: hand_down_sources
+-- Lets what was made of records that go be made of what these were made of.
+INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
+SELECT DISTINCT $1::bigint, made.record_id, origin.turn_id, origin.source_id
+FROM record_sources AS made JOIN record_sources AS origin ON origin.record_id = made.source_id
+WHERE made.relationship_id = $1 AND made.source_id = ANY ($2::bigint[])
+    AND origin.record_id = ANY ($2::bigint[]) AND made.record_id <> ALL ($2::bigint[])
+    AND (origin.source_id IS NULL
+        OR (origin.source_id <> made.record_id AND origin.source_id <> ALL ($2::bigint[])))
+    AND NOT EXISTS (
+        SELECT FROM record_sources AS known
+        WHERE known.record_id = made.record_id AND known.turn_id IS NOT DISTINCT FROM origin.turn_id
+            AND known.source_id IS NOT DISTINCT FROM origin.source_id
+    );
+
 -- name: delete_record_sources
 -- Deletes what ties records of a relationship to what they were made of, and others to them.
-DELETE FROM record_sources AS source USING records AS record
-WHERE record.id = source.record_id AND record.relationship_id = $1
-    AND (source.record_id = ANY ($2::bigint[]) OR source.source_id = ANY ($2::bigint[]));
+DELETE FROM record_sources
+WHERE relationship_id = $1
+    AND (record_id = ANY ($2::bigint[]) OR source_id = ANY ($2::bigint[]));
 
 -- name: delete_revisions
 -- Deletes the earlier states of records of a relationship.
@@ -141,8 +155,8 @@ VALUES ($1, $2, $3, $4, $5);
 
 -- name: audit_of_relationship
 -- Lists the audit trail of a relationship after one entry.
-SELECT id, actor, action, subject, happened_at FROM audit
-WHERE relationship_id = $1 AND id > $2 ORDER BY id LIMIT $3;
+SELECT id::text, actor, action, subject, happened_at FROM audit
+WHERE relationship_id = $1 AND id > $2 ORDER BY audit.id LIMIT $3;
 
 -- name: others_with_topics
 -- Counts, for each topic of a relationship, the other users of its companion who have it too.

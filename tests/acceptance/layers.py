@@ -14,7 +14,7 @@ from foremind.client import Client
 from foremind.testing.clock import ManualClock
 from foremind.testing.curating import curate
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
-from tests.conftest import RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, everything_heard, owner_of
 
 A_DAY = 26 * 3600.0
 
@@ -52,13 +52,13 @@ class World:
 
     async def next_day(self) -> None:
         """Let the session's time be over, and what follows from that be done."""
-        await self.clock.advance(A_DAY)
+        await self.clock.leap(A_DAY)
         await self.settled()
 
     async def settled(self) -> None:
         """Wait until nothing is due in the background."""
         pool = owner_of(self.server.app.core)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 now = self.clock.now()
                 due = await pool.fetchval(
@@ -71,7 +71,7 @@ class World:
                     break
                 await self.clock.advance(0.5)
                 await asyncio.sleep(0.02)
-        await asyncio.sleep(0.05)  # what was announced has arrived
+        await everything_heard(self.server)
 
     async def request(self, method: str, path: str, body: object = None) -> Any:
         """Send an HTTP request about Ana's relationship; return the JSON of the answer."""
@@ -82,7 +82,7 @@ class World:
     async def answer(self, method: str, path: str, body: object = None) -> httpx2.Response:
         """The same, whatever the answer is; a body of bytes is sent as it is."""
         base = f"http://127.0.0.1:{self.server.port}/v1/relationships/{self.relationship}"
-        async with httpx2.AsyncClient(timeout=30) as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as client:
             return await client.request(
                 method,
                 f"{base}{path}",
@@ -102,6 +102,11 @@ class World:
         """The records of a layer."""
         found: list[Any] = (await self.request("GET", f"/records?layer={layer}"))["records"]
         return found
+
+    async def audit(self) -> list[Any]:
+        """The audit trail."""
+        entries: list[Any] = (await self.request("GET", "/audit?limit=1000"))["audit"]
+        return entries
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ async def test_what_was_recalled_at_the_pause_stays_in_its_place(start: StartSer
         client = await server.session()
         await answered(client, PROMISE)
         await answered(client, "I also promise to feed the three cats of my neighbour Filomena")
-        await clock.advance(90_000)
+        await clock.leap(90_000)
         client = await server.session()
         await rested(client, server, clock, "What did I promise about the garden")
         await eventually(lambda: done(server, "prefill", "finished") >= 1)
@@ -176,7 +176,7 @@ async def test_what_is_forgotten_is_not_said_ahead(start: StartServer) -> None:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()
         stored = (await answered(client, PROMISE))["memory.stored"]
-        await clock.advance(90_000)
+        await clock.leap(90_000)
         client = await server.session()
         await rested(client, server, clock, QUESTION)
         await eventually(lambda: len(model.script.spoken) == 2)

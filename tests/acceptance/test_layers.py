@@ -8,7 +8,7 @@ import pytest
 
 from foremind.companions import Behaviour, CompanionFile, CompanionSettings, ScratchpadRules
 from tests.acceptance.layers import A_DAY, World, world
-from tests.conftest import StartServer, eventually, owner_of
+from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
 
 WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 
@@ -21,7 +21,7 @@ async def test_the_working_window_outlives_a_connection_and_ends_with_the_sessio
     async with world(start, model=model) as w:
         client = await w.talk("The lantern is blue")
         await client.close()
-        await w.clock.advance(23 * 3600)
+        await w.clock.leap(23 * 3600)
         await w.talk("The rope is red")
         assert "The lantern is blue" in str((await w.context("And now?"))["messages"])
         await w.next_day()
@@ -129,7 +129,7 @@ async def test_the_profile_holds_what_was_stated_and_what_was_inferred(
             await w.talk(text)
             assert "green" in await w.lines("profile")
             await w.next_day()
-        await w.clock.advance(6 * 24 * 3600)
+        await w.clock.leap(6 * 24 * 3600)
         await w.talk("The fig tree grows")
         await w.next_day()
         kinds = {each["title"]: each["kind"] for each in await w.records("profile")}
@@ -240,7 +240,7 @@ async def test_documents_of_a_companion_are_searched_beside_memories(start: Star
         await w.talk("Hello")
         page = "<script>x()</script><h1>Ferry</h1><p>The night ferry leaves pier nine at ten.</p>"
         url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents"
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             sent = await http.post(
                 url,
                 params={"title": "Timetable", "user": "ana"},
@@ -253,10 +253,10 @@ async def test_documents_of_a_companion_are_searched_beside_memories(start: Star
                 listed = (await http.get(url, params={"user": "ana"})).json()["documents"]
                 return int(listed[0]["embedded"])
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while await embedded() < 1:
                     await asyncio.sleep(0.02)
-            await asyncio.sleep(0.1)
+            await everything_heard(w.server)
             line = await w.lines("library", "When does the night ferry leave?")
             assert "pier nine" in line
             assert "x()" not in line
@@ -264,7 +264,7 @@ async def test_documents_of_a_companion_are_searched_beside_memories(start: Star
             assert wrong.json()["error"]["param"] == "content-type"
             document = sent.json()["id"]
             await http.delete(f"{url}/{document}", params={"user": "ana"})
-        await asyncio.sleep(0.1)
+        await everything_heard(w.server)
         assert await w.lines("library", "When does the night ferry leave?") == ""
 
 
@@ -338,7 +338,7 @@ async def test_what_the_model_is_given_is_what_the_context_view_shows(
 
 async def test_a_layer_that_hangs_is_left_out(start: StartServer) -> None:
     """The others are there, and it is said which is missing."""
-    async with world(start, model=False, layers_deadline_ms=50, index_bytes=0) as w:
+    async with world(start, model=False, layers_deadline_ms=3000, index_bytes=0) as w:
         await _a_life(w)
         pool = owner_of(w.server.app.core)
         async with pool.acquire() as raw, raw.transaction():
@@ -362,7 +362,7 @@ async def test_a_layer_can_be_switched_off_for_one_relationship(
         config = await w.request("GET", "/config")
         assert config["layers_off"] == {"value": [layer], "from": "relationship"}
         wrong = await w.answer("PATCH", "/config", {"settings": {"layers_off": ["soul"]}})
-        assert wrong.json()["error"]["param"] == "settings"
+        assert wrong.json()["error"]["param"] == "settings.layers_off"
 
 
 _THINGS = ("bread", "wine", "olives", "cheese", "figs", "honey", "nuts", "salt", "oil", "grapes",
@@ -410,7 +410,7 @@ async def _a_life(w: World) -> None:
         "The lighthouse of Beatriz has a lamp now. Let's talk about the lamp later",
     ):
         await w.talk(text)
-        await w.clock.advance(A_DAY)
+        await w.clock.leap(A_DAY)
         await w.settled()
 
 
@@ -422,3 +422,37 @@ async def test_the_model_is_asked_once_a_turn_in_the_background(start: StartServ
         assert len(w.model.script.asked) <= 3
         await w.next_day()
         assert len(w.model.script.asked) <= 6
+
+
+async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once(
+    start: StartServer,
+) -> None:
+    """However long it takes: a second worker beside the first would note everything twice."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        script = w.model.script
+        held = script.hold_before = asyncio.Event()
+        held.set()
+
+        def reply(_: object) -> list[str]:
+            held.clear()  # what follows in the background hangs
+            return ["Yes."]
+
+        script.reply = reply
+        client = await w.server.session()
+        await client.send("Let's talk about the broken compass of Zarco later")
+        await client.expect_all("response.done", "memory.stored")
+        await eventually(lambda: len(script.asked) == 1)
+        owner = owner_of(w.server.app.core)
+        for _ in range(4):  # a claim lasts for 15 minutes
+            await owner.execute("UPDATE relationships SET due_at = $1", w.clock.now())
+            await w.clock.leap(600)
+            for _ in range(20):
+                await w.clock.advance(1)
+                await asyncio.sleep(0.01)
+        assert len(script.asked) == 1
+        w.relationship = 1
+        held.set()
+        await w.next_day()
+        (question,) = await w.records("questions")
+        assert "compass" in question["content"]

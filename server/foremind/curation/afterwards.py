@@ -1,18 +1,19 @@
 """Behaviours that run after a reply, apart from it: nobody waits for them."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Self
 
 import structlog
 
-from foremind.companions import Behaviour, CompanionSettings
+from foremind.companions import Behaviour
 from foremind.errors import ForemindError
 from foremind.generation.prompt import Message, PastTurn
 from foremind.generation.voices import Voices
 from foremind.layers.wording import quoted
 from foremind.metrics import Metrics
+from foremind.policies import VoicePolicy
+from foremind.supervision import TaskSet
 
 _MOST = 64  # under way in this process; what comes on top is dropped and counted
 _MAX_TOKENS = 300
@@ -30,20 +31,18 @@ class Afterwards:
     def __init__(self, voices: Voices, metrics: Metrics) -> None:
         self._voices = voices
         self._metrics = metrics
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = TaskSet()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for each in self._running:
-            each.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._running.stop()
 
     def run(
         self,
         behaviour: Behaviour,
-        own: CompanionSettings,
+        voice: VoicePolicy,
         exchange: Sequence[PastTurn],
         done: Callable[[str, str], None],
     ) -> None:
@@ -54,18 +53,16 @@ class Afterwards:
         if len(self._running) >= _MOST:
             self._metrics.dropped.labels("behaviour").inc()
             return
-        task = asyncio.create_task(self._carry_out(behaviour, own, exchange, done), name="after")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running.begin(self._carry_out(behaviour, voice, exchange, done), "after")
 
     async def _carry_out(
         self,
         behaviour: Behaviour,
-        own: CompanionSettings,
+        voice: VoicePolicy,
         exchange: Sequence[PastTurn],
         done: Callable[[str, str], None],
     ) -> None:
-        server = self._voices.server_of(own)
+        server = self._voices.server_of(voice)
         text = ""
         try:
             if server is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from foremind.companions import ScratchpadRules
+from foremind.companions import KINDS, ScratchpadRules
 from foremind.curation.extract import Utterance
 from foremind.generation.prompt import Message
 from foremind.layers.wording import labelled, quoted
@@ -75,10 +75,10 @@ def for_notes(
     rules: ScratchpadRules, entries: Sequence[tuple[int, str, str]], said: Sequence[Utterance]
 ) -> list[Message]:
     """Ask for operations on the scratchpad; entries are (id, kind, text)."""
-    kinds = "; ".join(f"{name}: {what}" for name, what in rules.kinds.items())
+    kinds = "; ".join(f"{name}: {what}" for name, what in (rules.kinds or KINDS).items())
     examples = "".join(
         f" {quoted(each.said)} becomes an entry of kind {each.kind}: {quoted(each.entry)}."
-        for each in rules.examples
+        for each in rules.examples or ()
     )
     task = rules.prompt or (
         "You keep a short scratchpad about the user of a companion: what is worth knowing in later "

@@ -5,7 +5,6 @@ from dataclasses import replace
 import msgspec
 
 from foremind.clock import Clock
-from foremind.curation.extract import key_of
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import NotFound
 from foremind.memory.terms import words_of
@@ -34,7 +33,11 @@ class Editor:
         self._clock = clock
 
     async def write(self, relationship_id: int, actor: str, record: NewRecord) -> int:
-        """Store a record, in the place of the one before where a layer has only one."""
+        """Store a record, in the place of the one before where a layer has only one.
+
+        Raises:
+            TooLarge: the relationship's records would take more than they may.
+        """
         record = replace(
             record,
             kind=record.kind or ("stated" if record.layer == "profile" else ""),
@@ -46,6 +49,7 @@ class Editor:
             if record.layer in _ONE_OF_EACH:
                 await changes.remove(await changes.of_layers([record.layer]))
             record_id = await changes.add(record)
+            await changes.check_room("content")
             await changes.audit(actor, "write", f"{record.layer} {record_id}")
         return record_id
 
@@ -57,6 +61,7 @@ class Editor:
         Raises:
             NotFound: the relationship has no such record.
             Conflict: it has another revision than the change was made for.
+            TooLarge: the relationship's records would take more than they may.
         """
         before = await self._records.find(relationship_id, record_id)
         details = before.details
@@ -81,6 +86,7 @@ class Editor:
         Raises:
             NotFound: there is no such record, or no such earlier state.
         """
+        erasures = (await self._records.state(relationship_id)).erasures
         before = await self._records.find(relationship_id, record_id)
         earlier = await self._records.revisions(relationship_id, record_id)
         wanted = next((each for each in earlier if each.revision == revision), None)
@@ -95,21 +101,7 @@ class Editor:
             details=before.details,
             made_by=wanted.made_by,
         )
-        await self._put(relationship_id, actor, before, into, before.revision, "restore")
-
-    async def remove(self, relationship_id: int, actor: str, record_id: int) -> int:
-        """Remove a record and what was made of it, for good; return how many records.
-
-        Raises:
-            NotFound: the relationship has no such record.
-        """
-        record = await self._records.find(relationship_id, record_id)
-        async with self._records.changing(relationship_id, self._clock.now()) as changes:
-            derived = await changes.made_of((), [record.id])
-            key = key_of(record.title) if record.layer == "topics" else record.title
-            removed = await changes.forget([record.id, *derived], record.layer, key)
-            await changes.audit(actor, "forget", f"{record.layer} {record.id}")
-        return removed
+        await self._put(relationship_id, actor, before, into, before.revision, "restore", erasures)
 
     async def _put(
         self,
@@ -119,10 +111,13 @@ class Editor:
         into: NewRecord,
         expected: int,
         action: str,
+        erasures: int | None = None,
     ) -> None:
         into = await self._findable(into)
-        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+        now = self._clock.now()
+        async with self._records.changing(relationship_id, now, erasures) as changes:
             await changes.change(before.id, into, expected)
+            await changes.check_room("content")
             await changes.audit(actor, action, f"{before.layer} {before.id}")
 
     async def _findable(self, record: NewRecord) -> NewRecord:

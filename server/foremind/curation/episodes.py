@@ -1,7 +1,7 @@
 """Episodes, what they leave open, and where a session was left."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from foremind.curation.asking import Episode, Episodes, for_episodes
 from foremind.curation.extract import (
     Utterance,
+    chars_of,
     conclusions_of,
     left_open,
     questions_of,
@@ -20,6 +21,7 @@ from foremind.curation.extract import (
 from foremind.curation.work import Work
 from foremind.layers.calibration import calibrated
 from foremind.layers.recall import EPISODE_COSINE
+from foremind.memory.aside import aside
 from foremind.memory.terms import words_of
 from foremind.storage.curation import SaidTurn
 from foremind.storage.record_changes import RecordChanges
@@ -28,6 +30,14 @@ from foremind.storage.records import Details, NewRecord, Record, found_by
 _AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
 _MOST_QUESTIONS = 50  # open ones of a relationship; the oldest is let go first
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What something is told from: turns, and the questions that a model was shown beside them."""
+
+    turns: tuple[int, ...]
+    records: tuple[int, ...] = ()
 
 
 async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
@@ -40,13 +50,15 @@ async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
 async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
     said = work.utterances(turns)
     known = [each for each in work.of("questions") if each.details.status == "open"]
+    sources = Sources(tuple(turn.id for turn in turns))
     if work.server is None:
         work.by_rules("episodes")
-        told = by_rules(said, (work.bond.user_name, work.bond.companion_name), known)
+        names = (work.bond.user_name, work.bond.companion_name)
+        told = await aside(chars_of(said), lambda: by_rules(said, names, known))
     else:
         asked = for_episodes([each.content for each in known], said)
         told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
-    sources = tuple(turn.id for turn in turns)
+        sources = replace(sources, records=tuple(each.id for each in known))
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
@@ -58,7 +70,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
         for each in told.episodes
         for text in each.open_questions
     ]
-    async with work.store.changing(work.bond.id, work.now) as changes:
+    async with work.changing() as changes:
         if work.policy.on("episodes") or work.policy.on("topics"):
             for record in records:
                 await changes.add(record)
@@ -72,7 +84,8 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
                     content=told.left_at.replace("\n", " "),
                     made_by=work.maker,
                     session_id=session_id,
-                    turns=sources,
+                    turns=sources.turns,
+                    sources=sources.records,
                     told_at=at,
                 )
             )
@@ -107,9 +120,7 @@ def by_rules(
     return Episodes([episode], f"{spoke}{last}{opened}".strip()[:2000] or "Nothing much.", settled)
 
 
-async def _episode(
-    work: Work, told: Episode, session_id: UUID, sources: tuple[int, ...]
-) -> NewRecord:
+async def _episode(work: Work, told: Episode, session_id: UUID, sources: Sources) -> NewRecord:
     return NewRecord(
         layer="episodes",
         title=told.topic,
@@ -124,12 +135,13 @@ async def _episode(
         ),
         vector=await work.vector(found_by(told.topic, told.summary)),
         session_id=session_id,
-        turns=sources,
+        turns=sources.turns,
+        sources=sources.records,
     )
 
 
 async def _question(
-    work: Work, text: str, references: Sequence[str], sources: tuple[int, ...]
+    work: Work, text: str, references: Sequence[str], sources: Sources
 ) -> NewRecord:
     spoken = f" {' '.join(words_of(text))} "
     refs = (" ".join(words_of(each)) for each in references)
@@ -140,7 +152,8 @@ async def _question(
         refs=tuple(each for each in refs if f" {each} " in spoken),
         details=Details(status="open"),
         vector=await work.vector(text),
-        turns=sources,
+        turns=sources.turns,
+        sources=sources.records,
     )
 
 

@@ -12,19 +12,20 @@ record whose heading is gone is to be removed.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from foremind.companions import Companion
 from foremind.storage.records import Record, RecordLayer
+from foremind.storage.transfer import Id
 
 LAYERS: tuple[RecordLayer, ...] = (
     "hot", "profile", "scratchpad", "topics", "episodes", "questions", "vault", "summary",
     "opening",
 )  # fmt: skip
 BASE = ".foremind.json"
-_HEADING = re.compile(r"^## (?:\[(?:(\d+)\.(\d+) ?)?([^\]]*)\] ?)?(.*)$")
+_HEADING = re.compile(r"## (?:\[(?:([0-9]{1,18})\.([0-9]{1,9}) ?)?([^\]]*)\] ?)?(.*)")
 _ABOUT = """\
 What {companion} knows of {user}. Each file is a layer of memory, each heading a record:
 
@@ -50,7 +51,7 @@ class Written(msgspec.Struct, frozen=True):
 class Base(msgspec.Struct, frozen=True):
     """What was written into a folder, to tell what was changed in it."""
 
-    relationship: int
+    relationship: Id
     records: dict[int, Written]
 
 
@@ -72,12 +73,12 @@ def folder_of(
     """Return the files of a relationship, by name."""
     files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
     for layer in LAYERS:
-        blocks = [_block(each) for each in records if each.layer == layer]
+        blocks = [_block(each.id, each) for each in records if each.layer == layer]
         files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
-    behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours)
+    behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours or ())
     files["guidelines.md"] = f"# guidelines\n\n{companion.persona.strip()}\n\n{behaviours}\n"
     base = Base(
-        relationship_id,
+        str(relationship_id),
         {
             each.id: Written(each.revision, each.layer, each.kind, each.title, each.content)
             for each in records
@@ -95,16 +96,16 @@ def edits_of(files: Mapping[str, str], base: Base) -> list[Edit]:
             continue  # a file that is missing as a whole is an accident rather than a wish
         found: set[int] = set()
         for edit in _parsed(layer, files[f"{layer}.md"]):
-            known = None if edit.record is None else base.records.get(edit.record)
-            if edit.record is not None:
-                found.add(edit.record)
-            same = known is not None and (edit.kind, edit.title, edit.content) == (
-                known.kind,
-                known.title.strip(),
-                known.content.strip(),
-            )
-            if not same and edit.content:
-                edits.append(edit)
+            number = edit.record
+            known = None if number is None else base.records.get(number)
+            if number is None or known is None:
+                edits += [edit] if edit.content else []
+                continue
+            found.add(number)
+            # As it would be read if nothing had been changed: not all is written as it is.
+            (unchanged,) = _parsed(known.layer, _block(number, known))
+            if edit.content and replace(edit, revision=known.revision) != unchanged:
+                edits.append(replace(edit, revision=known.revision))
         edits += [
             Edit(layer, number, known.revision, known.kind, known.title, None)
             for number, known in base.records.items()
@@ -123,21 +124,26 @@ def conflicts_file(edits: Sequence[Edit]) -> str:
     return "# conflicts\n\n" + "\n".join(blocks)
 
 
-def _block(record: Record) -> str:
-    kind = f" {record.kind}" if record.kind else ""
-    title = record.title.replace("\n", " ").strip()
+def _block(number: int, record: Record | Written) -> str:
+    """Return a record as one block, whatever is in it: no line of it can begin another."""
+    kind = _in_one_line(record.kind).translate({ord("["): "(", ord("]"): ")"})
+    heading = f"## [{number}.{record.revision} {kind}".rstrip() + f"] {_in_one_line(record.title)}"
     text = "\n".join(
         f"\\{line}" if line.startswith(("## ", "\\")) else line
-        for line in record.content.strip().split("\n")
+        for line in re.split(r"\r\n|\r|\n", record.content.strip())
     )
-    return f"## [{record.id}.{record.revision}{kind}] {title}".rstrip() + f"\n\n{text}\n"
+    return f"{heading.rstrip()}\n\n{text}\n"
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _parsed(layer: RecordLayer, text: str) -> list[Edit]:
     """Return every block of a file."""
     blocks: list[tuple[re.Match[str], list[str]]] = []
     for line in text.split("\n"):
-        heading = _HEADING.match(line)
+        heading = _HEADING.fullmatch(line)
         if heading is not None:
             blocks.append((heading, []))
         elif blocks:

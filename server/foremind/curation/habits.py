@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 
 from foremind.curation.work import Work
 from foremind.storage.curation import SessionHabit
-from foremind.storage.record_changes import digest_of
 from foremind.storage.records import NewRecord, Record
 
 _LEAST_SESSIONS = 3
@@ -18,9 +17,9 @@ async def infer_habits(work: Work, sessions: Sequence[SessionHabit]) -> None:
     """Write the inferred part of the profile anew."""
     found = habits_of(sessions, work.of("episodes"), work.bond.time_zone)
     known = {each.title: each for each in work.of("profile") if each.kind == "inferred"}
-    async with work.store.changing(work.bond.id, work.now) as changes:
+    async with work.changing() as changes:
         for title, text in found.items() if work.policy.on("profile") else ():
-            if digest_of("profile", title) in work.bond.dismissed:
+            if work.dismissed("profile", title):
                 continue
             record = NewRecord("profile", text, "rules", title=title, kind="inferred")
             if title not in known:

@@ -2,21 +2,22 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import structlog
 
-from foremind.companions import ScratchpadRules, SignificanceRules
+from foremind.companions import KINDS, ScratchpadRules, SignificanceRules
 from foremind.curation.asking import Notes, Operation, for_notes
-from foremind.curation.extract import Utterance, sentences_of
+from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.work import Work
+from foremind.memory.aside import aside
 from foremind.memory.facts import facts_in
 from foremind.memory.floors import floors_in
 from foremind.memory.significance import judge
 from foremind.memory.terms import terms_of
-from foremind.storage.curation import SaidTurn
+from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import NewRecord, Record
 
@@ -47,28 +48,52 @@ async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> None:
     if not new:
         return
     said = work.utterances(new)
-    notes: list[Operation] = []
-    if work.policy.on("scratchpad") and any(each.by_user for each in said):
-        notes = await _operations(work, said)
+    notes = await _operations(work, said)
     to_save = await _saved(work, said) if work.policy.on("vault") else []
-    async with work.store.changing(work.bond.id, work.now) as changes:
-        sources = tuple(turn.id for turn in new)
-        for operation in notes:
-            await _apply(work, changes, operation, sources)
+    async with work.changing() as changes:
+        await _write_notes(work, changes, notes)
         if work.policy.on("profile"):
             await _note_preferences(work, changes, said)
         for saved in to_save:
             await changes.add(saved)
-        await _drop_oldest(work, changes, sum(each.op == "ADD" for each in notes))
         await changes.advance("noted", new[-1].id)
     await work.refresh()
 
 
-async def _operations(work: Work, said: Sequence[Utterance]) -> list[Operation]:
+async def note_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
+    """Make the notes of turns again that were removed with what else they were made of."""
+    said = work.utterances(turns)
+    notes = await _operations(work, said) if portion.layer == "scratchpad" else []
+    async with work.changing() as changes:
+        await _write_notes(work, changes, notes)
+        if portion.layer == "profile" and work.policy.on("profile"):
+            await _note_preferences(work, changes, said)
+        await changes.noted_again(portion)
+    await work.refresh()
+
+
+async def _write_notes(work: Work, changes: RecordChanges, notes: Sequence["Noted"]) -> None:
+    for each in notes:
+        await _apply(work, changes, each)
+    await _drop_oldest(work, changes, sum(each.operation.op == "ADD" for each in notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A change to the scratchpad, and the turns and entries that it is made of."""
+
+    operation: Operation
+    turns: tuple[int, ...]
+    entries: tuple[int, ...] = ()
+
+
+async def _operations(work: Work, said: Sequence[Utterance]) -> list[Noted]:
+    if not work.policy.on("scratchpad") or not any(each.by_user for each in said):
+        return []
     entries = work.of("scratchpad")
     if work.server is None:
         work.by_rules("notes")
-        return by_rules(said, entries)
+        return await aside(chars_of(said), lambda: by_rules(said, entries))
     present = [(each.id, each.kind, each.content) for each in entries]
     asked = for_notes(work.policy.scratchpad, present, said)
     answer = await work.ask("notes", asked, Notes, _MAX_TOKENS)
@@ -78,7 +103,20 @@ async def _operations(work: Work, said: Sequence[Utterance]) -> list[Operation]:
     if rejected:
         work.metrics.dropped.labels("invalid_operation").inc(rejected)
         _log.info("notes.rejected", relationship_id=work.bond.id, operations=rejected)
-    return kept
+    turns = tuple(each.turn_id for each in said)
+    shown = shown_lately(entries)
+    return [Noted(each, turns, shown) for each in kept]
+
+
+def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
+    """Return entries that, with what they were made of, stand for all that a model was shown.
+
+    The model was shown every entry there was whenever it wrote one: what it wrote last was made of
+    all before that, and only what was changed since stands for itself.
+    """
+    written = [each.updated_at for each in entries if each.made_by == "model"]
+    last = max(written, default=None)
+    return tuple(each.id for each in entries if last is None or each.updated_at >= last)
 
 
 def checked(raw: Sequence[Any], rules: ScratchpadRules, known: set[int]) -> list[Operation]:
@@ -89,7 +127,7 @@ def checked(raw: Sequence[Any], rules: ScratchpadRules, known: set[int]) -> list
             operation = msgspec.convert(each, Operation)
         except msgspec.ValidationError:
             continue
-        kind_known = operation.kind is None or operation.kind in rules.kinds
+        kind_known = operation.kind is None or operation.kind in (rules.kinds or KINDS)
         fits = {
             "ADD": operation.entry is not None and operation.kind is not None,
             "UPDATE": operation.entry is not None and operation.id in known,
@@ -100,12 +138,12 @@ def checked(raw: Sequence[Any], rules: ScratchpadRules, known: set[int]) -> list
     return kept
 
 
-def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Operation]:
+def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Noted]:
     """Return operations without a language model: what the user says of itself, by its kind.
 
     A statement about a slot that an entry fills already (home, work, a taste) updates that entry.
     """
-    operations: list[Operation] = []
+    notes: list[Noted] = []
     slots = {fact.slot: each.id for each in entries for fact in facts_in(each.content)}
     known = {each.content for each in entries}
     for utterance in said:
@@ -115,11 +153,9 @@ def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Opera
                 continue
             known.add(text)
             same = next((slots[fact.slot] for fact in facts_in(text) if fact.slot in slots), None)
-            if same is None:
-                operations.append(Operation("ADD", kind=kind, entry=text))
-            else:
-                operations.append(Operation("UPDATE", id=same, kind=kind, entry=text))
-    return operations
+            operation = Operation("ADD" if same is None else "UPDATE", same, kind, text)
+            notes.append(Noted(operation, (utterance.turn_id,)))
+    return notes
 
 
 def kind_of(text: str) -> str | None:
@@ -145,25 +181,31 @@ async def _saved(work: Work, said: Sequence[Utterance]) -> list[NewRecord]:
     return [
         NewRecord(
             layer="vault",
-            content=match["what"].strip(),
+            content=what,
             made_by="user",
-            vector=await work.vector(match["what"].strip()),
+            vector=await work.vector(what),
             turns=(each.turn_id,),
         )
         for each in said
-        if each.by_user and (match := _SAVE.match(each.text))
+        if each.by_user and (what := asked_to_save(each.text)) is not None
     ]
 
 
-async def _apply(
-    work: Work, changes: RecordChanges, operation: Operation, sources: tuple[int, ...]
-) -> None:
+def asked_to_save(text: str) -> str | None:
+    """Return what a text asks to be kept, None where it asks for nothing of the kind."""
+    match = _SAVE.match(text)
+    return None if match is None else match["what"].strip()
+
+
+async def _apply(work: Work, changes: RecordChanges, note: Noted) -> None:
+    operation = note.operation
     entry = NewRecord(
         layer="scratchpad",
         kind=operation.kind or "other",
         content=operation.entry or "",
         made_by=work.maker,
-        turns=sources,
+        turns=note.turns,
+        sources=tuple(each for each in note.entries if each != operation.id),
     )
     if operation.op == "ADD":
         await changes.add(entry)
@@ -176,7 +218,18 @@ async def _apply(
 
 async def _note_preferences(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
     """Write what the user states of itself into the profile, one record for each slot."""
-    stated = {
+    stated = await aside(chars_of(said), lambda: _stated(said))
+    known = {each.title: each for each in work.of("profile")}
+    for slot, record in stated.items():
+        before = known.get(slot)
+        if before is None:
+            await changes.add(record)
+        elif before.made_by not in ("user", "developer") and before.content != record.content:
+            await changes.change(before.id, record)
+
+
+def _stated(said: Sequence[Utterance]) -> dict[str, NewRecord]:
+    return {
         fact.slot: NewRecord(
             layer="profile",
             kind="stated",
@@ -190,13 +243,6 @@ async def _note_preferences(work: Work, changes: RecordChanges, said: Sequence[U
         for text in sentences_of(utterance.text)
         for fact in facts_in(text)
     }
-    known = {each.title: each for each in work.of("profile")}
-    for slot, record in stated.items():
-        before = known.get(slot)
-        if before is None:
-            await changes.add(record)
-        elif before.made_by not in ("user", "developer") and before.content != record.content:
-            await changes.change(before.id, record)
 
 
 async def _drop_oldest(work: Work, changes: RecordChanges, added: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from foremind.curation.asking import State, for_state
 from foremind.curation.work import Work
 from foremind.errors import Conflict
-from foremind.storage.records import NewRecord, Record
+from foremind.storage.records import NewRecord, Record, by_hand
 
 _WORDS = 500
 _MAX_TOKENS = 1000
@@ -21,32 +21,36 @@ async def curate_state(work: Work) -> None:
         present = work.of("hot")[-1:]
         if not material:
             return
-        before = present[0].content if present else ""
-        by_hand = bool(present) and present[0].made_by in ("user", "developer")
+        before = await _by_hand(work, present[0]) if present else ""
         if work.server is None:
             work.by_rules("hot")
-            text = by_rules(before if by_hand else "", material)
+            text = by_rules(before, material)
         else:
             text = (await work.ask("hot", for_state(before, material), State, _MAX_TOKENS)).text
-        record = NewRecord(
-            layer="hot",
-            content=_cut(text),
-            made_by=work.maker,
-            sources=tuple(each.id for each in work.records if each.layer != "hot"),
-        )
+        # It is made of everything: whatever is forgotten, it is made anew.
+        record = NewRecord(layer="hot", content=_cut(text), made_by=work.maker)
         try:
-            async with work.store.changing(work.bond.id, work.now) as changes:
+            async with work.changing() as changes:
                 if present:
                     await changes.change(present[0].id, record, present[0].revision)
                 else:
                     await changes.add(record)
-        except Conflict:
-            if attempt + 1 == _ATTEMPTS:
+        except Conflict as error:
+            if error.param is None or attempt + 1 == _ATTEMPTS:
                 raise
             await work.refresh()  # the next attempt sees both
         else:
             break
     await work.refresh()
+
+
+async def _by_hand(work: Work, present: Record) -> str:
+    """Return what somebody last wrote into the hot context by hand."""
+    if by_hand(present.made_by):
+        return present.content
+    earlier = await work.store.revisions(work.bond.id, present.id)
+    written = [each.content for each in earlier if by_hand(each.made_by)]
+    return written[-1] if written else ""
 
 
 def material_of(records: Sequence[Record]) -> list[str]:
@@ -66,10 +70,10 @@ def material_of(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def by_rules(by_hand: str, material: Sequence[str]) -> str:
+def by_rules(written: str, material: Sequence[str]) -> str:
     """Put the material together, after what somebody wrote by hand, without repeating it."""
-    lines = [line for line in by_hand.splitlines() if line.strip()]
-    written = by_hand.casefold()
+    lines = [line for line in written.splitlines() if line.strip()]
+    written = written.casefold()
     for each in material:
         text = each.partition(": ")[2] or each
         if text.casefold() not in written:

@@ -6,8 +6,9 @@ import structlog
 
 from foremind.curation.asking import Summary, for_summary
 from foremind.curation.due import to_summarise
-from foremind.curation.extract import Utterance, top_sentences
+from foremind.curation.extract import Utterance, chars_of, top_sentences
 from foremind.curation.work import Work
+from foremind.memory.aside import aside
 from foremind.storage.curation import SaidTurn
 from foremind.storage.records import Details, NewRecord, SummaryApplied
 
@@ -31,7 +32,8 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
     said = work.utterances(oldest)
     if work.server is None:
         work.by_rules("summary")
-        lines = by_rules(before[0].content.splitlines() if before else [], said)
+        former = before[0].content.splitlines() if before else []
+        lines = await aside(chars_of(said), lambda: by_rules(former, said))
     else:
         text = before[0].content if before else ""
         answer = await work.ask("summary", for_summary(text, said), Summary, _MAX_TOKENS)
@@ -44,7 +46,7 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         turns=tuple(turn.id for turn in oldest),
     )
     applied = SummaryApplied(len(oldest), len(lines), work.maker)
-    async with work.store.changing(work.bond.id, work.now) as changes:
+    async with work.changing() as changes:
         if before:
             await changes.change(before[0].id, summary, before[0].revision)
         else:

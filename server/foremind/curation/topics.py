@@ -7,7 +7,6 @@ from foremind.curation.asking import Paragraph, for_topic
 from foremind.curation.extract import Utterance, key_of, top_sentences
 from foremind.curation.work import Work
 from foremind.memory.terms import terms_of, words_of
-from foremind.storage.record_changes import digest_of
 from foremind.storage.records import Details, NewRecord, Record, found_by
 
 _SESSIONS = 3  # in which a topic must have been met, unless something was concluded on it
@@ -26,8 +25,7 @@ async def distil(work: Work) -> None:
     due = [
         (key, episodes)
         for key, episodes in met(work.of("episodes")).items()
-        if digest_of("topics", key) not in work.bond.dismissed
-        and _has_news(known.get(key), episodes)
+        if not work.dismissed("topics", key) and _has_news(known.get(key), episodes)
     ]
     due.sort(key=lambda each: (-len(each[1]), each[0]))
     for key, episodes in due[:_AT_ONCE]:
@@ -35,7 +33,7 @@ async def distil(work: Work) -> None:
     over = len(work.of("topics")) - _MOST_TOPICS
     if over > 0:
         oldest = sorted(work.of("topics"), key=lambda each: each.updated_at)[:over]
-        async with work.store.changing(work.bond.id, work.now) as changes:
+        async with work.changing() as changes:
             await changes.remove([each.id for each in oldest])
     await work.refresh()
 
@@ -90,7 +88,7 @@ async def _write(work: Work, key: str, episodes: Sequence[Record], before: Recor
         vector=await work.vector(found_by(title, text)),
         sources=tuple(each.id for each in newest),
     )
-    async with work.store.changing(work.bond.id, work.now) as changes:
+    async with work.changing() as changes:
         if before is None:
             await changes.add(record)
         else:

@@ -1,6 +1,7 @@
 """What every step of curation works with."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ from foremind.layers.tokens import CountTokens
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
 from foremind.storage.curation import Bond, SaidTurn
+from foremind.storage.record_changes import RecordChanges, digest_of
 from foremind.storage.record_store import RecordStore
 from foremind.storage.records import MadeBy, Record, RecordLayer
 
@@ -48,6 +50,18 @@ class Work:
     def maker(self) -> MadeBy:
         """Which means does the work."""
         return "rules" if self.server is None else "model"
+
+    def changing(self) -> AbstractAsyncContextManager[RecordChanges]:
+        """Change records; refused where something was erased since this work began.
+
+        Raises:
+            Conflict: something was forgotten or corrected meanwhile.
+        """
+        return self.store.changing(self.bond.id, self.now, self.bond.erasures)
+
+    def dismissed(self, layer: RecordLayer, key: str) -> bool:
+        """Tell whether the user had a record of this layer and key removed."""
+        return digest_of(self.bond.salt, layer, key) in self.bond.dismissed
 
     async def refresh(self) -> None:
         """Read the records anew."""

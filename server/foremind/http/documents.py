@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from foremind.errors import InvalidMessage
-from foremind.http.answers import answered, json_response
+from foremind.http.answers import json_response
 from foremind.http.callers import RelationshipServices, bytes_of, number
 from foremind.identity.authority import require
 from foremind.storage.documents import DocumentStore
@@ -34,7 +34,9 @@ def document_routes(services: RelationshipServices, store: DocumentStore) -> lis
         media_type = request.headers.get("content-type", "")
         body = await bytes_of(request, _MOST_DOCUMENT)
         id_ = await services.library.add(companion_id, title, media_type, body)
-        document = next(each for each in await store.of_companion(companion_id) if each.id == id_)
+        document = next(
+            each for each in await store.of_companion(companion_id) if each.id == str(id_)
+        )
         return json_response(document, 202)
 
     async def remove(request: Request) -> Response:
@@ -45,7 +47,7 @@ def document_routes(services: RelationshipServices, store: DocumentStore) -> lis
 
     path = "/v1/companions/{slug}/documents"
     return [
-        Route(path, answered(listed)),
-        Route(path, answered(upload), methods=["POST"]),
-        Route(path + "/{document}", answered(remove), methods=["DELETE"]),
+        Route(path, listed),
+        Route(path, upload, methods=["POST"]),
+        Route(path + "/{document}", remove, methods=["DELETE"]),
     ]

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.curation.by_hand import Change
 from foremind.errors import InvalidMessage, NotAllowed
-from foremind.http.answers import answered, json_response
+from foremind.http.answers import json_response
 from foremind.http.callers import (
     Found,
     RelationshipServices,
@@ -21,13 +21,24 @@ from foremind.http.callers import (
     page_of,
     paged,
 )
-from foremind.storage.records import Details, MadeBy, NewRecord, Record, RecordLayer
+from foremind.storage.records import (
+    MOST_CONTENT,
+    MOST_LISTED,
+    MOST_TITLE,
+    RECORD_LAYERS,
+    Details,
+    MadeBy,
+    NewRecord,
+    Record,
+    RecordLayer,
+)
 
 _PAGE = 100
 _MOST = 1000
 
-Content = Annotated[str, Meta(min_length=1, max_length=8000)]
-Title = Annotated[str, Meta(max_length=300)]
+Content = Annotated[str, Meta(min_length=1, max_length=MOST_CONTENT)]
+Title = Annotated[str, Meta(max_length=MOST_TITLE)]
+Refs = Annotated[list[Title], Meta(max_length=MOST_LISTED)]
 Revision = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -38,7 +49,7 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Content
     title: Title = ""
     kind: Title = ""
-    refs: list[Title] = []
+    refs: Refs = []
     by: MadeBy = "user"
 
 
@@ -62,7 +73,7 @@ class Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RecordView(msgspec.Struct, frozen=True):
     """A record as it is shown: everything but its vector."""
 
-    id: int
+    id: str
     layer: str
     kind: str
     title: str
@@ -82,6 +93,10 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
     async def listed(request: Request) -> Response:
         found = await find(services, request)
         layer = request.query_params.get("layer")
+        if layer is not None and layer not in RECORD_LAYERS:
+            raise InvalidMessage(
+                f"layer: expected one of {', '.join(RECORD_LAYERS)}", param="layer"
+            )
         records = await services.records.all(found.relationship.id)
         return json_response(
             {"records": [_view(each) for each in records if layer in (None, each.layer)]}
@@ -99,7 +114,7 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
             made_by=_maker(found, body.by),
         )
         id_ = await editor.write(found.relationship.id, found.caller.user_id, record)
-        return await done(found, {"id": id_}, 201)
+        return await done(found, {"id": str(id_)}, 201)
 
     async def change(request: Request) -> Response:
         found = await find(services, request)
@@ -126,8 +141,8 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
     async def remove(request: Request) -> Response:
         found = await find(services, request)
         caller = found.caller.user_id
-        removed = await editor.remove(found.relationship.id, caller, _record(request))
-        return await done(found, {"memories": [], "turns": 0, "records": removed, "reread": 0})
+        receipt = await services.remover.remove(found.relationship.id, caller, _record(request))
+        return await done(found, receipt)
 
     async def audit(request: Request) -> Response:
         found = await find(services, request)
@@ -142,13 +157,13 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
 
     path = "/v1/relationships/{id}/records"
     return [
-        Route(path, answered(listed)),
-        Route(path, answered(write), methods=["POST"]),
-        Route(path + "/{record}", answered(change), methods=["PATCH"]),
-        Route(path + "/{record}", answered(remove), methods=["DELETE"]),
-        Route(path + "/{record}/revisions", answered(revisions)),
-        Route(path + "/{record}/restore", answered(restore), methods=["POST"]),
-        Route("/v1/relationships/{id}/audit", answered(audit)),
+        Route(path, listed),
+        Route(path, write, methods=["POST"]),
+        Route(path + "/{record}", change, methods=["PATCH"]),
+        Route(path + "/{record}", remove, methods=["DELETE"]),
+        Route(path + "/{record}/revisions", revisions),
+        Route(path + "/{record}/restore", restore, methods=["POST"]),
+        Route("/v1/relationships/{id}/audit", audit),
     ]
 
 
@@ -158,13 +173,13 @@ def _record(request: Request) -> int:
 
 def _view(record: Record) -> RecordView:
     return RecordView(
-        record.id,
+        str(record.id),
         record.layer,
         record.kind,
         record.title,
         record.content,
         record.refs,
-        record.details,
+        msgspec.structs.replace(record.details, upto=0),  # which is for the background alone
         record.made_by,
         record.created_at,
         record.updated_at,

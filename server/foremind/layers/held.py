@@ -1,19 +1,20 @@
 """The layers of relationships in use, held in the process and kept current in the background."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from sys import getsizeof
 from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
 from cachetools import LRUCache
 
 from foremind.embedding.manifest import Manifest
-from foremind.errors import ForemindError
+from foremind.errors import ForemindError, StorageUnavailable
 from foremind.layers.calibration import calibrated
 from foremind.layers.recall import (
     EPISODE_COSINE,
@@ -28,19 +29,23 @@ from foremind.layers.recall import (
     references_in,
     topic_weight,
 )
-from foremind.layers.sections import Section, section, standing_sections
-from foremind.layers.tokens import CountTokens
+from foremind.layers.sections import Section, Standing, section, standing_sections
+from foremind.layers.tokens import CountTokens, estimate_tokens
 from foremind.layers.wording import episode_line, question_line, topic_line, vault_line
 from foremind.memory.gate import asks
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
-from foremind.storage.notifications import Announcement, forgets
+from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.notifications import Announcement
 from foremind.storage.record_store import RecordStore
 from foremind.storage.records import LayersChanged, LayersState, Record, RecordLayer
+from foremind.supervision import begin, stop
 
 _KNOWN = 10_000  # relationships of which is known how to count tokens, and what was announced
-_RECORD_BYTES = 1500  # what the objects of a record take, beside its texts and vector
+_RECORD_BYTES = 1500  # what the objects of a record take, beside its texts and vector; the content
+# is counted twice, as lines are made of it
+_REFERENCE_BYTES = 500  # what a reference takes beside its text: its place in the table of them
 _OPEN = "open"
 
 _log = structlog.get_logger("foremind.layers")
@@ -75,10 +80,8 @@ class RelationshipLayers:
         count: CountTokens,
     ) -> None:
         self.version = state.layers_version
-        self.summarised_turn_id = state.summarised_turn_id
-        self.settings = state.settings
         self.count = count
-        self.standing = standing_sections(records, count)
+        self.standing = Standing(standing_sections(records, count), state.summarised_turn_id)
         #: About what it takes in memory; at most MOST_RECORDS records.
         self.size_bytes = sum(_size_bytes(each) for each in records)
         self._others = others
@@ -128,8 +131,8 @@ class RelationshipLayers:
 class HeldLayers:
     """Holds the layers of relationships in use, in at most `capacity_bytes`.
 
-    The least recently used goes first, and is read again in the background when it is asked for;
-    one that is larger than all the room is not held. What is held may be older than what is
+    The least recently used goes first, and is read again when it is asked for; one that is larger
+    than all the room is not held, and read each time. What is held may be older than what is
     announced until the background has read it; where something was forgotten, it is dropped at
     once.
     """
@@ -145,43 +148,63 @@ class HeldLayers:
         metrics.layers_bytes.set_function(lambda: self._held.currsize)
         self._counters: LRUCache[int, CountTokens] = LRUCache(_KNOWN)
         self._announced: LRUCache[int, int] = LRUCache(_KNOWN)
-        self._reading: dict[int, asyncio.Task[None]] = {}
+        self._too_large: LRUCache[int, None] = LRUCache(_KNOWN)
+        self._reading: dict[int, asyncio.Task[_Read | ForemindError]] = {}
         self._gaps = 0
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        reading = list(self._reading.values())
-        for each in reading:
-            each.cancel()
-        for each in reading:
-            with contextlib.suppress(asyncio.CancelledError):
-                await each
+        await stop(*self._reading.values())
 
     def get(self, relationship_id: int) -> RelationshipLayers | None:
-        """Return what is held of a relationship; None while nothing is."""
+        """Return what is held of a relationship; None, and it is read, while nothing is."""
         layers: RelationshipLayers | None = self._held.get(relationship_id)
-        if layers is None:
+        known = relationship_id in self._counters and relationship_id not in self._too_large
+        if layers is None and known:
             self._read(relationship_id)
         return layers
 
-    async def load(self, relationship_id: int, count: CountTokens) -> RelationshipLayers | None:
-        """Return the relationship's layers, reading them where they are not held."""
+    async def load(self, relationship_id: int, count: CountTokens) -> RelationshipLayers:
+        """Return the relationship's layers, reading them where they are not held.
+
+        Whoever waits may give up: the reading goes on for the next one.
+
+        Raises:
+            ForemindError: they could not be read.
+        """
         self._counters[relationship_id] = count
-        if relationship_id not in self._held:
-            self._read(relationship_id)
-        if (reading := self._reading.get(relationship_id)) is not None:
+        while True:
+            held: RelationshipLayers | None = self._held.get(relationship_id)
+            reading = self._reading.get(relationship_id)
+            if held is not None and reading is None:
+                return held
+            reading = reading or self._read(relationship_id)
             await asyncio.wait({reading})
-        return self.get(relationship_id)
+            if reading.cancelled():
+                raise StorageUnavailable("The server is stopping.")
+            read = reading.result()
+            if isinstance(read, ForemindError):
+                raise read
+            if read.gaps == self._gaps:  # else something in it may be forgotten since
+                return read.layers
+
+    def count_by(self, relationship_id: int, count: CountTokens) -> None:
+        """Count a relationship's tokens in another way from now on."""
+        self._counters[relationship_id] = count
+        self._gaps += 1  # what is being read is counted as before
+        if relationship_id in self._held:
+            self._held.pop(relationship_id)
+            self._read(relationship_id)
 
     def heard(self, announcement: Announcement) -> None:
         """Learn that records of a relationship changed, or are gone."""
-        if forgets(announcement):
+        if isinstance(announcement, MemoriesForgotten):
             whose = announcement.relationship_id
             self._gaps += 1  # what is being read may hold them
-            self._held.pop(whose, None)
-            self._read(whose)
+            if self._held.pop(whose, None) is not None:
+                self._read(whose)
         elif isinstance(announcement, LayersChanged):
             whose = announcement.relationship_id
             self._announced[whose] = max(
@@ -197,48 +220,68 @@ class HeldLayers:
             self._held.pop(relationship_id)
             self._read(relationship_id)
 
-    def _read(self, relationship_id: int) -> None:
-        if relationship_id in self._reading:
-            return
-        task = asyncio.create_task(self._update(relationship_id), name="layers-read")
+    def _read(self, relationship_id: int) -> "asyncio.Task[_Read | ForemindError]":
+        """Begin to read a relationship, unless that is begun already."""
+        known = self._reading.get(relationship_id)
+        if known is not None:
+            return known
+        task = begin(self._update(relationship_id), "layers-read")
         self._reading[relationship_id] = task
-        task.add_done_callback(lambda _: self._reading.pop(relationship_id, None))
+        return task
 
-    async def _update(self, relationship_id: int) -> None:
+    async def _update(self, relationship_id: int) -> "_Read | ForemindError":
         """Read until what is held is as new as what was announced and nothing is forgotten."""
-        while (count := self._counters.get(relationship_id)) is not None:
-            gaps = self._gaps
-            try:
-                layers = await self._layers(relationship_id, count)
-            except ForemindError as error:
-                _log.warning("layers.not_read", reason=error.code)
-                return
-            if gaps != self._gaps:
-                continue
-            if not self._keep(relationship_id, layers):
-                return
-            if layers.version >= self._announced.get(relationship_id, -1):
-                return
-        self._held.pop(relationship_id, None)  # nobody has asked for it for long
+        try:
+            while True:
+                gaps = self._gaps
+                layers = await self._layers(relationship_id)
+                if gaps != self._gaps:
+                    continue
+                self._keep(relationship_id, layers)
+                if layers.version >= self._announced.get(relationship_id, -1):
+                    return _Read(layers, gaps)
+        except ForemindError as error:
+            _log.warning("layers.not_read", reason=error.code)
+            return error
+        finally:
+            self._reading.pop(relationship_id, None)
 
-    def _keep(self, relationship_id: int, layers: RelationshipLayers) -> bool:
+    def _keep(self, relationship_id: int, layers: RelationshipLayers) -> None:
         self._held.pop(relationship_id, None)
-        fits = layers.size_bytes <= self._held.maxsize
-        if fits:
+        self._too_large.pop(relationship_id, None)
+        if layers.size_bytes <= self._held.maxsize:
             self._held[relationship_id] = layers
         else:
-            self._counters.pop(relationship_id, None)  # so that it is not read again and again
+            self._too_large[relationship_id] = None
             _log.info("layers.too_large", relationship_id=relationship_id)
-        return fits
 
-    async def _layers(self, relationship_id: int, count: CountTokens) -> RelationshipLayers:
+    async def _layers(self, relationship_id: int) -> RelationshipLayers:
         # The state first: what commits meanwhile is read twice rather than never.
         state = await self._store.state(relationship_id)
         records = await self._store.all(relationship_id)
         others = await self._store.others_with_topics(relationship_id)
-        return RelationshipLayers(state, records, others, self._manifest, count)
+        count = self._counters.get(relationship_id, estimate_tokens)
+        return await asyncio.to_thread(
+            RelationshipLayers, state, records, others, self._manifest, count
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read, and how often something had been forgotten by then."""
+
+    layers: RelationshipLayers
+    gaps: int
 
 
 def _size_bytes(record: Record) -> int:
     vector = 0 if record.vector is None else record.vector.nbytes
-    return _RECORD_BYTES + len(record.content) + vector
+    details = [
+        each
+        for part in msgspec.structs.astuple(record.details)
+        if isinstance(part, tuple)
+        for each in part
+    ]
+    texts = [record.kind, record.title, record.content, record.content, *record.refs, *details]
+    references = _REFERENCE_BYTES * len(record.refs)
+    return _RECORD_BYTES + sum(map(getsizeof, texts)) + references + vector

@@ -5,7 +5,6 @@ as it is stored, and by meaning once the background has embedded it.
 """
 
 import asyncio
-import contextlib
 from typing import Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from cachetools import LRUCache
 
 from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import ForemindError
+from foremind.errors import ForemindError, StorageUnavailable, TemporaryError
 from foremind.layers.calibration import calibrated
 from foremind.layers.held import Drafted
 from foremind.layers.reading import chunks_of, pieces_of, text_of
@@ -26,9 +25,12 @@ from foremind.layers.tokens import counter_for
 from foremind.layers.wording import quoted
 from foremind.storage.documents import DocumentStore, LibraryChanged
 from foremind.storage.notifications import Announcement
+from foremind.supervision import Supervised, Supervisor, begin, stop
 
 _HELD = 200  # companions, each with at most `documents.MOST_CHUNKS` chunks
+_IN_A_THREAD = 1_000  # chunks: a long draft in more of them would hold up everybody else
 _AGAIN_S = 5.0
+_BROKEN = 1000  # documents that could not be embedded, and are left alone until a restart
 
 _log = structlog.get_logger("foremind.library")
 
@@ -36,32 +38,36 @@ _log = structlog.get_logger("foremind.library")
 class Library:
     """Holds the shelves of companions in use, and embeds what is new, one document at a time."""
 
-    def __init__(self, store: DocumentStore, embedder: EmbeddingService, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: DocumentStore,
+        embedder: EmbeddingService,
+        clock: Clock,
+        supervisor: Supervisor,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._clock = clock
         self._shelves: LRUCache[int, Shelf] = LRUCache(_HELD)
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._something = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._loop: Supervised | None = None
+        self._broken: LRUCache[int, None] = LRUCache(_BROKEN)
 
     async def __aenter__(self) -> Self:
-        self._something.set()  # what was not finished before a restart
-        self._task = asyncio.create_task(self._embed_all(), name="library")
+        self._loop = self._supervisor.start("library", self._embed_all)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [*self._reading.values(), *([] if self._task is None else [self._task])]
-        for each in tasks:
-            each.cancel()
-        for each in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await each
+        if self._loop is not None:
+            await self._loop.stop()
+        await stop(*self._reading.values())
 
-    def has_documents(self, companion_id: int) -> bool:
-        """Tell whether a shelf with anything on it is held."""
+    def may_have_documents(self, companion_id: int) -> bool:
+        """Tell whether it is worth asking: not where a shelf is held that has nothing on it."""
         shelf = self._shelves.get(companion_id)
-        return shelf is not None and bool(shelf.chunks)
+        return shelf is None or bool(shelf.chunks)
 
     async def load(self, companion_id: int) -> None:
         """Read a companion's documents, unless they are held."""
@@ -76,8 +82,7 @@ class Library:
         Raises:
             InvalidMessage: it is of no known type, or holds no text.
         """
-        text = await asyncio.to_thread(text_of, body, media_type)
-        chunks = chunks_of(text)
+        chunks = await asyncio.to_thread(lambda: chunks_of(text_of(body, media_type)))
         now = self._clock.now()
         document_id = await self._store.add(companion_id, title, media_type, chunks, now)
         await self._store.announce(companion_id)
@@ -85,12 +90,20 @@ class Library:
         return document_id
 
     async def recall(self, companion_id: int, draft: Drafted) -> Section:
-        """Return what the documents have for a draft."""
+        """Return what the documents have for a draft, reading them where they are not held.
+
+        Raises:
+            StorageUnavailable: they could not be read.
+        """
+        if companion_id not in self._shelves:
+            await self.load(companion_id)
         shelf = self._shelves.get(companion_id)
-        found = [] if shelf is None else shelf.search(draft.text, draft.vector)
-        lines = [
-            f"- from {quoted(each.title)}: {quoted(passage_of(each, draft.text))}" for each in found
-        ]
+        if shelf is None:
+            raise StorageUnavailable("The documents could not be read; try again shortly.")
+        if len(shelf.chunks) < _IN_A_THREAD:
+            lines = _lines(shelf, draft)
+        else:
+            lines = await asyncio.to_thread(_lines, shelf, draft)
         return section("library", lines, counter_for(draft.policy.tokenizer))
 
     def heard(self, announcement: Announcement) -> None:
@@ -107,7 +120,7 @@ class Library:
 
     def _read(self, companion_id: int) -> None:
         before = self._reading.get(companion_id)
-        task = asyncio.create_task(self._update(companion_id, before), name="library-read")
+        task = begin(self._update(companion_id, before), "library-read")
         self._reading[companion_id] = task
         task.add_done_callback(lambda done: self._read_done(companion_id, done))
 
@@ -126,24 +139,42 @@ class Library:
         least = calibrated(self._embedder.manifest, TOPIC_COSINE)
         self._shelves[companion_id] = await asyncio.to_thread(Shelf, chunks, least)
 
-    async def _embed_all(self) -> None:
+    async def _embed_all(self, loop: Supervised) -> None:
+        self._something.set()  # what was not finished before a restart
         while True:
             await self._something.wait()
             self._something.clear()
-            try:
-                for document_id, companion_id in await self._store.unfinished():
-                    await self._embed(document_id)
-                    await self._store.announce(companion_id)
-            except ForemindError as error:
-                _log.warning("library.waits", reason=error.code)
-                await self._clock.sleep(_AGAIN_S)
-                self._something.set()
+            for document_id, companion_id in await self._store.unfinished():
+                if document_id not in self._broken:
+                    await self._embed_one(document_id, companion_id)
+            loop.well()
+
+    async def _embed_one(self, document_id: int, companion_id: int) -> None:
+        try:
+            await self._embed(document_id)
+            await self._store.announce(companion_id)
+        except StorageUnavailable:
+            raise
+        except TemporaryError as error:  # others need the model more
+            _log.warning("library.waits", reason=error.code)
+            await self._clock.sleep(_AGAIN_S)
+            self._something.set()
+        except Exception:  # a defect that one document shows must not keep the others waiting
+            _log.exception("document.not_embedded", document_id=document_id)
+            self._broken[document_id] = None
 
     async def _embed(self, document_id: int) -> None:
         for chunk_id, content in await self._store.to_embed(document_id):
             vectors = [await self._embedder.embed_passage(each) for each in pieces_of(content)]
             await self._store.keep_vector(chunk_id, _mean(vectors))
         _log.info("document.embedded", document_id=document_id)
+
+
+def _lines(shelf: Shelf, draft: Drafted) -> list[str]:
+    found = shelf.search(draft.text, draft.vector)
+    return [
+        f"- from {quoted(each.title)}: {quoted(passage_of(each, draft.text))}" for each in found
+    ]
 
 
 def _mean(vectors: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:

@@ -7,7 +7,7 @@ from bs4 import BeautifulSoup
 from bs4.exceptions import ParserRejectedMarkup
 from pypdf import PdfReader
 
-from foremind.errors import InvalidMessage
+from foremind.errors import InvalidMessage, UnsupportedMediaType
 from foremind.layers.tokens import estimate_tokens
 
 MEDIA_TYPES = ("text/plain", "text/markdown", "text/html", "application/pdf")
@@ -23,7 +23,8 @@ def text_of(body: bytes, media_type: str) -> str:
     """Return the text of a document.
 
     Raises:
-        InvalidMessage: it is of no known type, cannot be read, or holds no text.
+        UnsupportedMediaType: it is of no known type.
+        InvalidMessage: it cannot be read, or holds no text.
     """
     kind = media_type.partition(";")[0].strip().lower()
     try:
@@ -34,7 +35,7 @@ def text_of(body: bytes, media_type: str) -> str:
         elif kind == "application/pdf":
             text = _text_of_pdf(body)
         else:
-            raise InvalidMessage(
+            raise UnsupportedMediaType(
                 f"content-type: expected one of {', '.join(MEDIA_TYPES)}", param="content-type"
             )
     except (ValueError, ParserRejectedMarkup) as error:

@@ -1,6 +1,6 @@
 """What one layer contributes to a prompt: lines, the most valuable first, with their tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,16 @@ class Section(msgspec.Struct, frozen=True, gc=False):
     def first(self, count: int) -> "Section":
         """Return the section with only its first lines."""
         return Section(self.layer, self.lines[:count], self.tokens[:count], self.made_by)
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """What stands in every prompt of a relationship, whatever the draft.
+
+    Turns up to `summarised_turn_id` are in the summary.
+    """
+
+    sections: Mapping[LayerName, Section] = {}
+    summarised_turn_id: int = 0
 
 
 def section(

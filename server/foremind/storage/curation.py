@@ -6,23 +6,37 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.companions import CompanionSettings
-from foremind.storage.companions import settings_from_json
+from foremind.companions import CompanionSettings, RelationshipSettings
+from foremind.storage.companions import (
+    relationship_settings,
+    settings_from_json,
+    without_settings,
+)
 from foremind.storage.database import Database
+from foremind.storage.records import RecordLayer
 from foremind.storage.turns import Speaker
 
 MOST_TURNS = 1000  # that are read at once
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """Turns whose notes of a layer are to be made again, together."""
+
+    layer: RecordLayer
+    turns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bond:
     """A relationship that is curated: whose it is, its settings, and how far the work is.
 
-    `settings` are the relationship's own over the companion's. The three turn ids are those up to
-    which the scratchpad is kept, the summary tells, and episodes are told.
+    `settings` are the relationship's own. The three turn ids are those up to
+    which the scratchpad is kept, the summary tells, and episodes are told. `erasures` is how often
+    something had been erased when this was read, `salt` that of the digests in `dismissed`.
     """
 
     id: int
@@ -30,12 +44,15 @@ class Bond:
     companion_name: str
     time_zone: str
     companion_settings: CompanionSettings
-    own_settings: CompanionSettings
+    settings: RelationshipSettings
     noted_turn_id: int
     summarised_turn_id: int
     told_turn_id: int
     habits_at: datetime | None
     dismissed: frozenset[str]
+    salt: UUID
+    erasures: int
+    remade: tuple[Portion, ...]
     messages: int
 
 
@@ -86,33 +103,50 @@ class CurationStore:
         rows = await self._database.rows("claim_due", now, until, limit)
         return [row["id"] for row in rows]
 
+    async def renew(self, bond_id: int, claimed: datetime, until: datetime) -> bool:
+        """Hold a claimed relationship until later; False: the claim ended, others may have it."""
+        return await self._database.row("renew_claim", bond_id, claimed, until) is not None
+
     async def finish(self, bond_id: int, claimed: datetime, due: datetime | None) -> None:
-        """Say when a claimed relationship is due next, unless something made it due meanwhile."""
+        """Let go of a claimed relationship, due next at `due` unless something made it due."""
         await self._database.execute("finish_curation", bond_id, claimed, due)
 
     async def make_due(self, bond_id: int, now: datetime) -> None:
         """Let a relationship be curated as soon as may be."""
         await self._database.execute("make_due", bond_id, now)
 
+    async def wake(self, now: datetime, since: datetime, limit: int, *, all_let_go: bool) -> None:
+        """Have sleeping relationships looked at that were not since a time, some at once.
+
+        Only where something is let go by age: of all, or by settings of the companion or its own.
+        """
+        await self._database.execute("wake_for_retention", now, since, all_let_go, limit)
+
+    async def unkept_turns(self, bond_id: int) -> list[int]:
+        """Return the turns of sessions that are over which were not to be kept."""
+        rows = await self._database.of(bond_id).rows("unkept_turns", bond_id)
+        return [row["id"] for row in rows]
+
     async def bond(self, bond_id: int) -> Bond | None:
         """Return a relationship, or None where it is gone."""
         row = await self._database.of(bond_id).row("relationship_to_curate", bond_id)
         if row is None:
             return None
-        return Bond(
-            **(
-                dict(row)
-                | {
-                    "companion_settings": settings_from_json(row["companion_settings"]),
-                    "own_settings": settings_from_json(row["own_settings"]),
-                    "dismissed": frozenset(row["dismissed"]),
-                }
-            )
-        )
+        values = without_settings(row) | {
+            "companion_settings": settings_from_json(row["companion_settings"]),
+            "dismissed": frozenset(row["dismissed"]),
+            "remade": msgspec.json.decode(row["remade"], type=tuple[Portion, ...]),
+        }
+        return Bond(**values, settings=relationship_settings(row))
 
     async def turns_after(self, bond_id: int, turn_id: int) -> list[SaidTurn]:
         """Return the turns after one, oldest first, at most `MOST_TURNS`."""
         rows = await self._database.of(bond_id).rows("turns_after", bond_id, turn_id, MOST_TURNS)
+        return [_turn(row) for row in rows]
+
+    async def turns(self, bond_id: int, turn_ids: Sequence[int]) -> list[SaidTurn]:
+        """Return turns that were not removed, oldest first."""
+        rows = await self._database.of(bond_id).rows("turns_by_id", bond_id, list(turn_ids))
         return [_turn(row) for row in rows]
 
     async def open_sessions(self, bond_id: int) -> Sequence[OpenSession]:

@@ -1,8 +1,10 @@
 """Documents of companions in the database: text in chunks, each with a vector."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,7 +27,7 @@ class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
 class Document:
     """A document; `embedded` of its `chunks` can be found by meaning already."""
 
-    id: int
+    id: str
     title: str
     media_type: str
     chunks: int
@@ -81,17 +83,7 @@ class DocumentStore:
     async def chunks(self, companion_id: int) -> list[Chunk]:
         """Return the chunks of a companion's documents, at most `MOST_CHUNKS`."""
         rows = await self._database.rows("chunks_of_companion", companion_id, MOST_CHUNKS)
-        return [
-            Chunk(
-                row["id"],
-                row["title"],
-                row["content"],
-                None
-                if row["embedding"] is None
-                else np.asarray(row["embedding"].to_numpy(), np.float32),
-            )
-            for row in rows
-        ]
+        return await asyncio.to_thread(lambda: [_chunk(row) for row in rows])
 
     async def unfinished(self) -> list[tuple[int, int]]:
         """Return documents that are not wholly embedded, with their companions."""
@@ -112,3 +104,9 @@ class DocumentStore:
     async def announce(self, companion_id: int) -> None:
         """Tell every process that a companion's documents changed."""
         await self._database.announce(LibraryChanged(companion_id))
+
+
+def _chunk(row: Any) -> Chunk:
+    vector = row["embedding"]
+    unit = None if vector is None else np.asarray(vector.to_numpy(), np.float32)
+    return Chunk(row["id"], row["title"], row["content"], unit)

@@ -1,19 +1,23 @@
 """What one transaction changes of a relationship's records."""
 
 import hashlib
+import hmac
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Self
+from uuid import UUID
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.errors import Conflict, ModelMismatch
+from foremind.errors import Conflict, ModelMismatch, TooLarge
 from foremind.storage.database import Connection, Database
 from foremind.storage.records import (
+    MOST_RECORD_BYTES,
     MOST_REVISIONS,
     Cursor,
     Details,
@@ -21,6 +25,7 @@ from foremind.storage.records import (
     NewRecord,
     RecordLayer,
     SummaryApplied,
+    within_limits,
 )
 
 _ADVANCE: dict[Cursor, str] = {
@@ -42,14 +47,21 @@ class RecordChanges:
         self._now = now
         self._changed = False
         self._summary: SummaryApplied | None = None
-        self._forgotten = False
 
     @classmethod
     @asynccontextmanager
     async def begin(
-        cls, database: Database, relationship_id: int, fingerprint: str, now: datetime
+        cls,
+        database: Database,
+        relationship_id: int,
+        fingerprint: str,
+        now: datetime,
+        erasures: int | None,
     ) -> AsyncIterator[Self]:
         """Begin, under the relationship's lock; on leaving, what changed is announced.
+
+        Args:
+            erasures: how often something had been erased when what is to be written was read.
 
         Raises:
             Conflict: what a record was to be made of was removed meanwhile, or it was changed.
@@ -57,6 +69,10 @@ class RecordChanges:
         """
         async with database.transaction(relationship_id) as connection:
             await connection.execute("lock_relationship", relationship_id)
+            if erasures is not None:
+                row = await connection.row("erasures_of", relationship_id)
+                if row is None or row["erasures"] != erasures:
+                    raise Conflict("Something was forgotten or corrected meanwhile.")
             changes = cls(connection, relationship_id, fingerprint, now)
             yield changes
             await changes.announce()
@@ -78,6 +94,7 @@ class RecordChanges:
             Conflict: it was made of turns that were forgotten meanwhile.
             ModelMismatch: its vector is not of the model this store belongs to.
         """
+        record = within_limits(record)
         await self.check_turns(record.turns)
         row = await self.connection.row(
             "insert_record",
@@ -96,7 +113,7 @@ class RecordChanges:
         )
         if row is None:
             raise ModelMismatch("The store was given to another embedding model meanwhile.")
-        await self._add_sources(row["id"], record)
+        await self.add_sources(row["id"], record.turns, record.sources)
         self._changed = True
         return int(row["id"])
 
@@ -109,6 +126,7 @@ class RecordChanges:
         Raises:
             Conflict: the record has another revision by now, or is gone.
         """
+        into = within_limits(into)
         await self.check_turns(into.turns)
         await self.connection.execute("keep_revision", self.relationship_id, record_id, self._now)
         row = await self.connection.row(
@@ -130,8 +148,22 @@ class RecordChanges:
         await self.connection.execute(
             "drop_old_revisions", self.relationship_id, record_id, MOST_REVISIONS
         )
-        await self._add_sources(record_id, into)
+        await self.add_sources(record_id, into.turns, into.sources)
         self._changed = True
+
+    async def check_room(self, param: str) -> None:
+        """Make sure that the relationship's records take no more than they may.
+
+        Raises:
+            TooLarge: they do, and nothing of this transaction is to be kept; names `param`.
+        """
+        row = await self.connection.row("records_size", self.relationship_id)
+        if row is not None and row["bytes"] > MOST_RECORD_BYTES:
+            raise TooLarge(
+                f"{param}: the records of a relationship take at most {MOST_RECORD_BYTES} bytes; "
+                "remove some first",
+                param=param,
+            )
 
     async def touch(self, record_id: int, details: Details) -> None:
         """Change what is known beside a record's text."""
@@ -141,30 +173,34 @@ class RecordChanges:
         self._changed = True
 
     async def remove(self, record_ids: Collection[int]) -> int:
-        """Delete records with their earlier states; return how many there were."""
-        removed = await delete_records(self.connection, self.relationship_id, record_ids)
-        self._changed |= removed > 0
-        return removed
+        """Delete records with their earlier states; return how many there were.
 
-    async def made_of(self, turns: Collection[int], records: Collection[int]) -> set[int]:
-        """Return the records that were made of turns or records, however far, or quote them."""
-        return await records_made_of(self.connection, self.relationship_id, turns, records)
+        What was made of them is from now on made of what they were made of.
+        """
+        for each in record_ids:
+            await self.connection.execute("hand_down_sources", self.relationship_id, [each])
+        removed = await delete_records(self.connection, self.relationship_id, record_ids)
+        self._changed |= bool(removed)
+        return sum(removed.values())
+
+    async def add_sources(
+        self, record_id: int, turns: Collection[int], sources: Collection[int]
+    ) -> None:
+        """Note more turns and records that a record was made of."""
+        if turns or sources:
+            await self.connection.execute(
+                "add_sources", self.relationship_id, record_id, list(turns), list(sources)
+            )
+
+    async def noted_again(self, portion: msgspec.Struct) -> None:
+        """Note that notes were made again of a portion of turns."""
+        written = msgspec.json.encode(portion).decode()
+        await self.connection.execute("noted_again", self.relationship_id, written)
 
     async def of_layers(self, layers: Collection[RecordLayer]) -> set[int]:
         """Return the ids of all records in some layers."""
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
-
-    async def forget(self, record_ids: Collection[int], layer: RecordLayer, key: str) -> int:
-        """Delete records for good; return how many there were.
-
-        No background work makes one of this layer and key again; what it said is not kept.
-        """
-        self._forgotten = True
-        if key:
-            digest = digest_of(layer, key)
-            await self.connection.execute("dismiss", self.relationship_id, [digest])
-        return await self.remove(record_ids)
 
     async def advance(self, cursor: Cursor, turn_id: int) -> None:
         """Note up to which turn a kind of work is done."""
@@ -187,18 +223,8 @@ class RecordChanges:
             return
         row = await self.connection.row("raise_layers_version", self.relationship_id)
         version = 0 if row is None else row["layers_version"]
-        told = LayersChanged(self.relationship_id, version, self._summary, self._forgotten)
+        told = LayersChanged(self.relationship_id, version, self._summary)
         await self.connection.announce(told)
-
-    async def _add_sources(self, record_id: int, record: NewRecord) -> None:
-        if record.turns or record.sources:
-            await self.connection.execute(
-                "add_sources",
-                self.relationship_id,
-                record_id,
-                list(record.turns),
-                list(record.sources),
-            )
 
 
 async def records_made_of(
@@ -207,28 +233,29 @@ async def records_made_of(
     turns: Collection[int],
     records: Collection[int],
 ) -> set[int]:
-    """Return the records that were made of turns or records, however far, or quote the turns."""
-    said = list(turns)
-    rows = [
-        *await connection.rows("records_made_of", relationship_id, said, list(records)),
-        *await connection.rows("records_quoting", relationship_id, said),
-    ]
+    """Return the records that were made of turns or records, however far."""
+    rows = await connection.rows("records_made_of", relationship_id, list(turns), list(records))
     return {row["id"] for row in rows}
 
 
 async def delete_records(
     connection: Connection, relationship_id: int, record_ids: Collection[int]
-) -> int:
-    """Delete records with their sources and earlier states; return how many there were."""
+) -> dict[str, int]:
+    """Delete records with their sources and earlier states; return how many of each layer."""
     ids = list(record_ids)
     for name in ("delete_record_sources", "delete_revisions"):
         await connection.execute(name, relationship_id, ids)
-    return len(await connection.rows("delete_records", relationship_id, ids))
+    rows = await connection.rows("delete_records", relationship_id, ids)
+    return dict(Counter(row["layer"] for row in rows))
 
 
-def digest_of(layer: RecordLayer, key: str) -> str:
-    """Return what is kept of a removed record, so that it is not made again."""
-    return hashlib.sha256(f"{layer}:{key.casefold().strip()}".encode()).hexdigest()[:32]
+def digest_of(salt: UUID, layer: RecordLayer, key: str) -> str:
+    """Return what is kept of a removed record, so that it is not made again.
+
+    `salt` is the relationship's own: digests of two say nothing of each other.
+    """
+    told = f"{layer}:{key.casefold().strip()}".encode()
+    return hmac.new(salt.bytes, told, hashlib.sha256).hexdigest()[:32]
 
 
 def _json(details: Details) -> str:

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from foremind.errors import NotFound
-from foremind.storage.companions import settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import (
@@ -33,8 +32,7 @@ class RecordStore:
         row = await self._database.row("layers_state", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        settings = settings_from_json(row["settings"])
-        return LayersState(**(dict(row) | {"settings": settings}))
+        return LayersState(**dict(row))
 
     async def all(self, relationship_id: int) -> list[Record]:
         """Return the newest records, at most `MOST_RECORDS`, oldest first."""
@@ -87,10 +85,16 @@ class RecordStore:
         return {row["title"]: row["others"] for row in rows}
 
     def changing(
-        self, relationship_id: int, now: datetime
+        self, relationship_id: int, now: datetime, erasures: int | None = None
     ) -> AbstractAsyncContextManager[RecordChanges]:
-        """Change records in one transaction under the relationship's lock, then announce it."""
-        return RecordChanges.begin(self._database, relationship_id, self._fingerprint, now)
+        """Change records in one transaction under the relationship's lock, then announce it.
+
+        Where `erasures` tells when what is to be written was read, it is refused (Conflict) if
+        something was forgotten or corrected since.
+        """
+        return RecordChanges.begin(
+            self._database, relationship_id, self._fingerprint, now, erasures
+        )
 
 
 def _record(row: Any) -> Record:

@@ -1,25 +1,28 @@
 """Records: what is made of a relationship beyond single memories. One table for every layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 from uuid import UUID
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.companions import CompanionSettings
-
 RecordLayer = Literal[
     "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions", "hot", "vault"
 ]
+RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
 Cursor = Literal["noted", "summarised", "told"]
 
 FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset({"episodes", "topics", "questions", "vault"})
 MOST_REVISIONS = 20  # of a record that are kept
 MOST_RECORDS = 5000  # of one relationship that are read; older ones stay in the database
+MOST_CONTENT = 8000  # characters of a record's text
+MOST_TITLE = 300  # characters of whatever else is written in one: title, kind, a reference
+MOST_LISTED = 100  # references, or texts of any other list
+MOST_RECORD_BYTES = 16_777_216  # of a relationship's records with their earlier states, as stored
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,6 +47,11 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
 NOTHING_KNOWN = Details()
 
 
+def by_hand(made_by: MadeBy) -> bool:
+    """Tell whether somebody wrote a record, and no background work."""
+    return made_by in ("user", "developer")
+
+
 def found_by(title: str, content: str) -> str:
     """Return the text whose vector a record is found by."""
     return f"{title}. {content}" if title else content
@@ -58,15 +66,11 @@ class SummaryApplied(msgspec.Struct, frozen=True):
 
 
 class LayersChanged(msgspec.Struct, frozen=True, tag="layers"):
-    """That records of a relationship changed, as every server process is told.
-
-    `forgotten`: its user had one removed, so that nothing may hold it any longer.
-    """
+    """That records of a relationship changed, as every server process is told."""
 
     relationship_id: int
     layers_version: int
     summary: SummaryApplied | None = None
-    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,25 @@ class NewRecord:
     turns: tuple[int, ...] = ()
     sources: tuple[int, ...] = ()
     told_at: datetime | None = None
+
+
+def within_limits(record: NewRecord) -> NewRecord:
+    """Return a record with whatever is too long cut: what a model writes knows no limits."""
+    cut = [each[:MOST_TITLE] for each in record.refs[:MOST_LISTED]]
+    details = record.details
+    lists = {
+        name: tuple(each[:MOST_TITLE] for each in value[:MOST_LISTED])
+        for name in details.__struct_fields__
+        if isinstance(value := getattr(details, name), tuple)
+    }
+    return replace(
+        record,
+        content=record.content[:MOST_CONTENT],
+        title=record.title[:MOST_TITLE],
+        kind=record.kind[:MOST_TITLE],
+        refs=tuple(cut),
+        details=msgspec.structs.replace(details, status=details.status[:MOST_TITLE], **lists),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +149,21 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class LayersState:
-    """What is held of a relationship beside its records: its own settings among it."""
+    """What is held of a relationship beside its records.
+
+    `erasures` counts how often something was erased of it.
+    """
 
     layers_version: int
     summarised_turn_id: int
-    settings: CompanionSettings
+    erasures: int
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """Who did what, when; `subject` names a layer and an id, never a text."""
 
-    id: int
+    id: str
     actor: str
     action: str
     subject: str

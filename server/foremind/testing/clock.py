@@ -61,6 +61,11 @@ class ManualClock:
         self._elapsed = until
         await self._settle()
 
+    async def leap(self, seconds: float) -> None:
+        """Move time forward at once, as after a standstill: what is due by then runs once."""
+        self._elapsed += seconds
+        await self.advance(0)
+
     async def _settle(self) -> None:
         for _ in range(_SETTLE):
             await asyncio.sleep(0)

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import structlog
 
 from foremind.clock import Clock
@@ -16,16 +17,22 @@ from foremind.errors import ForemindError
 from foremind.layers.held import Drafted, HeldLayers
 from foremind.layers.library import Library
 from foremind.layers.recall import references_in
-from foremind.layers.sections import Section, section
+from foremind.layers.sections import Section, Standing, section
 from foremind.layers.tokens import counter_for
 from foremind.layers.wording import memory_lines
+from foremind.memory.aside import aside
 from foremind.memory.search import MemorySearch, Query
 from foremind.metrics import Metrics
+from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
 from foremind.typeahead.prepared import PreparedContext, Timings, Validity
 
-# Found among the records that are held in the process: no waiting, but none may fail another.
+# Made of a relationship's records, which are held in the process or read: what is found among them
+# for a draft, and what stands in every prompt.
 _HELD: tuple[LayerName, ...] = ("topics", "episodes", "questions", "vault")
+_STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+_RECORDS: Literal["records"] = "records"
+_Asked = LayerName | Literal["records"]
 
 _FIRST_SEARCHING_S = 0.001  # until it is measured
 _BESIDES_S = 0.002  # frames, tasks and events
@@ -37,13 +44,17 @@ _log = structlog.get_logger("foremind.typeahead")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose memories are searched, and what the result depends on."""
+    """Whose memories are searched, and what the result depends on.
+
+    `user_id` is who has it done, and takes turns with others.
+    """
 
     relationship_id: int
     companion_id: int
     user_name: str
     validity: Validity
     time_zone: tzinfo
+    user_id: int | None = None
 
 
 class Preparer:
@@ -75,7 +86,8 @@ class Preparer:
     ) -> PreparedContext:
         """Return the context for `text` (normalised).
 
-        A layer that fails or is not there by the deadline is left out, and the context says so.
+        What is not held in the process is read. A layer that fails or is not there by the deadline
+        is left out, and the context says so.
 
         Args:
             subject: asked anew once the vector is there, so that the search is made for the
@@ -90,45 +102,51 @@ class Preparer:
         if known is not None and known.validity.embedding == subject().validity.embedding:
             vector = known.vector
         else:
-            vector = await self._embedder.embed_query(text, priority)
+            vector = await self._embedder.embed_query(text, priority, subject().user_id)
         embedded = self._clock.monotonic()
+        references = await aside(len(text), lambda: references_in(text))
         whose = subject()
         policy = whose.validity.layers
         now = self._clock.now().astimezone(whose.time_zone)
-        draft = Drafted(text, references_in(text), vector, whose.user_name, policy, now)
+        draft = Drafted(text, references, vector, whose.user_name, policy, now)
         held = self._held.get(whose.relationship_id)
-        asked: dict[LayerName, Callable[[], Awaitable[Any]]] = {}
+        asked: dict[_Asked, Callable[[], Awaitable[Any]]] = {}
+        if held is None:
+            asked[_RECORDS] = self._reading(whose)
         if policy.on("memories"):
             query = Query(whose.relationship_id, text, vector, whose.validity.limits, now)
             asked["memories"] = partial(self._search.search, query)
-        if policy.on("library") and self._library.has_documents(whose.companion_id):
+        if policy.on("library") and self._library.may_have_documents(whose.companion_id):
             asked["library"] = partial(self._library.recall, whose.companion_id, draft)
-        answers, took = await self._by_deadline(asked, policy.deadline_s)
+        answers, took, failed = await self._by_deadline(asked, policy.deadline_s)
         searched = self._clock.monotonic()
+        held = answers.pop(_RECORDS, held)
         memories = answers.pop("memories", ())
         recalled: dict[LayerName, Section] = dict(answers)
         lines = memory_lines(memories, whose.user_name, now)
         recalled["memories"] = section("memories", lines, counter_for(policy.tokenizer))
         draft = replace(draft, touched=tuple(each.content for each in memories[:_TOUCHING]))
+        chars = sum(map(len, (text, *draft.touched)))
         for layer in _HELD:
             if held is not None and policy.on(layer):
                 begun = self._clock.monotonic()
-                recalled[layer] = held.recall(layer, draft)
+                recalled[layer] = await aside(chars, partial(held.recall, layer, draft))
                 took[layer] = _ms(self._clock.monotonic() - begun)
         finished = self._clock.monotonic()
         self._searching_s += _NEWEST * (finished - embedded - self._searching_s)
         self._metrics.stage_seconds.labels("search").observe(searched - embedded)
         self._metrics.stage_seconds.labels("prepare").observe(finished - started)
-        left_out = tuple(layer for layer in asked if layer not in took)
-        for layer in left_out:
-            self._metrics.left_out.labels(layer).inc()
+        validity = whose.validity
+        if held is not None:
+            validity = msgspec.structs.replace(validity, layers_version=held.version)
         return PreparedContext(
             text=text,
-            validity=whose.validity,
+            validity=validity,
             vector=vector,
             memories=tuple(memories),
             recalled=recalled,
-            left_out=left_out,
+            missing=self._missing(policy, failed),
+            standing=Standing() if held is None else held.standing,
             timings=Timings(
                 embed_ms=_ms(embedded - started),
                 search_ms=_ms(searched - embedded),
@@ -136,6 +154,37 @@ class Preparer:
                 layers_ms=took,
             ),
         )
+
+    async def standing(self, whose: Subject, *, recalled: bool) -> Standing:
+        """Return what stands in every prompt, as far as it is there by the deadline.
+
+        Args:
+            recalled: false where nothing could be recalled, which is noted as missing.
+        """
+        policy = whose.validity.layers
+        held = self._held.get(whose.relationship_id)
+        failed: dict[_Asked, str] = {} if recalled else {"memories": "failed", "library": "failed"}
+        if held is None:
+            asked: dict[_Asked, Callable[[], Awaitable[Any]]] = {_RECORDS: self._reading(whose)}
+            answers, _, late = await self._by_deadline(asked, policy.deadline_s)
+            held = answers.get(_RECORDS)
+            failed |= late
+        self._missing(policy, failed)
+        return Standing() if held is None else held.standing
+
+    def _reading(self, whose: Subject) -> Callable[[], Awaitable[Any]]:
+        count = counter_for(whose.validity.layers.tokenizer)
+        return partial(self._held.load, whose.relationship_id, count)
+
+    def _missing(self, policy: LayerPolicy, failed: Mapping[_Asked, str]) -> dict[LayerName, str]:
+        """Return which layers a prompt lacks, and why; they are counted."""
+        missing: dict[LayerName, str] = {}
+        for asked, reason in failed.items():
+            layers = (*_STANDING, *_HELD) if asked == "records" else (asked,)
+            missing |= {layer: reason for layer in layers if policy.on(layer)}
+        for layer in missing:
+            self._metrics.left_out.labels(layer).inc()
+        return missing
 
     @property
     def busy(self) -> float:
@@ -156,19 +205,24 @@ class Preparer:
         self._embedder.hasten(text, priority)
 
     async def _by_deadline(
-        self, asked: Mapping[LayerName, Callable[[], Awaitable[Any]]], seconds: float
-    ) -> tuple[dict[LayerName, Any], dict[LayerName, float]]:
-        """Return the answers that came in time, and the milliseconds that each took."""
-        answers: dict[LayerName, Any] = {}
-        took: dict[LayerName, float] = {}
+        self, asked: Mapping[_Asked, Callable[[], Awaitable[Any]]], seconds: float
+    ) -> tuple[dict[Any, Any], dict[Any, float], dict[_Asked, str]]:
+        """Return the answers that came in time, what each took in milliseconds, and why none came.
 
-        async def answer(layer: LayerName, ask: Callable[[], Awaitable[Any]]) -> None:
+        All by layer, the records by their own name.
+        """
+        answers: dict[_Asked, Any] = {}
+        took: dict[_Asked, float] = {}
+        failed: dict[_Asked, str] = {}
+
+        async def answer(layer: _Asked, ask: Callable[[], Awaitable[Any]]) -> None:
             begun = self._clock.monotonic()
             try:
                 async with asyncio.timeout(seconds):
                     answers[layer] = await ask()
             except (ForemindError, TimeoutError) as error:
-                _log.warning("layer.left_out", layer=layer, reason=type(error).__name__)
+                failed[layer] = error.code if isinstance(error, ForemindError) else "too_late"
+                _log.warning("layer.left_out", layer=layer, reason=failed[layer])
             else:
                 took[layer] = _ms(self._clock.monotonic() - begun)
 
@@ -179,7 +233,7 @@ class Preparer:
             async with asyncio.TaskGroup() as group:
                 for layer, ask in asked.items():
                     group.create_task(answer(layer, ask), name=f"recall-{layer}")
-        return answers, took
+        return answers, took, failed
 
 
 def _ms(seconds: float) -> float:

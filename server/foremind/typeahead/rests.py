@@ -32,7 +32,7 @@ class RestDetector:
     """
 
     def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
+        self.pause_s = pause_s  #: may change between two keystrokes
         self._draft: str | None = None
         self._settled = False
         self._settles_at: float | None = None
@@ -45,7 +45,7 @@ class RestDetector:
             settle_s: the rest after which it is settled; None where only a pause counts.
         """
         self._draft = draft
-        self._pauses_at = now + self._pause_s
+        self._pauses_at = now + self.pause_s
         self._settled = False
         self._settles_at = None
         if settle_s is not None:

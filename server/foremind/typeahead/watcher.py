@@ -10,7 +10,9 @@ import structlog
 from foremind.clock import Clock, Timer
 from foremind.embedding.queue import Priority
 from foremind.errors import TemporaryError
+from foremind.layers.sections import Standing
 from foremind.metrics import Metrics
+from foremind.supervision import begin, stop
 from foremind.typeahead.draft import normalise, says_something
 from foremind.typeahead.eagerness import Eagerness
 from foremind.typeahead.prepare import Preparer, Subject
@@ -19,9 +21,6 @@ from foremind.typeahead.rests import Paused, RestDetector, Settled, Wait
 
 Outcome = Literal["hit", "refreshed", "miss"]
 Trigger = Literal["pause", "eager", "send"]
-
-# On Enter, recall may take this long; a database slower than that is answered without memories.
-_PATIENCE_S = 2.0
 
 _log = structlog.get_logger("foremind.typeahead")
 
@@ -32,10 +31,11 @@ class Taken:
 
     `trigger` says what made a context that the player has not been told of yet, else None.
     Context is None where there was nothing to search for, or the search failed; the reply then
-    goes without memories.
+    goes without memories. `standing` is what stands in every prompt, also then.
     """
 
     context: PreparedContext | None
+    standing: Standing
     outcome: Outcome
     trigger: Trigger | None = None
 
@@ -54,7 +54,9 @@ class DraftWatcher:
         subject: whose memories, and the versions in force now.
         on_ready: called with a draft as typed, normalised equal, the context made for it, and
             what made it be made.
-        eager: prepare at settled drafts too, not only at pauses.
+        pacing: the rest in seconds that counts as a pause, and whether to prepare at settled
+            drafts too, not only at pauses; as of now.
+        timeout_s: what recall may take on Enter; later than that, the answer goes without memories.
     """
 
     def __init__(
@@ -63,8 +65,8 @@ class DraftWatcher:
         cache: PreparedCache,
         subject: Callable[[], Subject],
         on_ready: Callable[[str, PreparedContext, Trigger], None],
-        pause_s: float,
-        eager: bool,
+        pacing: Callable[[], tuple[float, bool]],
+        timeout_s: float,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -72,10 +74,12 @@ class DraftWatcher:
         self._cache = cache
         self._subject = subject
         self._on_ready = on_ready
+        self._timeout_s = timeout_s
         self._clock = clock
         self._metrics = metrics
-        self._rests = RestDetector(pause_s)
-        self._eagerness = Eagerness(preparer.is_word) if eager else None
+        self._pacing = pacing
+        self._rests = RestDetector(pacing()[0])
+        self._eagerness = Eagerness(preparer.is_word)
         self._draft = ""
         self._typed = ""
         self._timer: Timer | None = None
@@ -88,8 +92,9 @@ class DraftWatcher:
         self._typed = text
         draft = normalise(text)
         now = self._clock.monotonic()
+        self._rests.pause_s, eager = self._pacing()
         speaks = says_something(draft)
-        settle_s = self._settle_s(text, now) if speaks else None
+        settle_s = self._settle_s(text, now) if speaks and eager else None
         if draft == self._draft:  # but a word may be whole now
             if settle_s is not None:
                 self._rests.settle_by(now + settle_s)
@@ -127,12 +132,13 @@ class DraftWatcher:
         subject = subject or self._subject
         wanted = normalise(text)
         if not says_something(wanted):
-            return Taken(None, "miss")
+            standing = await self._preparer.standing(subject(), recalled=True)
+            return Taken(None, standing, "miss")
         ready = self._valid(wanted, subject)
         if ready is not None:
-            return Taken(ready, "hit")
+            return Taken(ready, ready.standing, "hit")
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(self._timeout_s):
                 return await self._landed(wanted, subject) or await self._made_on_enter(
                     wanted, subject
                 )
@@ -140,7 +146,8 @@ class DraftWatcher:
             _log.warning("context.unavailable", reason=type(error).__name__)
         except Exception:  # a defect in recall must not cost the player the reply
             _log.exception("context.failed")
-        return Taken(None, "miss")
+        standing = await self._preparer.standing(subject(), recalled=False)
+        return Taken(None, standing, "miss")
 
     async def close(self) -> None:
         """Stop the timer and the preparation, and wait for its end."""
@@ -148,9 +155,7 @@ class DraftWatcher:
             self._timer.cancel()
             self._timer = None
         flights = [each.task for each in (self._flight, *self._sent) if each is not None]
-        for each in flights:
-            each.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        await stop(*flights)
 
     def _look(self, now: float) -> None:
         """Do what is due, and have the timer run when the next thing is.
@@ -187,20 +192,16 @@ class DraftWatcher:
         if ready is not None:
             self._on_ready(self._typed, ready, trigger)
             return
-        if trigger == "eager" and self._eagerness is not None:
+        if trigger == "eager":
             self._eagerness.spent(self._preparer.usual_s)
         priority = Priority.EAGER if trigger == "eager" else Priority.PAUSE
         known = self._cache.get(self._subject().relationship_id, draft)
-        task = asyncio.create_task(
-            self._make(draft, self._subject, priority, known), name="prepare-context"
-        )
+        task = begin(self._make(draft, self._subject, priority, known), "prepare-context")
         self._flight = flight = _Flight(draft, task, trigger)
         task.add_done_callback(lambda _: self._landing(flight))
 
     def _settle_s(self, typed: str, now: float) -> float | None:
         """Return the rest after which the draft is worth preparing for before the pause."""
-        if self._eagerness is None:
-            return None
         self._eagerness.typed(typed, now)
         settle_s = self._eagerness.settle_s(typed, self._preparer.busy)
         if isinstance(settle_s, str):
@@ -212,8 +213,7 @@ class DraftWatcher:
         """The draft is empty."""
         self._typed = self._draft = ""
         self._rests.cleared()
-        if self._eagerness is not None:
-            self._eagerness.begin()
+        self._eagerness.begin()
 
     def _landing(self, flight: _Flight) -> None:
         if self._flight is flight:
@@ -243,7 +243,6 @@ class DraftWatcher:
         context = await self._preparer.prepare(text, subject, priority, known)
         if not context.left_out:
             self._cache.put(subject().relationship_id, context)
-        self._metrics.prepared_contexts.set(len(self._cache))
         return context
 
     def _valid(self, text: str, subject: Callable[[], Subject]) -> PreparedContext | None:
@@ -261,14 +260,14 @@ class DraftWatcher:
         # Waiting does not raise what the preparation raised: Enter then tries for itself.
         await asyncio.wait({sent.task})
         context = self._valid(text, subject)
-        return None if context is None else Taken(context, "hit", sent.trigger)
+        return None if context is None else Taken(context, context.standing, "hit", sent.trigger)
 
     async def _made_on_enter(self, text: str, subject: Callable[[], Subject]) -> Taken:
         known = self._cache.get(subject().relationship_id, text)
         context = await self._make(text, subject, Priority.ENTER, known)
         self._metrics.prepared.labels("send").inc()
         reused = known is not None and known.vector is context.vector
-        return Taken(context, "refreshed" if reused else "miss", "send")
+        return Taken(context, context.standing, "refreshed" if reused else "miss", "send")
 
     def _supersede(self, text: str) -> None:
         """Cancel a preparation for any other text than `text`."""

@@ -1,6 +1,8 @@
 """A relationship as a folder: what is written is read back, and only what changed is an edit."""
 
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from hypothesis import given
@@ -12,15 +14,29 @@ from foremind.storage.records import NOTHING_KNOWN, Record, RecordLayer
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
-TEXT = st.text(
-    st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
-)
+# Any text, and what could be taken for a heading, or for the end of a line.
+TEXT = st.lists(
+    st.one_of(
+        st.text(st.characters(codec="utf-8")),
+        st.sampled_from(
+            ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "## ", "## [2.3 goal] ",
+             "## [planted] ", "[", "]", "\\", "\\## ", " ", "# ", "1" * 5000]
+        ),
+    ),
+    max_size=6,
+).map("".join)  # fmt: skip
 
 
-def record(number: int, content: str, layer: RecordLayer = "scratchpad", title: str = "") -> Record:
+def record(
+    number: int,
+    content: str,
+    layer: RecordLayer = "scratchpad",
+    title: str = "",
+    kind: str = "goal",
+) -> Record:
     """A record of revision 3."""
     return Record(
-        number, layer, "goal", title, content, (), NOTHING_KNOWN, None, "rules", None, NOW, NOW, 3
+        number, layer, kind, title, content, (), NOTHING_KNOWN, None, "rules", None, NOW, NOW, 3
     )
 
 
@@ -30,15 +46,36 @@ def written(*records: Record) -> tuple[dict[str, str], Base]:
     return files, msgspec.json.decode(files[BASE], type=Base)
 
 
-@given(st.lists(st.tuples(TEXT, st.sampled_from(LAYERS)), max_size=6))
-def test_an_untouched_folder_has_no_edits(texts: list[tuple[str, RecordLayer]]) -> None:
-    """Whatever the records say, headings and backslashes included."""
-    records = [
-        record(number, text, layer, text.replace("\n", " ").strip())
-        for number, (text, layer) in enumerate(texts, 1)
-        if text.strip()
-    ]
-    assert edits_of(*written(*records)) == []
+def stored(files: dict[str, str]) -> dict[str, str]:
+    """The files, written to a disk and read from it."""
+    with TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, "utf-8")
+        return {name: (Path(folder) / name).read_text("utf-8") for name in files}
+
+
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT, st.sampled_from(LAYERS)), max_size=4))
+def test_an_untouched_folder_has_no_edits(
+    records: list[tuple[str, str, str, RecordLayer]],
+) -> None:
+    """Whatever the records say: no player's text becomes a record that a developer wrote."""
+    files, base = written(
+        *(
+            record(number, text, layer, title, kind)
+            for number, (text, title, kind, layer) in enumerate(records, 1)
+        )
+    )
+    assert edits_of(stored(files), base) == []
+
+
+@given(TEXT, TEXT, TEXT)
+def test_an_edit_beside_any_text_is_the_only_one(text: str, title: str, kind: str) -> None:
+    """What stands around it does not swallow it, and is not changed with it."""
+    files, base = written(record(1, text, title=title, kind=kind), record(2, "run a marathon"))
+    changed = stored(files)
+    changed["scratchpad.md"] = changed["scratchpad.md"].replace("run a mar", "walk a mar")
+    (edit,) = edits_of(changed, base)
+    assert (edit.record, edit.content) == (2, "walk a marathon")
 
 
 def test_headings_in_a_text_stay_text() -> None:

@@ -76,9 +76,10 @@ def test_sentences_make_entries_of_their_kind(text: str, kind: str | None) -> No
 def test_a_statement_about_the_same_updates_its_entry() -> None:
     """One home, not two."""
     talk = [Utterance(1, "Ana", True, "I moved to Porto. My goal is to sail.", 0.5)]
-    assert by_rules(talk, [entry(7, "I live in Lisbon")]) == [
-        Operation("UPDATE", 7, "identity", "I moved to Porto."),
-        Operation("ADD", None, "goal", "My goal is to sail."),
+    notes = by_rules(talk, [entry(7, "I live in Lisbon")])
+    assert [(each.operation, each.turns) for each in notes] == [
+        (Operation("UPDATE", 7, "identity", "I moved to Porto."), (1,)),
+        (Operation("ADD", None, "goal", "My goal is to sail."), (1,)),
     ]
 
 

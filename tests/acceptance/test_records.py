@@ -1,0 +1,78 @@
+"""How much may be written into a relationship's layers."""
+
+import pytest
+
+from foremind.storage import record_changes
+from foremind.storage.records import MOST_LISTED, MOST_TITLE, NewRecord
+from tests.acceptance.layers import world
+from tests.conftest import StartServer
+
+
+async def test_references_have_limits(start: StartServer) -> None:
+    """In number and length; nothing of what is over one is stored."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        note = {"layer": "vault", "content": "A note", "refs": ["a"] * MOST_LISTED}
+        assert (await w.answer("POST", "/records", note)).status_code == 201
+        for refs, param in (
+            (["a"] * (MOST_LISTED + 1), "refs"),
+            (["a", "b" * (MOST_TITLE + 1)], "refs[1]"),
+        ):
+            refused = await w.answer("POST", "/records", note | {"refs": refs})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+        assert len(await w.records("vault")) == 1
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"content": "a" * 5000},
+        {"title": "a" * 300, "kind": "b" * 300, "content": "c" * 4400},
+        {"content": "a", "refs": ["bc de " * 40] * 20},
+    ],
+)
+async def test_a_relationship_has_room_for_so_many_bytes_of_records(
+    start: StartServer, monkeypatch: pytest.MonkeyPatch, large: dict[str, object]
+) -> None:
+    """Written, changed or imported, whichever field they are in; removing some makes room."""
+    monkeypatch.setattr(record_changes, "MOST_RECORD_BYTES", 50_000)
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        numbers = []
+        while True:
+            answer = await w.answer("POST", "/records", {"layer": "vault", "content": "a"} | large)
+            if answer.status_code != 201:
+                break
+            numbers.append(answer.json()["id"])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+        assert answer.json()["error"]["param"] == "content"
+        assert 5 <= len(numbers) == len(await w.records("vault")) <= 10
+        longer = {"content": "d" * 8000}
+        assert (await w.answer("PATCH", f"/records/{numbers[0]}", longer)).status_code == 413
+        exported = await w.request("GET", "/export")
+        exported["records"] += [each | {"id": "9" + each["id"]} for each in exported["records"]]
+        await w.request("DELETE", f"/records/{numbers[0]}")
+        small = {"layer": "vault", "content": "a"}
+        assert (await w.answer("POST", "/records", small)).status_code == 201
+        await w.request("DELETE", "/memories")
+        mine, w.relationship = w.relationship, "import"  # type: ignore[assignment]
+        answer = await w.answer("POST", "?companion=wren", exported)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (413, "records")
+        w.relationship = mine
+        assert (await w.request("GET", "/export"))["turns"] == []
+
+
+async def test_what_background_work_writes_is_cut(start: StartServer) -> None:
+    """A model knows no limits; a record that it makes has those of everybody's."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        core = w.server.app.core
+        new = NewRecord(
+            "vault", "a" * 9000, "model", title="b" * 400, kind="c" * 400, refs=("d" * 400,) * 200
+        )
+        async with core.records.changing(w.relationship, w.clock.now()) as changes:
+            await changes.add(new)
+        (record,) = await w.records("vault")
+        assert len(record["content"]) == 8000
+        assert {len(record["title"]), len(record["kind"]), *map(len, record["refs"])} == {300}
+        assert len(record["refs"]) == MOST_LISTED
