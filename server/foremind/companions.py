@@ -7,15 +7,20 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from pydantic import ValidationError
 
 from foremind.errors import InvalidFile, InvalidMessage
-from foremind.settings import Ahead, Decay, LayerName, Settings
+from foremind.setting_checks import problem_with
+from foremind.settings import Ahead, Decay, KeptName, LayerName
+from foremind.settings_parsing import KEY_PREFIX
 from foremind.storable import check_storable
 
+Consent = Literal["assumed", "required"]
 SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
-FloorName = Literal["identity", "goal", "constraint", "preference"]
+FloorName = Literal["identity", "goal", "constraint", "preference", "answer"]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Phrase = Annotated[str, Meta(min_length=1, max_length=200)]
+Word = Annotated[str, Meta(min_length=1, max_length=64)]
+Instructions = Annotated[str, Meta(max_length=4000)]
 
 
 class SignificanceRules(
@@ -24,19 +29,19 @@ class SignificanceRules(
     """What matters to one companion, beside what matters to all; scores are 0 to 1.
 
     `phrases` are floors for turns that hold them; `signals` and `floors` change the published
-    weights by name; `learned` switches the learned head; `model` lets the language model rate
-    what was kept, or nearly, from 1 to 10, afterwards.
+    weights by name; `learned` switches the learned head, which is on; `model` lets the language
+    model rate what was kept, or nearly, from 1 to 10, afterwards, which it does not by default.
     """
 
-    phrases: dict[str, Share] = {}
-    signals: dict[SignalName, Share] = {}
-    floors: dict[FloorName, Share] = {}
-    learned: bool = True
-    model: bool = False
+    phrases: Annotated[dict[Phrase, Share], Meta(max_length=100)] | None = None
+    signals: dict[SignalName, Share] | None = None
+    floors: dict[FloorName, Share] | None = None
+    learned: bool | None = None
+    model: bool | None = None
 
 
 _LONGEST_SLUG = 128
-_KINDS = {
+KINDS = {
     "identity": "who the user is: name, age, home, work",
     "preference": "what the user likes, dislikes, wants done or not done",
     "goal": "what the user wants to reach",
@@ -49,17 +54,20 @@ _KINDS = {
 class ScratchpadExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was said, and the entry that it should become."""
 
-    said: str
-    kind: str
-    entry: str
+    said: Instructions
+    kind: Word
+    entry: Instructions
 
 
 class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a companion keeps its scratchpad: a prompt of its own, the kinds of entry, examples."""
+    """How a companion keeps its scratchpad: a prompt of its own, the kinds of entry, examples.
 
-    prompt: str | None = None
-    kinds: dict[str, str] = msgspec.field(default_factory=lambda: dict(_KINDS))
-    examples: tuple[ScratchpadExample, ...] = ()
+    Without `kinds` there are those of `KINDS`.
+    """
+
+    prompt: Instructions | None = None
+    kinds: Annotated[dict[Word, Instructions], Meta(min_length=1, max_length=50)] | None = None
+    examples: Annotated[tuple[ScratchpadExample, ...], Meta(max_length=50)] | None = None
 
 
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,9 +79,9 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     it, and the client is told what came of it.
     """
 
-    name: str
-    instruction: str
-    says: tuple[str, ...] = ()
+    name: Word
+    instruction: Instructions
+    says: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = ()
     recalls: LayerName | None = None
     opening: bool | None = None
     from_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
@@ -81,14 +89,19 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     after: bool = False
 
 
+# Any other variable may hold something that is not for the companion's model server.
+KeyVariable = Annotated[str, Meta(pattern=f"^{KEY_PREFIX}[A-Za-z0-9_]{{1,100}}$(?!\\n)")]
+
+
 class CompanionSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Settings of one companion; None means that the server's value holds.
+    """What one level sets: a companion, a relationship or a turn; None: the wider level's holds.
 
-    The names and units are those of `Settings`. `llm_key_env` names an environment variable,
-    so that no key is kept in the database; `recall_any_age` switches the age window off;
+    The names, units and bounds are those of `Settings`. `llm_key_env` names an environment
+    variable, so that no key is kept in the database; `recall_any_age` switches the age window off;
     `shares_counts` lets users who agree be counted, and nothing else of them, with other users.
+    With `consent` required, nothing is remembered of a user who has not agreed.
     """
 
     pause_ms: int | None = None
@@ -96,8 +109,9 @@ class CompanionSettings(
     vector_weight: float | None = None
     keyword_weight: float | None = None
     significance_threshold: float | None = None
-    significance: SignificanceRules = SignificanceRules()
+    significance: SignificanceRules | None = None
     significance_weight: float | None = None
+    session_weight: float | None = None
     time_weight: float | None = None
     memory_decay: Decay | None = None
     memory_max_age_days: float | None = None
@@ -107,7 +121,7 @@ class CompanionSettings(
     user_weight: float | None = None
     read_in_exchange: bool | None = None
     consolidate: bool | None = None
-    recall_any_age: bool = False
+    recall_any_age: bool | None = None
     recall_gate: bool | None = None
     recall_min_score: float | None = None
     recall_limit: int | None = None
@@ -120,17 +134,25 @@ class CompanionSettings(
     summary_tokens: int | None = None
     summary_messages: int | None = None
     topic_half_life_days: float | None = None
-    retention_days: dict[str, float] | None = None
-    shares_counts: bool = False
-    scratchpad: ScratchpadRules = ScratchpadRules()
-    behaviours: tuple[Behaviour, ...] = ()
-    llm_url: str | None = None
-    llm_model: str | None = None
-    llm_key_env: str | None = None
-    llm_tokenizer: str | None = None
+    retention_days: dict[KeptName, float] | None = None
+    shares_counts: bool | None = None
+    consent: Consent | None = None
+    scratchpad: ScratchpadRules | None = None
+    behaviours: Annotated[tuple[Behaviour, ...], Meta(max_length=100)] | None = None
+    llm_url: Annotated[str, Meta(max_length=2000)] | None = None
+    llm_model: Annotated[str, Meta(max_length=200)] | None = None
+    llm_key_env: KeyVariable | None = None
+    llm_tokenizer: Annotated[str, Meta(max_length=1000)] | None = None
     llm_max_tokens: int | None = None
     llm_temperature: float | None = None
     llm_ahead: Ahead | None = None
+
+
+class RelationshipSettings(msgspec.Struct, frozen=True):
+    """What a relationship has of its own: what the operator set for it, and what its user did."""
+
+    operator: CompanionSettings = CompanionSettings()
+    user: CompanionSettings = CompanionSettings()
 
 
 class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,7 +182,7 @@ class Companion:
     retired: bool = False
 
 
-def read_companion(path: Path, server: Settings) -> CompanionFile:
+def read_companion(path: Path) -> CompanionFile:
     """Read a companion file, and check its settings as the server's own are checked.
 
     Raises:
@@ -174,13 +196,13 @@ def read_companion(path: Path, server: Settings) -> CompanionFile:
         check_storable(companion)
     except InvalidMessage as error:
         raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
-    wrong = wrong_field(companion, server)
+    wrong = wrong_field(companion)
     if wrong is not None:
         raise InvalidFile(f"{path}: {': '.join(wrong)}", param=wrong[0])
     return companion
 
 
-def wrong_field(companion: CompanionFile, server: Settings) -> tuple[str, str] | None:
+def wrong_field(companion: CompanionFile) -> tuple[str, str] | None:
     """Return the name of a field that is wrong and what is wrong with it, or None."""
     slug = companion.slug
     if (
@@ -192,20 +214,5 @@ def wrong_field(companion: CompanionFile, server: Settings) -> tuple[str, str] |
     for field in ("name", "persona"):
         if not getattr(companion, field).strip():
             return field, "expected some text"
-    problem = problem_with(companion.settings, server)
-    return None if problem is None else ("settings", problem)
-
-
-def problem_with(own: CompanionSettings, server: Settings) -> str | None:
-    """Let the server's own validation judge values that are laid over its; None where they fit."""
-    given = {
-        name: value
-        for name in own.__struct_fields__
-        if name in Settings.model_fields and (value := getattr(own, name)) is not None
-    }
-    try:
-        Settings.model_validate({**server.model_dump(), **given})
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-    return None
+    problem = problem_with(companion.settings)
+    return None if problem is None else (f"settings.{problem[0]}", problem[1])

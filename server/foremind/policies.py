@@ -1,6 +1,6 @@
 """The settings in force: turn over relationship over companion over server. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -8,26 +8,23 @@ from typing import Any
 import msgspec
 
 from foremind.companions import (
+    KINDS,
     Behaviour,
     CompanionSettings,
+    Consent,
     ScratchpadRules,
     SignificanceRules,
-    problem_with,
 )
-from foremind.errors import InvalidMessage
-from foremind.settings import Decay, LayerName, Settings
+from foremind.settings import Ahead, Decay, LayerName, Settings
 
-# What says where words come from and who else counts is the operator's alone.
-OPERATORS = frozenset(
-    {
-        "llm_url",
-        "llm_model",
-        "llm_key_env",
-        "llm_tokenizer",
-        "llm_ahead",
-        "shares_counts",
-        "behaviours",
-    }
+# What holds where no level says anything, of what the server has no setting for.
+_BUILT_IN = CompanionSettings(
+    significance=SignificanceRules(phrases={}, signals={}, floors={}, learned=True, model=False),
+    recall_any_age=False,
+    shares_counts=False,
+    consent="assumed",
+    scratchpad=ScratchpadRules(examples=()),
+    behaviours=(),
 )
 
 
@@ -38,6 +35,7 @@ class RecallPolicy:
     vector_weight: float
     keyword_weight: float
     significance_weight: float
+    session_weight: float
     time_weight: float
     recency_weight: float
     user_weight: float
@@ -87,37 +85,55 @@ class LayerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class VoicePolicy:
+    """Where words come from; names and units are those of `Settings`.
+
+    `key_env` names the variable that holds a companion's own key.
+    """
+
+    url: str | None
+    model: str
+    key_env: str | None
+    max_tokens: int
+    temperature: float
+    ahead: Ahead
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The settings in force, for one relationship or one turn."""
 
     pause_s: float
     eager: bool
+    consent: Consent
     recall: RecallPolicy
     storage: StoragePolicy
     layers: LayerPolicy
+    voice: VoicePolicy
 
 
-def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
-    """Lay a companion's settings over the server's."""
+def policy_for(own: CompanionSettings, server: Settings) -> Policy:
+    """Lay settings over the server's: a companion's, or those of narrower levels over them."""
 
     def pick(name: str) -> Any:
-        own = getattr(companion, name)
-        return getattr(server, name) if own is None else own
+        return value_of(name, own, server)
 
     return Policy(
         pause_s=pick("pause_ms") / 1000,
         eager=pick("eager"),
+        consent=pick("consent"),
         recall=RecallPolicy(
             vector_weight=pick("vector_weight"),
             keyword_weight=pick("keyword_weight"),
             significance_weight=pick("significance_weight"),
+            session_weight=pick("session_weight"),
             time_weight=pick("time_weight"),
             recency_weight=pick("recency_weight"),
             user_weight=pick("user_weight"),
             significance_threshold=pick("significance_threshold"),
             permanent_significance=pick("permanent_significance"),
             decay=pick("memory_decay"),
-            max_age_days=_max_age(companion, pick),
+            max_age_days=_max_age(pick),
             half_life_days=pick("memory_half_life_days"),
             gate=pick("recall_gate"),
             min_score=pick("recall_min_score"),
@@ -125,7 +141,7 @@ def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
         ),
         storage=StoragePolicy(
             threshold=pick("significance_threshold"),
-            rules=companion.significance,
+            rules=pick("significance"),
             read_in_exchange=pick("read_in_exchange"),
             consolidate=pick("consolidate"),
         ),
@@ -142,77 +158,59 @@ def policy_for(companion: CompanionSettings, server: Settings) -> Policy:
             summary_messages=pick("summary_messages"),
             topic_half_life=timedelta(days=pick("topic_half_life_days")),
             retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
-            scratchpad=companion.scratchpad,
-            behaviours=companion.behaviours,
-            shares_counts=companion.shares_counts,
+            scratchpad=pick("scratchpad"),
+            behaviours=pick("behaviours"),
+            shares_counts=pick("shares_counts"),
+        ),
+        voice=VoicePolicy(
+            url=pick("llm_url") or None,
+            model=pick("llm_model"),
+            key_env=pick("llm_key_env"),
+            max_tokens=pick("llm_max_tokens"),
+            temperature=pick("llm_temperature"),
+            ahead=pick("llm_ahead"),
         ),
     )
 
 
+def value_of(name: str, own: CompanionSettings, server: Settings) -> Any:
+    """Return the value in force of a setting; one that is made of parts has all of them."""
+    value = getattr(own, name)
+    wider = getattr(server, name, None) if name in Settings.model_fields else None
+    built_in = getattr(_BUILT_IN, name)
+    whole = _merged(wider if wider is not None else built_in, value)
+    if name == "scratchpad" and whole.kinds is None:
+        return msgspec.structs.replace(whole, kinds=KINDS)
+    return whole
+
+
 def laid_over(base: CompanionSettings, own: CompanionSettings) -> CompanionSettings:
-    """Return `base` with what `own` gives; the narrower wins: turn, relationship, companion."""
-    default = CompanionSettings()
-    given = {
-        name: value
-        for name in own.__struct_fields__
-        if (value := getattr(own, name)) != getattr(default, name)
-    }
-    return msgspec.structs.replace(base, **given) if given else base
+    """Return `base` with what `own` gives; the narrower wins: turn, relationship, companion.
 
-
-def origins_of(
-    levels: Mapping[str, CompanionSettings], server: Settings
-) -> dict[str, dict[str, object]]:
-    """Return each setting, its value in force and the level it comes from.
-
-    Args:
-        levels: by name, the narrowest first: what a relationship has of its own, a companion.
-
-    Where the language model is, and its key, are the operator's own business.
+    What is made of named parts is merged part by part; a list is replaced as a whole.
     """
-    listed: dict[str, dict[str, object]] = {}
-    default = CompanionSettings()
-    for name in default.__struct_fields__:
-        if name in OPERATORS:
-            continue
-        level, value = next(
-            (
-                (level, getattr(own, name))
-                for level, own in levels.items()
-                if getattr(own, name) != getattr(default, name)
-            ),
-            ("server", getattr(server, name, getattr(default, name))),
-        )
-        listed[name] = {"value": value, "from": level}
-    return listed
+    merged: CompanionSettings = _merged(base, own)
+    return merged
 
 
-def settings_of_users(raw: object, server: Settings) -> CompanionSettings:
-    """Read settings that a relationship or a turn has of its own.
-
-    Raises:
-        InvalidMessage: naming the field and what was expected.
-    """
-    try:
-        own = msgspec.convert(raw, CompanionSettings)
-    except msgspec.ValidationError as error:
-        raise InvalidMessage(f"settings: {error}", param="settings") from None
-    default = CompanionSettings()
-    for name in OPERATORS:
-        if getattr(own, name) != getattr(default, name):
-            raise InvalidMessage(
-                f"settings.{name}: expected a setting that is not the operator's",
-                param=f"settings.{name}",
-            )
-    problem = problem_with(own, server)
-    if problem is not None:
-        raise InvalidMessage(f"settings.{problem}", param="settings")
-    return own
+def _merged(wider: Any, narrower: Any) -> Any:
+    if narrower is None:
+        return wider
+    if isinstance(wider, msgspec.Struct) and isinstance(narrower, msgspec.Struct):
+        given = {
+            name: _merged(getattr(wider, name), value)
+            for name in narrower.__struct_fields__
+            if (value := getattr(narrower, name)) is not None
+        }
+        return msgspec.structs.replace(wider, **given) if given else wider
+    if isinstance(wider, dict) and isinstance(narrower, dict):
+        return wider | narrower
+    return narrower
 
 
-def _max_age(companion: CompanionSettings, pick: Callable[[str], Any]) -> float | None:
+def _max_age(pick: Callable[[str], Any]) -> float | None:
     """Only the window has an edge; the other ways to fade have none."""
-    if companion.recall_any_age or pick("memory_decay") != "window":
+    if pick("recall_any_age") or pick("memory_decay") != "window":
         return None
     age: float | None = pick("memory_max_age_days")
     return age

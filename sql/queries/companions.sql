@@ -8,6 +8,11 @@ FROM companions WHERE retired_at IS NULL ORDER BY slug;
 SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
 FROM companions WHERE slug = $1;
 
+-- name: get_companion
+-- Reads the companion of an id.
+SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
+FROM companions WHERE id = $1;
+
 -- name: put_companion
 -- Creates or replaces a companion, raising its version only where something changed.
 -- One that was retired can be talked with again.

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import StartServer, owner_of
+from tests.conftest import PATIENCE, StartServer, owner_of
 
 TEXTS = {
     "right to left override": "I promise \u202egnihtemos\u202c to Ana",
@@ -90,14 +90,14 @@ async def test_what_cannot_be_stored_is_refused_over_http_too(
     await client.send("I promise to remember the red door")
     await client.expect_all("response.done", "memory.stored")
     url = f"http://127.0.0.1:{server.port}/v1/relationships/1{path}"
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url += "" if "user=" in url else "&user=ana" if "?" in url else "?user=ana"
         answer = await http.request(method, url, json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 async def _get(port: int, page: str) -> Any:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         answer = await http.get(
             f"http://127.0.0.1:{port}/v1/relationships/1/{page}", params={"user": "ana"}
         )

@@ -1,5 +1,6 @@
 """Settings: read once, checked, safe by default."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from foremind.companions import CompanionSettings, read_companion
 from foremind.errors import InvalidFile, UnsafeBinding
 from foremind.policies import policy_for
-from foremind.settings import check_binding, load_settings
+from foremind.settings import Settings, check_binding, load_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,12 +99,27 @@ def test_a_wrong_companion_file_names_the_field(text: str, said: str, tmp_path: 
     path = tmp_path / "companion.toml"
     path.write_text(text)
     with pytest.raises(InvalidFile, match=said):
-        read_companion(path, load_settings())
+        read_companion(path)
 
 
 def test_the_documented_table_is_the_settings() -> None:
-    """README lists every setting with its default; nothing else."""
-    readme = (ROOT / "README.md").read_text()
-    for name in type(load_settings()).model_fields:
-        assert f"| `FOREMIND_{name.upper()}` |" in readme, name
-    assert readme.count("| `FOREMIND_") == len(type(load_settings()).model_fields)
+    """README lists every setting with its default and its meaning; nothing else."""
+    table = re.findall(
+        r"^\| `FOREMIND_(\w+)` \| (.*?) \| (.*?) \|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {name.lower(): (default, meaning) for name, default, meaning in table} == {
+        name: (_shown(field.default), field.description)
+        for name, field in Settings.model_fields.items()
+    }
+    assert len(table) == len(Settings.model_fields)
+
+
+def _shown(default: object) -> str:
+    """A default as the table has it."""
+    if default is None or default in ((), frozenset(), {}):
+        return "none"
+    if isinstance(default, bool):
+        return "`on`" if default else "`off`"
+    return f"`{','.join(default) if isinstance(default, tuple) else default}`"

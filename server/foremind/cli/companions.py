@@ -31,8 +31,7 @@ def list_companions() -> None:
 @app.command("put")
 def put_companion(file: Path = typer.Argument(help="A TOML file; see examples/wren.toml.")) -> None:
     """Create or replace the companion that a file describes."""
-    settings = load_settings()
-    (stored, *_) = run(_with_store(settings, read_companion(file, settings)))
+    (stored, *_) = run(_with_store(load_settings(), read_companion(file)))
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
 
 

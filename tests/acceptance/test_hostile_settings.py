@@ -1,0 +1,173 @@
+"""Settings that nobody would choose: refused by name at every door, and harmless where stored."""
+
+import json
+from typing import Any
+
+import pytest
+
+from foremind.companions import CompanionSettings, read_companion
+from foremind.errors import InvalidFile
+from foremind.levels import OF_A_TURN
+from foremind.storage.companions import settings_from_json
+from tests.acceptance.test_levels import NAMES, Ana, ana
+from tests.conftest import StartServer, owner_of
+
+_BIG = "1" + "0" * 400
+HOSTILE = (
+    "NaN", "1e300", "-1e300", "1e999", "-1", "0", "1" + "0" * 400, "9" * 5000, "true", '"x"',
+    '"\\u0000"', "[]", "{}", '{"hot": 1e300}', '{"phrases": {"\\u0000": 1}}',
+    '{"phrases": {"a": 1e300}}', "[" * 3000 + "]" * 3000, '{"a":' * 3000 + "1" + "}" * 3000,
+    '"http://["', '"FOREMIND_AUTH_SECRET"', '"FOREMIND_LLM_KEY_A\\n"',
+)  # fmt: skip
+
+
+async def _works(a: Ana) -> None:
+    """Everything about Ana can be read, said, judged, curated."""
+    base = f"/v1/relationships/{a.relationship}"
+    for path in ("/config", "/context?draft=And+now%3F", "/memories"):
+        answer = await a.http.get(f"{base}{path}{'&' if '?' in path else '?'}user=ana")
+        assert answer.status_code == 200, (path, answer.text)
+    answer = await a.http.get("/v1/relationships?user=ana")
+    assert answer.status_code == 200
+    assert (await a.http.get("/v1/admin/companions?user=ana")).status_code == 200
+    assert await a.elsewhere()
+
+
+async def test_hostile_values_are_refused_by_name_or_harmless(start: StartServer) -> None:
+    """Of every setting, at the doors of operators: relationship, companion, turn."""
+    async with ana(start) as a:
+        patch = f"/v1/relationships/{a.relationship}/config?user=ana"
+        put = "/v1/admin/companions/wren?user=ana"
+        for place, name in enumerate((*NAMES, "soul")):
+            for number, value in enumerate(HOSTILE):
+                settings = f'"settings": {{"{name}": {value}}}'
+                if (place + number) % 2:  # every value meets both doors, every door every setting
+                    accepted = await _accepted(a, "PATCH", patch, f"{{{settings}}}", name)
+                else:
+                    body = f'{{"name": "W", "persona": "P.", {settings}}}'
+                    accepted = await _accepted(a, "PUT", put, body, name)
+                if accepted:
+                    await _works(a)
+            await a.patch(None)
+        assert (await a.put({})).status_code == 200
+        await a.say("Is all well?")
+
+
+async def _accepted(a: Ana, method: str, path: str, body: str, name: str) -> bool:
+    answer = await a.http.request(method, path, content=body)
+    if answer.status_code == 200:
+        return True
+    assert answer.status_code == 400, (name, body[:100], answer.text)
+    error = answer.json()["error"]
+    unread = error["param"] == "body"  # no JSON at all, or a number that no machine holds
+    assert unread or error["param"].startswith("settings"), (name, error)
+    assert unread or name in error["message"] or name in error["param"], (name, error)
+    return False
+
+
+async def test_hostile_settings_of_a_turn_are_refused_by_name(start: StartServer) -> None:
+    """And what is not refused is answered."""
+    async with ana(start, sends_per_s=1e6) as a:
+        for name in sorted(OF_A_TURN):
+            for number, value in enumerate(HOSTILE[::3]):
+                id_ = f"{name}{number}"
+                await a.client._socket.send(
+                    f'{{"type": "message.send", "event_id": "{id_}", "id": "{id_}", '
+                    f'"text": "Hm", "settings": {{"{name}": {value}}}}}'
+                )
+                while True:
+                    event = await a.client.next_event()
+                    if event["type"] == "response.done":
+                        assert event["status"] == "completed", event
+                        break
+                    if event["type"] == "error":
+                        error = event["error"]
+                        assert error["code"] in ("invalid_message", "malformed_json"), (id_, error)
+                        named = error["param"] == f"settings.{name}"
+                        assert named or name in error["message"] or value[:1] in "N[{", error
+                        break
+        await a.say("Is all well?")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_values_in_a_companion_file_are_refused(name: str, tmp_path: Any) -> None:
+    """Or they are settings that can be worked with; there is no other end."""
+    file = tmp_path / "wren.toml"
+    for value in ("nan", "inf", "-inf", "1e300", "-1", "9" * 30, "'x'", "[]", "{}", "[[[]]]"):
+        file.write_text(f'slug = "w"\nname = "W"\npersona = "P"\n[settings]\n{name} = {value}\n')
+        try:
+            read_companion(file)
+        except InvalidFile as error:
+            assert name in error.message
+
+
+_ROWS: tuple[Any, ...] = (
+    {"session_hours": 1e300, "recall_limit": 3},
+    {"session_hours": -1, "recall_limit": 3},
+    {
+        "topic_half_life_days": 1e9,
+        "retention_days": {"hot": 1e300, "vault": 3},
+        "recall_limit": 3,
+    },
+    {"soul": 1, "recall_limit": 3, "pause_ms": "soon", "layers_off": ["soul"]},
+    {"significance": {"phrases": {"a": 7}, "learned": False, "soul": 1}, "recall_limit": 3},
+    {"llm_key_env": "FOREMIND_AUTH_SECRET", "llm_tokenizer": "/nowhere", "recall_limit": 3},
+    {"context_tokens": 10**40, "llm_max_tokens": 10**400, "recall_limit": 3},
+    {"scratchpad": {"kinds": 3}, "behaviours": [{"name": 1}], "recall_limit": 3},
+    {"memory_max_age_days": 1e308, "memory_half_life_days": 0, "recall_limit": 3},
+)
+_NO_OBJECTS: tuple[Any, ...] = (
+    [],
+    None,
+    7,
+    "recall_limit",
+    [{"recall_limit": 3}],
+    {},
+    {"a": {"b": {"c": []}}},
+)
+
+
+@pytest.mark.parametrize("column", ["settings", "operator_settings", "companions"])
+async def test_bad_rows_break_nothing(
+    start: StartServer, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is wrong falls back to the wider level with a warning; what is right goes on."""
+    async with ana(start) as a:
+        owner = owner_of(a.server.app.core)
+        table = "companions" if column == "companions" else "relationships"
+        where = "settings" if column == "companions" else column
+        for number, row in enumerate((*_ROWS, *_NO_OBJECTS)):
+            # The numbers as they are: a float of 1e300 is 301 digits in the database.
+            await owner.execute(f"UPDATE {table} SET {where} = $1", json.dumps(row))
+            caplog.clear()
+            settings_from_json.cache_clear()
+            await a.session._services.current.forget()
+            await _works(a)
+            config = await a.config()
+            if row in _ROWS:
+                assert config["recall_limit"]["value"] == a.policy.recall.limit == 3
+                assert "settings.unusable" in caplog.text
+            else:
+                assert config["recall_limit"]["value"] == 10
+            assert config["session_hours"]["value"] == 24
+            if number % 5:
+                continue
+            await a.say(f"My aunt number {_ROWS.index(row) if row in _ROWS else row} is Rita")
+            await a.session._services.curation.curate(a.relationship)
+            base = f"/v1/relationships/{a.relationship}/memories"
+            answer = await a.http.delete(f"{base}?user=ana&about=Rita")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["turns"] >= 1
+        other = await a.server.connect()
+        opened = await other.open_session("wren", user_id="ana", name="Ana")
+        assert opened["type"] == "session.opened"
+        assert (await a.patch({"pause_ms": 700})).status_code == 200
+        assert (await a.config())["pause_ms"]["value"] == 700
+
+
+def test_what_is_warned_of_is_never_what_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the names of settings: anything else may be what somebody typed."""
+    raw = '{"hunter2": 1, "pause_ms": "hunter2", "significance": {"phrases": {"hunter2": 9}}}'
+    assert settings_from_json(raw) == CompanionSettings()
+    assert "pause_ms" in caplog.text and "significance" in caplog.text
+    assert "hunter2" not in caplog.text
