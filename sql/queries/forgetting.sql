@@ -1,3 +1,43 @@
+-- name: lock_for_forgetting
+-- Locks a relationship, and reads what says whether what was found in it is still all there is.
+SELECT bond.erasures, bond.memory_version, bond.layers_version,
+    (SELECT coalesce(max(id), 0) FROM turns WHERE relationship_id = $1) AS last_turn
+FROM relationships AS bond WHERE bond.id = $1 FOR NO KEY UPDATE;
+
+-- name: forgetting_state
+-- Reads how far a relationship has come, without locking it.
+SELECT bond.erasures, bond.memory_version, bond.layers_version,
+    (SELECT coalesce(max(id), 0) FROM turns WHERE relationship_id = $1) AS last_turn
+FROM relationships AS bond WHERE bond.id = $1;
+
+-- name: said_texts
+-- Reads what was said in a relationship after a turn, some at a time, with memory and vector.
+-- Where the text of a turn is no longer kept, its memory says what it said.
+SELECT turn.id, turn.session_id, turn.speaker, turn.reply_to, turn.removed_at IS NULL AS alive,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE coalesce(memory.content, '') END
+        AS content,
+    halfvec_send(turn.embedding) AS vector, memory.id AS memory_id
+FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+WHERE turn.relationship_id = $1 AND turn.id > $2
+    AND (turn.removed_at IS NULL OR memory.id IS NOT NULL)
+ORDER BY turn.id LIMIT $3;
+
+-- name: record_texts
+-- Reads everything that the records of a relationship say after a record, some at a time.
+SELECT id, layer, made_by, title, content, refs, details::text AS details
+FROM records WHERE relationship_id = $1 AND id > $2 ORDER BY id LIMIT $3;
+
+-- name: revision_texts
+-- Reads what records of a relationship said earlier, after a record, all states of some at a time.
+SELECT record_id AS id, revision, made_by, kind, title, content
+FROM record_revisions
+WHERE relationship_id = $1 AND record_id > $2
+    AND record_id <= coalesce((
+        SELECT DISTINCT record_id FROM record_revisions
+        WHERE relationship_id = $1 AND record_id > $2 ORDER BY record_id OFFSET $3 LIMIT 1
+    ), 9223372036854775807)
+ORDER BY record_id, revision;
+
 -- name: turns_behind_memories
 -- Lists the turns that memories of a relationship were made of.
 SELECT source_turn_id AS id FROM memories
@@ -7,33 +47,15 @@ SELECT source.turn_id FROM memory_sources AS source
 JOIN memories AS memory ON memory.id = source.memory_id
 WHERE memory.relationship_id = $1 AND memory.id = ANY ($2::bigint[]);
 
--- name: turns_quoting
--- Lists the turns of a relationship that hold what some of its turns said, word for word.
-SELECT quoting.id
-FROM turns AS said
-JOIN turns AS quoting ON quoting.relationship_id = said.relationship_id
-    AND position(lower(btrim(said.content)) IN lower(quoting.content)) > 0
-WHERE said.relationship_id = $1 AND said.id = ANY ($2::bigint[])
-    AND length(btrim(said.content)) >= 8 AND quoting.removed_at IS NULL;
-
 -- name: memories_behind_turns
 -- Lists the memories of a relationship that were made of some of its turns.
 SELECT id FROM memories WHERE relationship_id = $1 AND source_turn_id = ANY ($2::bigint[]);
 
--- name: turns_of_relationship
--- Lists every turn of a relationship that was not removed.
-SELECT id FROM turns WHERE relationship_id = $1 AND removed_at IS NULL;
-
 -- name: turns_of_session
--- Lists the turns of a session of a relationship that were not removed.
-SELECT id FROM turns
-WHERE relationship_id = $1 AND session_id::text = $2 AND removed_at IS NULL;
+-- Lists the turns of a session of a relationship.
+SELECT id FROM turns WHERE relationship_id = $1 AND session_id::text = $2;
 
--- name: texts_of_relationship
--- Reads what was said in a relationship.
-SELECT id, content FROM turns WHERE relationship_id = $1 AND removed_at IS NULL;
-
--- name: memories_older
+-- name: memories_of_type
 -- Lists the memories of a relationship, of a type, that were last said before a time.
 SELECT id FROM memories
 WHERE relationship_id = $1 AND memory_type = $2 AND created_at < $3
@@ -41,21 +63,20 @@ ORDER BY id LIMIT $4;
 
 -- name: forget_memories
 -- Deletes memories of a relationship with their words, facts, sources and traces.
-WITH gone AS (
+WITH gone AS MATERIALIZED (
     SELECT id, term_count FROM memories WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
 ), freed AS (
-    UPDATE memories SET superseded_by = NULL,
-        version = (SELECT memory_version + 1 FROM relationships WHERE id = $1)
-    WHERE relationship_id = $1 AND superseded_by IN (SELECT id FROM gone)
-        AND id NOT IN (SELECT id FROM gone)
+    UPDATE memories SET superseded_by = NULL, version = $4
+    WHERE relationship_id = $1 AND superseded_by = ANY ($2::bigint[])
+        AND id <> ALL ($2::bigint[])
 ), words AS (
-    DELETE FROM memory_terms WHERE relationship_id = $1 AND memory_id IN (SELECT id FROM gone)
+    DELETE FROM memory_terms WHERE relationship_id = $1 AND memory_id = ANY ($2::bigint[])
 ), facts AS (
-    DELETE FROM memory_facts WHERE relationship_id = $1 AND memory_id IN (SELECT id FROM gone)
+    DELETE FROM memory_facts WHERE relationship_id = $1 AND memory_id = ANY ($2::bigint[])
 ), traces AS (
     DELETE FROM memory_changes
     WHERE relationship_id = $1
-        AND (memory_id IN (SELECT id FROM gone) OR other_turn_id = ANY ($3::bigint[]))
+        AND (memory_id = ANY ($2::bigint[]) OR other_turn_id = ANY ($3::bigint[]))
 )
 UPDATE relationships
 SET memory_count = memory_count - (SELECT count(*) FROM gone),
@@ -65,9 +86,9 @@ RETURNING (SELECT count(*) FROM gone) AS memories;
 
 -- name: delete_sources
 -- Deletes what ties turns to memories of a relationship.
-DELETE FROM memory_sources AS source USING turns AS turn
-WHERE turn.id = source.turn_id AND turn.relationship_id = $1
-    AND (source.turn_id = ANY ($3::bigint[]) OR source.memory_id = ANY ($2::bigint[]));
+DELETE FROM memory_sources
+WHERE relationship_id = $1
+    AND (turn_id = ANY ($3::bigint[]) OR memory_id = ANY ($2::bigint[]));
 
 -- name: delete_memories
 -- Deletes the rows of memories of a relationship, after everything that hangs on them.
@@ -75,22 +96,73 @@ DELETE FROM memories WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 
 -- name: empty_turns
 -- Takes the text and its vector out of turns of a relationship; that there was a turn remains.
-UPDATE turns SET content = '', embedding = NULL, removed_at = $3
-WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
-RETURNING id;
+WITH before AS MATERIALIZED (
+    SELECT id FROM turns
+    WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL
+), emptied AS (
+    UPDATE turns SET content = '', embedding = NULL, removed_at = coalesce(removed_at, $3)
+    WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
+)
+SELECT count(*) AS turns FROM before;
 
--- name: forget_words
--- Deletes the words of a memory of a relationship, to be written anew.
-DELETE FROM memory_terms WHERE relationship_id = $1 AND memory_id = $2;
+-- name: turns_older
+-- Lists the first turns of a relationship with a text that were said before a time.
+SELECT id FROM turns
+WHERE relationship_id = $1 AND removed_at IS NULL AND created_at < $2 ORDER BY id LIMIT $3;
+
+-- name: expire_turns
+-- Takes the text out of turns of a relationship whose time is over.
+-- A memory goes on being read in its exchange, and needs the vector of its own turn for that.
+WITH expired AS (
+    UPDATE turns
+    SET content = '', removed_at = $3,
+        embedding = CASE
+            WHEN EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id) THEN embedding END
+    WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL
+    RETURNING id
+)
+SELECT count(*) AS turns FROM expired;
+
+-- name: some_turns
+-- Lists the first turns of a relationship, those whose text is gone included, to delete them.
+SELECT id FROM turns WHERE relationship_id = $1 AND id <= $2 ORDER BY id LIMIT $3;
+
+-- name: delete_turns
+-- Deletes turns of a relationship; what answers them elsewhere then answers nothing.
+WITH untied AS (
+    UPDATE turns SET reply_to = NULL
+    WHERE relationship_id = $1 AND reply_to = ANY ($2::bigint[]) AND id <> ALL ($2::bigint[])
+)
+DELETE FROM turns WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
+
+-- name: delete_closed_sessions
+-- Deletes the sessions of a relationship that are over and of which no turn is left.
+DELETE FROM sessions AS session
+WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
+    AND NOT EXISTS (SELECT FROM turns AS turn WHERE turn.session_id = session.id)
+    AND NOT EXISTS (
+        SELECT FROM records AS record
+        WHERE record.relationship_id = $1 AND record.session_id = session.id
+    );
+
+-- name: begin_anew
+-- Gives a relationship of which everything was forgotten the state of a new one.
+UPDATE relationships
+SET settings = '{}', operator_settings = operator_settings - 'significance' - 'scratchpad',
+    shares_counts = false, dismissed = '{}', remade = '[]',
+    salt = gen_random_uuid(), habits_at = NULL, noted_turn_id = 0, summarised_turn_id = 0,
+    told_turn_id = 0, layers_version = layers_version + 1
+WHERE id = $1;
 
 -- name: say_instead
--- Puts other words in the place of a memory's and its turns'.
+-- Puts other words in the place of a memory's and its turns'; what is no longer kept stays so.
 WITH said AS (
-    UPDATE turns SET content = $4, embedding = $5
+    UPDATE turns
+    SET content = CASE WHEN removed_at IS NULL THEN $4 ELSE '' END, embedding = $5,
+        corrected = true
     WHERE relationship_id = $1 AND id = ANY ($3::bigint[])
 )
-UPDATE memories SET content = $4,
-    version = (SELECT memory_version + 1 FROM relationships WHERE id = $1)
+UPDATE memories SET content = $4, version = $6
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: unstate_facts
@@ -102,3 +174,111 @@ DELETE FROM memory_facts WHERE relationship_id = $1 AND memory_id = $2;
 INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
 SELECT $1, speaker, $3, $4, id, created_at FROM memories WHERE relationship_id = $1 AND id = $2
 ON CONFLICT DO NOTHING;
+
+-- name: exchanges_of_turns
+-- Lists the turns of the sessions that some turns belong to, and which still say something.
+SELECT turn.session_id, turn.id,
+    turn.removed_at IS NULL
+        OR EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id) AS says
+FROM turns AS turn
+WHERE turn.relationship_id = $1
+    AND turn.session_id IN (SELECT session_id FROM turns WHERE id = ANY ($2::bigint[]))
+ORDER BY turn.session_id, turn.id;
+
+-- name: exchange_turns
+-- Reads some turns of a relationship with vector and memory, to read exchanges anew.
+SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
+FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[])
+ORDER BY turn.id;
+
+-- name: rewrite_memories
+-- Gives memories of a relationship other vectors and words, and none of the words of before.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest($2::bigint[], $3::halfvec[], $4::real[], $5::bytea[])
+        AS each (id, embedding, length, words)
+), before AS MATERIALIZED (
+    SELECT coalesce(sum(memory.term_count), 0) AS length
+    FROM memories AS memory WHERE memory.relationship_id = $1 AND memory.id = ANY ($2::bigint[])
+), changed AS (
+    UPDATE memories AS memory
+    SET embedding = given.embedding, term_count = given.length, words = given.words,
+        version = $6
+    FROM given WHERE memory.id = given.id AND memory.relationship_id = $1
+)
+UPDATE relationships
+SET term_count = term_count + coalesce((SELECT sum(length) FROM given), 0)
+    - (SELECT length FROM before)
+WHERE id = $1;
+
+-- name: forget_words
+-- Deletes the words of memories of a relationship, to be written anew.
+DELETE FROM memory_terms WHERE relationship_id = $1 AND memory_id = ANY ($2::bigint[]);
+
+-- name: write_words
+-- Writes the words of memories of a relationship.
+INSERT INTO memory_terms (relationship_id, memory_id, term, frequency)
+SELECT $1, memory_id, term, frequency
+FROM unnest($2::bigint[], $3::text[], $4::real[]) AS word (memory_id, term, frequency);
+
+-- name: states_of_records
+-- Reads who wrote records of a relationship, and what they say.
+SELECT id, layer, made_by, title, content, refs, details::text AS details
+FROM records WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
+
+-- name: revisions_of_records
+-- Reads the earlier states of records of a relationship, the newest of each last.
+SELECT record_id AS id, revision, made_by, kind, title, content FROM record_revisions
+WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]) ORDER BY record_id, revision;
+
+-- name: sources_left
+-- Lists which turns records of some layers were made of that still say something.
+SELECT record.id, record.layer, array_agg(turn.id ORDER BY turn.id) AS turns
+FROM records AS record
+JOIN record_sources AS source ON source.record_id = record.id
+JOIN turns AS turn ON turn.id = source.turn_id
+WHERE record.relationship_id = $1 AND record.id = ANY ($2::bigint[])
+    AND turn.removed_at IS NULL AND turn.id <> ALL ($3::bigint[])
+GROUP BY record.id;
+
+-- name: back_to_revision
+-- Lets an earlier state of a record hold again, as if no later one had been.
+UPDATE records AS record
+SET kind = kept.kind, title = kept.title, content = kept.content, made_by = kept.made_by,
+    embedding = $4, refs = '{}', details = '{}', updated_at = $5, revision = record.revision + 1
+FROM record_revisions AS kept
+WHERE record.relationship_id = $1 AND record.id = $2
+    AND kept.record_id = record.id AND kept.revision = $3;
+
+-- name: delete_some_revisions
+-- Deletes earlier states of records of a relationship.
+DELETE FROM record_revisions AS kept
+USING unnest($2::bigint[], $3::integer[]) AS gone (record_id, revision)
+WHERE kept.relationship_id = $1 AND kept.record_id = gone.record_id
+    AND kept.revision = gone.revision;
+
+-- name: untie_records
+-- Deletes what ties records of a relationship to what they were made of.
+DELETE FROM record_sources WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]);
+
+-- name: note_again
+-- Adds turns to those whose notes are to be made again.
+UPDATE relationships SET remade = remade || $2::jsonb WHERE id = $1;
+
+-- name: noted_again
+-- Takes turns from those whose notes are to be made again.
+UPDATE relationships SET remade = coalesce((
+    SELECT jsonb_agg(each) FROM jsonb_array_elements(remade) AS each WHERE each <> $2::jsonb
+), '[]')
+WHERE id = $1;
+
+-- name: raise_erasures
+-- Marks all that is held as out of date, and where its user erased something what began before.
+UPDATE relationships
+SET erasures = erasures + $2, layers_version = layers_version + 1
+WHERE id = $1 RETURNING erasures, layers_version;
+
+-- name: erasures_of
+-- Reads how often something was erased of a relationship.
+SELECT erasures FROM relationships WHERE id = $1;

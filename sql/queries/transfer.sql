@@ -5,32 +5,50 @@ WHERE relationship_id = $1 ORDER BY opened_at;
 
 -- name: export_turns
 -- Reads what was said in a relationship, to be written out.
-SELECT id, session_id::text AS session, speaker, message_id, reply_to, status, content AS text,
-    created_at AS said_at
-FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id;
+SELECT id::text, session_id::text AS session, speaker, message_id, reply_to::text, status,
+    content AS text, created_at AS said_at, embedding IS NOT NULL AS judged, kept
+FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY turns.id;
 
 -- name: export_memories
 -- Reads the memories of a relationship with the turns that they stand for, to be written out.
-SELECT id, source_turn_id AS turn,
-    ARRAY(SELECT turn_id FROM memory_sources WHERE memory_id = memory.id ORDER BY turn_id) AS again,
+SELECT id::text, source_turn_id::text AS turn,
+    ARRAY(SELECT source.turn_id::text FROM memory_sources AS source
+          WHERE source.memory_id = memory.id ORDER BY source.turn_id) AS again,
     content, speaker, memory_type, significance, reasons, created_at, happened_from, happened_to,
-    last_used_at, superseded_by
-FROM memories AS memory WHERE relationship_id = $1 ORDER BY id;
+    last_used_at, superseded_by::text
+FROM memories AS memory WHERE relationship_id = $1 ORDER BY memory.id;
 
 -- name: export_records
 -- Reads the records of a relationship with what they were made of, to be written out.
-SELECT id, layer, kind, title, content, refs, details, made_by, session_id::text AS session,
+SELECT id::text, layer, kind, title, content, refs, details, made_by, session_id::text AS session,
     created_at, updated_at,
-    ARRAY(SELECT turn_id FROM record_sources
-          WHERE record_id = record.id AND turn_id IS NOT NULL ORDER BY 1) AS turns,
-    ARRAY(SELECT source_id FROM record_sources
-          WHERE record_id = record.id AND source_id IS NOT NULL ORDER BY 1) AS sources
-FROM records AS record WHERE relationship_id = $1 ORDER BY id;
+    ARRAY(SELECT made_of.turn_id::text FROM record_sources AS made_of
+          WHERE made_of.record_id = record.id AND made_of.turn_id IS NOT NULL
+          ORDER BY made_of.turn_id) AS turns,
+    ARRAY(SELECT made_of.source_id::text FROM record_sources AS made_of
+          WHERE made_of.record_id = record.id AND made_of.source_id IS NOT NULL
+          ORDER BY made_of.source_id) AS sources
+FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 
 -- name: export_progress
 -- Reads how far each kind of background work on a relationship is done.
-SELECT noted_turn_id AS noted, summarised_turn_id AS summarised, told_turn_id AS told, dismissed
+SELECT noted_turn_id::text AS noted, summarised_turn_id::text AS summarised,
+    told_turn_id::text AS told, dismissed, salt, remade::text AS remade, shares_counts
 FROM relationships WHERE id = $1;
+
+-- name: export_revisions
+-- Reads the earlier states of the records of a relationship, to be written out.
+SELECT record_id::text AS record, revision, kind, title, content, made_by, replaced_at
+FROM record_revisions WHERE relationship_id = $1 ORDER BY record_id, revision;
+
+-- name: export_changes
+-- Reads what was merged and superseded in a relationship, to be written out.
+SELECT memory_id::text AS memory, change, other_turn_id::text AS turn, reason, changed_at
+FROM memory_changes WHERE relationship_id = $1 ORDER BY id;
+
+-- name: export_audit
+-- Reads the audit trail of a relationship, to be written out.
+SELECT actor, action, subject, happened_at FROM audit WHERE relationship_id = $1 ORDER BY id;
 
 -- name: ensure_relationship
 -- Finds the relationship of a user with a companion, creating both at first sight.
@@ -57,9 +75,9 @@ RETURNING id;
 -- Stores a turn that was written out elsewhere, unless its user has used the message id.
 INSERT INTO turns (
     relationship_id, session_id, user_id, speaker, message_id, reply_to, status, content,
-    created_at, embedding
+    created_at, embedding, kept
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (user_id, message_id) DO NOTHING
 RETURNING id;
 
@@ -70,16 +88,36 @@ SELECT $3, $1, $2, created_at FROM turns WHERE id = $1 AND relationship_id = $3;
 
 -- name: import_marks
 -- Gives an imported memory when it was last used, and what superseded it.
-UPDATE memories SET last_used_at = $3, superseded_by = $4, created_at = $5
+UPDATE memories SET last_used_at = $3, superseded_by = $4, created_at = $5, version = $6
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: import_upto
+-- Notes up to which record of this server's an imported one was made.
+UPDATE records SET details = jsonb_set(details, '{upto}', to_jsonb($3::bigint))
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: import_dates
--- Gives an imported record its own dates.
-UPDATE records SET created_at = $3, updated_at = $4 WHERE relationship_id = $1 AND id = $2;
+-- Gives an imported record its own dates, and a number above its earlier states'.
+UPDATE records SET created_at = $3, updated_at = $4, revision = $5
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: import_revision
+-- Stores an earlier state of an imported record.
+INSERT INTO record_revisions (
+    relationship_id, record_id, revision, layer, kind, title, content, made_by, replaced_at
+)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT DO NOTHING;
+
+-- name: import_change
+-- Stores why an imported memory was merged or superseded.
+INSERT INTO memory_changes (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
+VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: import_progress
 -- Gives a relationship its settings, and how far each kind of background work is done.
 UPDATE relationships
-SET settings = $2, noted_turn_id = $3, summarised_turn_id = $4, told_turn_id = $5,
-    dismissed = $6::text[], due_at = $7
+SET settings = $2, operator_settings = $10, noted_turn_id = $3, summarised_turn_id = $4,
+    told_turn_id = $5, dismissed = $6::text[], due_at = $7, salt = coalesce($8, salt),
+    remade = $9::jsonb
 WHERE id = $1;

@@ -1,31 +1,24 @@
 """Lets go what is older than its layer or type may be kept."""
 
 from foremind.curation.work import Work
-from foremind.memory.forget import Forgetter
+from foremind.memory.expire import Expirer
+from foremind.settings import TRANSCRIPT
 
-_AT_ONCE = 50  # memories of a type that one round lets go
 
-
-async def let_go(work: Work, forgetter: Forgetter) -> None:
-    """Remove records and memories that are past the days that their kind is kept."""
-    if not work.policy.retention:
-        return
+async def let_go(work: Work, expirer: Expirer) -> None:
+    """Remove what is past the days that its kind is kept: records, memories, what was said."""
+    retention = work.policy.retention
     old = [
         each.id
         for each in work.records
-        if each.layer in work.policy.retention
-        and work.now - each.updated_at > work.policy.retention[each.layer]
+        if each.layer in retention and work.now - each.updated_at > retention[each.layer]
     ]
     if old:
-        async with work.store.changing(work.bond.id, work.now) as changes:
-            removed = await changes.remove([*old, *await changes.made_of((), old)])
-            await changes.audit("server", "retention", f"{removed} records")
+        await expirer.records(work.bond.id, old)
         await work.refresh()
-    for kind, age in work.policy.retention.items():
-        await forgetter.forget_older(
-            work.bond.id,
-            (work.bond.user_name, work.bond.companion_name),
-            kind,
-            work.now - age,
-            _AT_ONCE,
-        )
+    names = (work.bond.user_name, work.bond.companion_name)
+    for kind, age in retention.items():
+        if kind == TRANSCRIPT:
+            await expirer.transcript(work.bond.id, names, work.now - age)
+        else:
+            await expirer.memories(work.bond.id, names, kind, work.now - age)

@@ -1,16 +1,23 @@
 """A user's memories: to be seen, corrected, forgotten."""
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from foremind.errors import InvalidMessage
-from foremind.http.answers import answered, json_response
+from foremind.http.answers import json_response
 from foremind.http.callers import RelationshipServices, body_of, find, number, page_of, paged
 from foremind.memory.forget import Scope
 
 _PAGE = 100
 _MOST = 1000
+
+
+class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a memory shall say."""
+
+    content: str
 
 
 def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
@@ -24,8 +31,7 @@ def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
 
     async def correct(request: Request) -> Response:
         found = await find(services, request)
-        body = await body_of(request, dict[str, str])
-        content = body.get("content", "").strip()
+        content = (await body_of(request, Correction)).content.strip()
         most = services.settings.max_text_chars
         if not content or len(content) > most:
             raise InvalidMessage(
@@ -45,13 +51,22 @@ def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
     async def forget(request: Request) -> Response:
         found = await find(services, request)
         one = request.path_params.get("memory")
+        session, about, turn = (
+            request.query_params.get(name) for name in ("session", "about", "turn")
+        )
+        for name, value in (("session", session), ("about", about)):
+            if value is not None and not value.strip():  # it must not be taken for everything
+                raise InvalidMessage(f"{name}: expected what is to be forgotten", param=name)
+        if sum(each is not None for each in (one, session, about, turn)) > 1:
+            raise InvalidMessage("about: expected one of session, about and turn", param="about")
         receipt = await services.forgetter.forget(
             found.relationship.id,
             found.names,
             Scope(
-                memory=None if one is None else number(one, "memory", 1, 2**62),
-                session=request.query_params.get("session"),
-                about=request.query_params.get("about"),
+                memories=() if one is None else (number(one, "memory", 1, 2**62),),
+                turns=() if turn is None else (number(turn, "turn", 1, 2**62),),
+                session=session,
+                about=about,
             ),
             actor=found.caller.user_id,
             read_in_exchange=found.policy.storage.read_in_exchange,
@@ -61,8 +76,8 @@ def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
 
     path = "/v1/relationships/{id}/memories"
     return [
-        Route(path, answered(memories)),
-        Route(path, answered(forget), methods=["DELETE"]),
-        Route(path + "/{memory}", answered(correct), methods=["PATCH"]),
-        Route(path + "/{memory}", answered(forget), methods=["DELETE"]),
+        Route(path, memories),
+        Route(path, forget, methods=["DELETE"]),
+        Route(path + "/{memory}", correct, methods=["PATCH"]),
+        Route(path + "/{memory}", forget, methods=["DELETE"]),
     ]

@@ -1,23 +1,35 @@
 """A user's relationships: their settings, sessions, and the context of a draft."""
 
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from foremind.companions import RelationshipSettings
 from foremind.embedding.queue import Priority
 from foremind.errors import InvalidMessage
 from foremind.generation.assembly import MOST_TURNS, assemble
 from foremind.generation.prompt import PastTurn
-from foremind.http.answers import answered, json_response
-from foremind.http.callers import Found, RelationshipServices, body_of, find
+from foremind.http.answers import json_response
+from foremind.http.callers import Found, RelationshipServices, body_of, find, note_if_others
+from foremind.identity.authority import require
 from foremind.layers.tokens import counter_for
-from foremind.policies import origins_of, settings_of_users
-from foremind.settings import LAYERS
+from foremind.levels import (
+    changed,
+    check_player,
+    check_relationship,
+    given_in,
+    origins_of,
+    values_of,
+)
+from foremind.policies import laid_over
+from foremind.settings import LAYERS, Settings
+from foremind.storage.relationships import SettingsChanged
 from foremind.typeahead.draft import normalise
 from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import Validity
@@ -26,10 +38,14 @@ _MOST_SESSIONS = 200
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a relationship has of its own; what is not given stays as it is."""
+    """A JSON merge patch (RFC 7396) of what a relationship has of its own.
 
-    settings: dict[str, Any] | None = None
-    shares_counts: bool | None = None
+    What is not given stays as it is; null takes a setting away, so that the wider level's holds.
+    """
+
+    settings: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+    shares_counts: bool | msgspec.UnsetType | None = msgspec.UNSET
+    consent: bool | None = None
 
 
 def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
@@ -37,39 +53,51 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
 
     async def listed(request: Request) -> Response:
         caller = await services.entrance.caller(request)
+        require(caller, "memory:read")
+        known = [
+            each
+            for each in await services.relationships.of_user(caller.whose)
+            if caller.may_open(each.companion)
+        ]
+        for each in known:
+            await note_if_others(services, caller, each.id, "read", "relationships")
         return json_response(
             [
-                {"id": each.id, "companion": each.companion, "memories": each.memory_count}
-                for each in await services.relationships.of_user(caller.whose)
-                if caller.may_open(each.companion)
+                {"id": str(each.id), "companion": each.companion, "memories": each.memory_count}
+                for each in known
             ]
         )
 
     async def config(request: Request) -> Response:
         found = await find(services, request)
-        levels = {
-            "relationship": found.relationship.settings,
-            "companion": found.owner.settings,
-        }
-        shown = origins_of(levels, services.settings)
+        shown = origins_of(found.owner.settings, found.relationship.settings, services.settings)
         agreed = found.relationship.shares_counts
+        shown["consented"] = {"value": found.relationship.consented, "from": "relationship"}
         shown["shares_counts"] = {"value": agreed, "from": "relationship"}
         return json_response(shown)
 
     async def change_config(request: Request) -> Response:
         found = await find(services, request)
         body = await body_of(request, Config)
-        own = found.relationship.settings
-        if body.settings is not None:
-            own = settings_of_users(body.settings, services.settings)
-        agreed = found.relationship.shares_counts
-        if body.shares_counts is not None:
-            agreed = body.shares_counts
-        await services.relationships.change(found.relationship.id, own, shares_counts=agreed)
+        await services.relationships.change(
+            found.relationship.id,
+            partial(_changed, found, body.settings, services.settings),
+            None if body.shares_counts is msgspec.UNSET else bool(body.shares_counts),
+        )
+        await services.current.changed(SettingsChanged(found.relationship.id))
+        if body.consent is not None:
+            await services.relationships.consent(
+                found.relationship.id,
+                found.caller.user_id,
+                services.clock.now(),
+                given=body.consent,
+            )
         async with services.records.changing(
             found.relationship.id, services.clock.now()
         ) as changes:
             await changes.audit(found.caller.user_id, "configure", "settings")
+        if not found.caller.allows("memory:read"):
+            return json_response({})
         return await config(request)
 
     async def sessions(request: Request) -> Response:
@@ -88,12 +116,42 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         return json_response(await _context(services, found, draft))
 
     return [
-        Route("/v1/relationships", answered(listed)),
-        Route("/v1/relationships/{id}/config", answered(config)),
-        Route("/v1/relationships/{id}/config", answered(change_config), methods=["PATCH"]),
-        Route("/v1/relationships/{id}/sessions", answered(sessions)),
-        Route("/v1/relationships/{id}/context", answered(context)),
+        Route("/v1/relationships", listed),
+        Route("/v1/relationships/{id}/config", config),
+        Route("/v1/relationships/{id}/config", change_config, methods=["PATCH"]),
+        Route("/v1/relationships/{id}/sessions", sessions),
+        Route("/v1/relationships/{id}/context", context),
     ]
+
+
+def _changed(
+    found: Found,
+    raw: dict[str, msgspec.Raw] | msgspec.UnsetType | None,
+    server: Settings,
+    own: RelationshipSettings,
+) -> RelationshipSettings:
+    """Return a relationship's settings after a patch by its user, or by the operator.
+
+    What the operator sets takes the place of what the user did, and bounds it from then on.
+
+    Raises:
+        InvalidMessage: naming the field and what was expected.
+    """
+    if raw is msgspec.UNSET:
+        return own
+    if raw is None:
+        levels = (own.user, own.operator) if found.caller.admin else (own.user,)
+        patch: dict[str, Any] = {name: None for each in levels for name in given_in(each)}
+    else:
+        patch = values_of(raw)
+    companion = found.owner.settings
+    if not found.caller.admin:
+        user = changed(own.user, patch)
+        check_player(user, list(patch), laid_over(companion, own.operator), server)
+        return replace(own, user=user)
+    operator = changed(own.operator, patch)
+    check_relationship(operator, list(patch), companion, server)
+    return RelationshipSettings(operator, changed(own.user, dict.fromkeys(patch)))
 
 
 async def _context(services: RelationshipServices, found: Found, draft: str) -> dict[str, object]:
@@ -102,15 +160,13 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
     zone = ZoneInfo(relationship.time_zone)
     now = services.clock.now().astimezone(zone)
     count = counter_for(policy.layers.tokenizer)
-    held = await services.held.load(relationship.id, count)
-    await services.library.load(companion.id)
     subject = Subject(
         relationship.id,
         companion.id,
         relationship.user_name,
         Validity(
             memory_version=relationship.memory_version,
-            layers_version=-1 if held is None else held.version,
+            layers_version=-1,
             companion_version=companion.version,
             model="",
             embedding=services.embedder.manifest.fingerprint,
@@ -128,16 +184,20 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
         if session is None
         else await services.turns.working(relationship.id, session, MOST_TURNS)
     )
-    upto = 0 if held is None else held.summarised_turn_id
+    standing = prepared.standing
     started = services.clock.monotonic()
     assembled = assemble(
         companion,
         policy.layers,
         user_name=relationship.user_name,
-        standing={} if held is None else held.standing,
+        standing=standing.sections,
         recalled=prepared.recalled,
         memories=prepared.memories,
-        history=[PastTurn(turn.speaker, turn.content, turn.id) for turn in said if turn.id > upto],
+        history=[
+            PastTurn(turn.speaker, turn.content, turn.id)
+            for turn in said
+            if turn.id > standing.summarised_turn_id
+        ],
         message=draft,
         opening=not said,
         now=now,
@@ -165,6 +225,7 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
         "budget": int(policy.layers.context_tokens * policy.layers.share),
         "layers": layers,
         "left_out": list(prepared.left_out),
-        "memories": [asdict(each) for each in prompt.memories],
+        "missing": dict(prepared.missing),
+        "memories": [asdict(each) | {"id": str(each.id)} for each in prompt.memories],
         "timings": asdict(prepared.timings) | {"assembly_ms": assembly_ms},
     }

@@ -4,11 +4,15 @@ import structlog
 
 from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
-from foremind.memory.exchange import position_of, read_alone, read_in_exchange, reread
+from foremind.errors import NotFound
+from foremind.memory.erasing import Decide, Eraser, Tally, found_and_locked
+from foremind.memory.exchange import read_alone
 from foremind.memory.facts import facts_in
+from foremind.memory.holding import Gone, Said, all_that_holds
 from foremind.memory.remember import Rememberer
 from foremind.storage.database import Database
-from foremind.storage.forgetting import ForgettingTransaction
+from foremind.storage.forgetting import ForgettingReader
+from foremind.storage.remembering import ExchangeTurn
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -16,8 +20,8 @@ _log = structlog.get_logger("foremind.memory")
 class Corrector:
     """Puts other words in the place of a memory's, everywhere.
 
-    The turns that it was made of read as corrected, turns that quote the old words are emptied, and
-    memories beside it are read anew. Records that were made of the old words are made anew.
+    The turns that it was made of read as corrected; what else holds the old words, replies that
+    speak of them included, goes as if they were forgotten, and what was made of them is made anew.
     """
 
     def __init__(
@@ -26,11 +30,13 @@ class Corrector:
         embedder: EmbeddingService,
         rememberer: Rememberer,
         clock: Clock,
+        least_cosine: float,
     ) -> None:
         self._database = database
         self._embedder = embedder
         self._rememberer = rememberer
         self._clock = clock
+        self._least_cosine = least_cosine
 
     async def correct(
         self,
@@ -54,26 +60,40 @@ class Corrector:
         """
         vector = await self._embedder.embed_passage(content)
         vectors = await self._rememberer.name_vectors(*names)
-        now = self._clock.now()
-        async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
-            said, quoting = await transaction.said_and_quoted(memory_id)
-            await transaction.remove_records(said | quoting, everything=False)
-            await transaction.remove(await transaction.memories_behind(quoting), quoting, now)
-            await transaction.say_instead(memory_id, said, content, vector)
+        corrected: set[int] = set()
+
+        async def prepare(reader: ForgettingReader) -> Decide:
+            corrected.clear()
+            corrected.update(await reader.of_memories([memory_id]))
+            if not corrected:
+                raise NotFound("memory: expected the id of a memory here", param="memory")
+
+            def decide(said: Said) -> Gone:
+                return all_that_holds(
+                    said,
+                    corrected,
+                    repeated=True,
+                    instead=content,
+                    least_cosine=self._least_cosine,
+                )
+
+            return decide
+
+        async with found_and_locked(self._database, relationship_id, self._embedder, prepare) as (
+            transaction,
+            _,
+            gone,
+        ):
+            await transaction.say_instead(memory_id, corrected, content, vector)
             await transaction.state_anew(memory_id, facts_in(content))
-            for turn in sorted(said):
-                around = await transaction.exchange(turn)
-                here = around[position_of(around, turn)]
-                if here.memory_id == memory_id:
-                    text = (
-                        read_in_exchange(around, position_of(around, turn), vectors)
-                        if in_exchange
-                        else read_alone(here, vector)
-                    )
-                    await transaction.rewrite(memory_id, text)
-                for other, reading in reread(around, turn, vectors).items() if in_exchange else ():
-                    await transaction.rewrite(other, reading.text)
-            await transaction.rebuild(said | quoting, now)
+            alone = ExchangeTurn(0, "user", content, vector, memory_id)
+            await transaction.rewrite({memory_id: read_alone(alone, vector)})
+            now = self._clock.now()
+            eraser = Eraser(
+                transaction, self._embedder, vectors if in_exchange else None, now, Tally()
+            )
+            going = (gone.turns - corrected) | gone.replies
+            await eraser.remove(going, gone.written, corrected=corrected)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
-            await transaction.announce(said | quoting)
+            await transaction.announce({*corrected, *going})
         _log.info("memory.corrected", relationship_id=relationship_id, memory_id=memory_id)

@@ -1,37 +1,45 @@
 """Forgetting for good: what a user takes back is in no table, index or cache afterwards."""
 
-import contextlib
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import structlog
 
 from foremind.clock import Clock
+from foremind.embedding.service import EmbeddingService
 from foremind.errors import NotFound
-from foremind.memory.exchange import reread
+from foremind.memory.erasing import Decide, Eraser, Names, Tally, found_and_locked
+from foremind.memory.holding import Gone, Said, all_that_holds
 from foremind.memory.remember import Rememberer
-from foremind.memory.terms import terms_of
 from foremind.storage.database import Database
-from foremind.storage.forgetting import ForgettingTransaction
-from foremind.storage.remembering import MemoryText
+from foremind.storage.fair_line import FairLine
+from foremind.storage.forgetting import ForgettingReader, ForgettingTransaction
+
+_AT_ONCE = 500  # turns that one transaction removes
+_RUNNING = 2  # forgets of this process at once: each holds a connection and a thread at times
+_WAITING = 20  # more of one relationship, or a minute or so of waiting, are refused
+_PATIENCE_S = 60.0
 
 _log = structlog.get_logger("foremind.memory")
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What was removed: memories, the texts of turns, records made of them; what was read anew."""
+    """What was removed: memories, the texts of turns, records by layer; what was read anew."""
 
-    memories: tuple[int, ...]
+    memories: tuple[str, ...]
     turns: int
     records: int
     reread: int
+    layers: dict[str, int] = {}
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What is to be forgotten: one memory, one session, whatever mentions some words, or all."""
+    """What is to be forgotten: memories, a turn, a session, what mentions some words, or all."""
 
-    memory: int | None = None
+    memories: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()
     session: str | None = None
     about: str | None = None
 
@@ -40,28 +48,68 @@ class Scope(msgspec.Struct, frozen=True):
         """True where nothing is named."""
         return self == Scope()
 
+    @property
+    def param(self) -> str:
+        """The name of what is named."""
+        if self.memories:
+            return "memory"
+        if self.turns:
+            return "turn"
+        named = ("session", "about")
+        return next((each for each in named if getattr(self, each) is not None), "everything")
+
     def __str__(self) -> str:
         """Name the kind, never the words."""
-        if self.memory is not None:
-            return f"memory {self.memory}"
-        if self.session is not None:
-            return f"session {self.session}"
-        return "everything" if self.about is None else "a topic"
+        match self.param:
+            case "memory":
+                return f"memory {', '.join(map(str, self.memories))}"
+            case "turn":
+                return f"{len(self.turns)} turns" if self.turns[1:] else f"turn {self.turns[0]}"
+            case "about":
+                return "a topic"
+            case "everything":
+                return "everything"
+            case param:
+                return f"{param} {getattr(self, param)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A forget under way."""
+
+    relationship_id: int
+    scope: Scope
+    names: Names | None
+    tally: Tally = field(default_factory=Tally)
 
 
 class Forgetter:
-    """Removes memories together with everything that holds what they say.
+    """Removes what its user takes back, together with everything that holds it or was made of it.
 
-    That is: the turns they were made of, every turn that quotes one of these word for word (such
-    as a reply that reminded of it) and its memory, facts, traces and vectors, and every summary,
-    episode, note or other record that was made of them, however far. Memories of the turns beside
-    are read anew, since they shared words and vector, and records are made anew without.
+    That is: turns and their memories, facts, traces and vectors; whoever said the same word for
+    word; the companion's replies that answered it, quote it or speak of it in other words; and
+    every summary, episode, note or other record that was made of these, however far, or holds
+    them. Memories of the turns beside are read anew, since they shared words and vector, and
+    records are made anew from what is left.
+
+    Args:
+        least_cosine: from which on two texts are held to speak of the same.
     """
 
-    def __init__(self, database: Database, rememberer: Rememberer, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        rememberer: Rememberer,
+        embedder: EmbeddingService,
+        clock: Clock,
+        least_cosine: float,
+    ) -> None:
         self._database = database
         self._rememberer = rememberer
+        self._embedder = embedder
         self._clock = clock
+        self._least_cosine = least_cosine
+        self._running = FairLine(_RUNNING, 1, _WAITING, _PATIENCE_S)
 
     async def forget(
         self,
@@ -74,6 +122,10 @@ class Forgetter:
     ) -> Receipt:
         """Forget something of a relationship.
 
+        What is a lot goes in several transactions: first what was made of it, then a portion of
+        the turns after the other. If it is broken off, what is gone stays gone, and asking again
+        removes the rest.
+
         Args:
             names: the user's and the companion's.
             actor: who asked for it, for the audit trail.
@@ -81,80 +133,166 @@ class Forgetter:
 
         Raises:
             NotFound: the relationship has nothing of the kind.
-            StorageUnavailable, Overloaded: try again later; nothing was half done.
+            RateLimited: too much is being forgotten of this relationship.
+            StorageUnavailable, Overloaded: try again later.
         """
         vectors = await self._rememberer.name_vectors(*names)
-        async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
-            memories, turns = await _everything_within(transaction, scope)
-            now = self._clock.now()
-            records = await transaction.remove_records(turns, everything=scope.everything)
-            emptied = await transaction.remove(memories, turns, now)
-            texts: dict[int, MemoryText] = {}
-            # Of everything, nothing is left beside it.
-            for turn in turns if read_in_exchange and not scope.everything else ():
-                around = await transaction.exchange(turn)
-                texts |= {
-                    each: reading.text for each, reading in reread(around, turn, vectors).items()
-                }
-            for each_id, text in texts.items():
-                await transaction.rewrite(each_id, text)
-            await transaction.rebuild(turns, now)
-            await transaction.audit(actor, "forget", str(scope), now)
-            await transaction.announce(turns)
-        _log.info("memories.forgotten", relationship_id=relationship_id, memories=len(memories))
-        return Receipt(tuple(sorted(memories)), emptied, records, len(texts))
+        asked = _Asked(relationship_id, scope, vectors if read_in_exchange else None)
+        async with self._running.turn(relationship_id):
+            if scope.everything:
+                await self._forget_everything(asked, actor)
+            else:
+                await self._forget_named(asked, actor)
+        _log.info(
+            "memories.forgotten",
+            relationship_id=relationship_id,
+            memories=len(asked.tally.memories),
+        )
+        return _receipt(asked.tally)
 
-    async def forget_older(
+    async def forget_turns(
+        self, relationship_id: int, names: tuple[str, str], turns: Collection[int]
+    ) -> None:
+        """Forget turns that were never to be kept, with whatever replies told of them since.
+
+        Raises:
+            StorageUnavailable, Overloaded: try again later.
+        """
+        await self.forget(
+            relationship_id,
+            names,
+            Scope(turns=tuple(turns)),
+            actor="server",
+            read_in_exchange=True,
+        )
+
+    async def forget_record(
         self,
         relationship_id: int,
-        names: tuple[str, str],
-        memory_type: str,
-        before: datetime,
-        limit: int,
-    ) -> None:
-        """Forget memories of a type that were last said before a time, at most `limit`."""
-        rows = await self._database.of(relationship_id).rows(
-            "memories_older", relationship_id, memory_type, before, limit
+        record_id: int,
+        subject: str,
+        *,
+        actor: str,
+        digest: str | None,
+    ) -> Receipt:
+        """Forget a record and what was made of it.
+
+        Args:
+            subject: what the audit trail calls it.
+            digest: that of what no background work may make again.
+
+        Raises:
+            NotFound: the relationship has no such record.
+            StorageUnavailable: try again later; nothing was half done.
+        """
+        now, tally = self._clock.now(), Tally()
+        async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
+            if not await transaction.states([record_id]):
+                raise NotFound("record: expected the id of a record here", param="record")
+            eraser = Eraser(transaction, self._embedder, None, now, tally)
+            await eraser.remove((), records=[record_id])
+            if digest is not None:
+                await transaction.dismiss(digest)
+            await transaction.audit(actor, "forget", subject, now)
+            await transaction.announce(())
+        return _receipt(tally)
+
+    async def _forget_named(self, asked: _Asked, actor: str) -> None:
+        scope, whose = asked.scope, asked.relationship_id
+        prepare = partial(self._prepare, scope)
+        async with found_and_locked(self._database, whose, self._embedder, prepare) as found:
+            transaction, said, gone = found
+            _check(scope, said, gone)
+            turns = sorted(gone.turns)
+            few = turns if len(turns) <= _AT_ONCE else []
+            touched = [*few, *gone.replies]
+            eraser = self._eraser(asked, transaction)
+            await eraser.remove(touched, gone.written)
+            if few or not turns:
+                await transaction.audit(actor, "forget", str(scope), self._clock.now())
+            await transaction.announce(touched)
+        left = [] if few else turns
+        for first in range(0, len(left), _AT_ONCE):
+            part = left[first : first + _AT_ONCE]
+            async with ForgettingTransaction.begin(self._database, whose) as transaction:
+                await self._eraser(asked, transaction).remove(part)
+                if first + _AT_ONCE >= len(left):
+                    await transaction.audit(actor, "forget", str(scope), self._clock.now())
+                await transaction.announce(part)
+
+    async def _forget_everything(self, asked: _Asked, actor: str) -> None:
+        """Delete what there is, so that nothing shows how much there was."""
+        whose, tally = asked.relationship_id, asked.tally
+        async with ForgettingTransaction.begin(self._database, whose) as transaction:
+            upto = transaction.seen.last_turn
+            removed = await transaction.delete_records(await transaction.every_record())
+            tally.records.update(removed)
+            await transaction.begin_anew()
+            await transaction.announce(())
+        while True:
+            async with ForgettingTransaction.begin(self._database, whose) as transaction:
+                turns = await transaction.first_turns(upto, _AT_ONCE)
+                memories, count = await transaction.delete(turns)
+                tally.memories |= memories
+                tally.turns += count
+                if not turns:
+                    # What was made of what was still there meanwhile.
+                    more = await transaction.delete_records(await transaction.every_record())
+                    tally.records.update(more)
+                    await transaction.delete_closed_sessions()
+                    await transaction.audit(actor, "forget", str(asked.scope), self._clock.now())
+                await transaction.announce(turns)
+            if not turns:
+                return
+
+    def _eraser(self, asked: _Asked, transaction: ForgettingTransaction) -> Eraser:
+        now = self._clock.now()
+        return Eraser(transaction, self._embedder, asked.names, now, asked.tally)
+
+    async def _prepare(self, scope: Scope, reader: ForgettingReader) -> Decide:
+        """Read which turns are named; return what finds everything that holds what they say."""
+        named: Collection[int] = ()
+        if scope.memories:
+            named = await reader.of_memories(scope.memories)
+        elif scope.session is not None:
+            named = await reader.of_session(scope.session)
+        elif scope.turns:
+            named = scope.turns
+
+        def decide(said: Said) -> Gone:
+            turns = set(named)
+            if scope.about is not None:
+                turns |= said.corpus.mentioning(scope.about)
+            # What was said again in another session is that session's.
+            again = bool(scope.memories or scope.turns)
+            return all_that_holds(
+                said,
+                turns,
+                about=scope.about,
+                repeated=again,
+                least_cosine=self._least_cosine,
+            )
+
+        return decide
+
+
+def _receipt(tally: Tally) -> Receipt:
+    return Receipt(
+        tuple(map(str, sorted(tally.memories))),
+        tally.turns,
+        tally.records.total(),
+        len(tally.reread),
+        dict(tally.records),
+    )
+
+
+def _check(scope: Scope, said: Said, gone: Gone) -> None:
+    """Make sure that there is something to forget.
+
+    Raises:
+        NotFound: there is not.
+    """
+    if not gone.written and not any(each in said.turns for each in gone.turns):
+        raise NotFound(
+            f"{scope.param}: expected something that is remembered here", param=scope.param
         )
-        for row in rows:
-            with contextlib.suppress(NotFound):  # gone with one before it
-                await self.forget(
-                    relationship_id,
-                    names,
-                    Scope(memory=row["id"]),
-                    actor="server",
-                    read_in_exchange=True,
-                )
-
-
-async def _everything_within(
-    transaction: ForgettingTransaction, scope: Scope
-) -> tuple[set[int], set[int]]:
-    """Return the memories and turns within a scope, and those that hold what these say."""
-    if scope.everything:
-        turns = await transaction.all_turns()
-        return await transaction.memories_behind(turns), turns
-    if scope.memory is not None:
-        memories, turns = {scope.memory}, set()
-    else:
-        turns = (
-            await transaction.turns_of_session(scope.session)
-            if scope.session is not None
-            else _mentioning(scope.about or "", await transaction.texts())
-        )
-        memories = await transaction.memories_behind(turns)
-    while True:
-        found = turns | await transaction.turns_behind(memories)
-        if not found:
-            name = "memory" if scope.memory else "session" if scope.session else "about"
-            raise NotFound(f"{name}: expected something that is remembered here", param=name)
-        more = memories | await transaction.memories_behind(found)
-        if found == turns and more == memories:
-            return memories, turns
-        memories, turns = more, found
-
-
-def _mentioning(about: str, texts: Mapping[int, str]) -> set[int]:
-    """Return the turns that hold every word of `about`, as search reads words."""
-    wanted = set(terms_of(about))
-    return {turn for turn, text in texts.items() if wanted and wanted <= set(terms_of(text))}

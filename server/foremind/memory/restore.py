@@ -1,18 +1,27 @@
 """Reads a relationship back that was written out, also by a server with another model."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from foremind.clock import zone_named
+from foremind.companions import RelationshipSettings
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidMessage
-from foremind.memory.exchange import read_alone, read_in_exchange
+from foremind.memory.aside import aside
+from foremind.memory.exchange import REACH, Vector, read_alone, read_in_exchange
+from foremind.memory.import_limits import MOST_OF
 from foremind.memory.remember import Rememberer
+from foremind.storage.fair_line import FairLine
 from foremind.storage.records import FOUND_BY_MEANING, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
 from foremind.storage.transfer import Export, ExportedTurn, Made, TransferStore
+from foremind.storage.turns import Speaker
 
-_MOST_TURNS = 50_000
+_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
+_WAITING = 1  # more of one user
+_PATIENCE_S = 600.0  # as long as a large one takes
 
 
 class Restorer:
@@ -24,13 +33,16 @@ class Restorer:
         self._store = store
         self._embedder = embedder
         self._rememberer = rememberer
+        self._running = FairLine(_RUNNING, 1, _WAITING, _PATIENCE_S)
 
     async def restore(
         self,
         user_id: str,
         companion: tuple[int, str],
         export: Export,
+        own: RelationshipSettings,
         *,
+        actor: str,
         in_exchange: bool,
         now: datetime,
     ) -> int:
@@ -38,41 +50,60 @@ class Restorer:
 
         Args:
             companion: id and name.
+            own: the relationship's settings.
+            actor: who asked for it, for the audit trail.
             in_exchange: whether the companion's memories are read with those beside them.
 
         Raises:
             InvalidMessage: the file contradicts itself.
             Conflict: something was said with this companion already.
+            RateLimited: the user imports too much at once.
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
-        check(export)
+        async with self._running.turn(user_id):
+            await asyncio.to_thread(check, export)
+            made = await self._made(export, companion[1], in_exchange=in_exchange)
+            return await self._store.write(user_id, companion[0], export, own, made, actor, now)
+
+    async def _made(self, export: Export, companion_name: str, *, in_exchange: bool) -> Made:
         embed = self._embedder.embed_passage
-        turns = {each.id: await embed(each.text) for each in export.turns if each.text.strip()}
-        names = await self._rememberer.name_vectors(export.user_name, companion[1])
+        turns = {
+            each.id: await embed(each.text)
+            for each in export.turns
+            if each.judged and each.text.strip()
+        }
+        names = await self._rememberer.name_vectors(export.user_name, companion_name)
         memory_of = {each.turn: each.id for each in export.memories}
-        memories: dict[int, MemoryText] = {}
+        memories: dict[str, MemoryText] = {}
         for said in _by_session(export).values():
             around = [
-                ExchangeTurn(
-                    each.id, each.speaker, each.text, turns.get(each.id), memory_of.get(each.id)
-                )
+                ExchangeTurn(int(each.id), each.speaker, each.text, turns.get(each.id), None)
                 for each in said
             ]
-            for position, each in enumerate(around):
-                if each.memory_id is None or each.vector is None:
+            for position, (turn, each) in enumerate(zip(said, around, strict=True)):
+                memory_id = memory_of.get(turn.id)
+                if memory_id is None or each.vector is None:
                     continue
-                memories[each.memory_id] = (
-                    read_in_exchange(around, position, names)
+                await asyncio.sleep(0)  # each is a millisecond or more where much was said
+                memories[memory_id] = await (
+                    _read_in_exchange(around, position, names)
                     if in_exchange
-                    else read_alone(each, each.vector)
+                    else aside(len(each.content), partial(read_alone, each, each.vector))
                 )
         records = {
             each.id: await embed(found_by(each.title, each.content))
             for each in export.records
             if each.layer in FOUND_BY_MEANING
         }
-        made = Made(turns, memories, records)
-        return await self._store.write(user_id, companion[0], export, made, now)
+        return Made(turns, memories, records)
+
+
+async def _read_in_exchange(
+    around: Sequence[ExchangeTurn], position: int, names: Mapping[Speaker, Vector]
+) -> MemoryText:
+    beside = around[max(0, position - REACH) : position + REACH + 1]
+    chars = sum(len(each.content) for each in beside)
+    return await aside(chars, lambda: read_in_exchange(around, position, names))
 
 
 def check(export: Export) -> None:
@@ -82,13 +113,14 @@ def check(export: Export) -> None:
         InvalidMessage: naming the field.
     """
     zone_named(export.time_zone)
-    if len(export.turns) > _MOST_TURNS:
-        raise InvalidMessage(f"turns: expected at most {_MOST_TURNS}", param="turns")
+    for name, most in MOST_OF.items():
+        if "." not in name and len(getattr(export, name)) > most:
+            raise InvalidMessage(f"{name}: expected at most {most}", param=name)
     sessions = {each.id for each in export.sessions}
-    turns: Mapping[int, ExportedTurn] = {each.id: each for each in export.turns}
+    turns: Mapping[str, ExportedTurn] = {each.id: each for each in export.turns}
     if len(turns) != len(export.turns):
         raise InvalidMessage("turns: expected every id once", param="turns")
-    answered: set[int | None] = set()
+    answered: set[str | None] = set()
     for turn in export.turns:
         if turn.session not in sessions:
             raise InvalidMessage("turns.session: expected a session of the file", param="turns")
@@ -101,12 +133,14 @@ def check(export: Export) -> None:
                 "turns.reply_to: expected a companion's turn, one for each answered", param="turns"
             )
         answered.add(turn.reply_to)
-    seen: set[int] = set()
+    seen: set[str] = set()
     for memory in export.memories:
         if (memory.happened_from is None) != (memory.happened_to is None):
             raise InvalidMessage(
                 "memories.happened_to: expected both ends or neither", param="memories"
             )
+        if memory.turn in turns and not turns[memory.turn].judged:
+            raise InvalidMessage("memories.turn: expected one that was judged", param="memories")
         for source in (memory.turn, *memory.again):
             if source not in turns or source in seen or not turns[source].text.strip():
                 raise InvalidMessage(

@@ -1,9 +1,11 @@
-"""What forgetting changes, in one transaction under its relationship's lock."""
+"""What forgetting reads of a relationship, and changes in one transaction under its lock."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Protocol, Self
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -12,51 +14,155 @@ from pgvector import HalfVector
 
 from foremind.errors import NotFound
 from foremind.storage.database import Connection, Database
+from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import delete_records, records_made_of
+from foremind.storage.records import MadeBy, RecordLayer, by_hand
 from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
+from foremind.storage.turns import Speaker
+
+_PORTION = 500  # rows that are read at once
+
+#: Layers whose records are made turn by turn: what is left of their sources is noted again. The
+#: hot context is made of all others, and therefore without turns.
+_NOTED: frozenset[RecordLayer] = frozenset({"scratchpad", "profile", "hot"})
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
-    """That something of a relationship was forgotten, as every server process is told."""
+    """That something of a relationship was forgotten, as every server process is told.
+
+    `turn_ids` are those whose text is gone, None where they are many.
+    """
 
     relationship_id: int
     memory_version: int
-    turn_ids: tuple[int, ...]
+    layers_version: int
+    erasures: int
+    turn_ids: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaidText:
+    """A turn or what is left of one; `vector` as PostgreSQL sends a halfvec, `alive` its text."""
+
+    id: int
+    session_id: UUID
+    speaker: Speaker
+    reply_to: int | None
+    alive: bool
+    content: str
+    vector: bytes | None
+    memory_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordText:
+    """Everything that a record says, or said in a `revision`; 0 is its present state."""
+
+    id: int
+    revision: int
+    made_by: MadeBy
+    text: str
+    title: str
+    content: str
+    layer: RecordLayer | None = None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether somebody wrote it."""
+        return by_hand(self.made_by)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenState:
+    """How far a relationship had come when it was read."""
+
+    erasures: int
+    memory_version: int
+    layers_version: int
+    last_turn: int
+
+
+class Reads(Protocol):
+    """Runs named queries that see one relationship."""
+
+    async def rows(self, name: str, *args: object) -> Sequence[Any]:
+        """Return the rows of a query."""
+
+    async def row(self, name: str, *args: object) -> Any:
+        """Return the first row of a query."""
+
+
+class ForgettingReader:
+    """Reads what was said and recorded in a relationship, some at a time."""
+
+    def __init__(self, data: Reads, relationship_id: int) -> None:
+        self._data = data
+        self._relationship_id = relationship_id
+
+    async def state(self) -> SeenState:
+        """Return how far the relationship has come.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        return _state(await self._data.row("forgetting_state", self._relationship_id))
+
+    async def turns(self) -> AsyncIterator[list[SaidText]]:
+        """Yield the turns that still say something, some at a time."""
+        async for rows in self._pages("said_texts"):
+            yield [SaidText(**dict(row)) for row in rows]
+
+    async def records(self) -> AsyncIterator[list[RecordText]]:
+        """Yield what records say, then what they said earlier, some at a time."""
+        async for rows in self._pages("record_texts"):
+            yield [_record_text(row) for row in rows]
+        async for rows in self._pages("revision_texts"):
+            yield [_revision_text(row) for row in rows]
+
+    async def of_memories(self, memories: Collection[int]) -> set[int]:
+        """Return the turns that memories were made of."""
+        rows = await self._data.rows("turns_behind_memories", self._relationship_id, list(memories))
+        return {row["id"] for row in rows}
+
+    async def of_session(self, session_id: str) -> set[int]:
+        """Return the turns of a session, those included that say nothing any more."""
+        rows = await self._data.rows("turns_of_session", self._relationship_id, session_id)
+        return {row["id"] for row in rows}
+
+    async def _pages(self, name: str) -> AsyncIterator[Sequence[Any]]:
+        after = 0
+        while rows := await self._data.rows(name, self._relationship_id, after, _PORTION):
+            yield rows
+            after = rows[-1]["id"]
 
 
 class ForgettingTransaction:
-    """Finds everything that holds a text, removes it, and announces that."""
+    """Removes what says something, and what was made of it, and announces that."""
 
-    def __init__(self, connection: Connection, relationship_id: int) -> None:
+    def __init__(self, connection: Connection, relationship_id: int, seen: SeenState) -> None:
         self._connection = connection
         self._relationship_id = relationship_id
+        self._version = MemoryVersion(connection, relationship_id)
+        #: How far the relationship has come; nothing is added while this transaction lasts.
+        self.seen = seen
 
     @classmethod
     @asynccontextmanager
     async def begin(cls, database: Database, relationship_id: int) -> AsyncIterator[Self]:
-        """Begin; no turn of the relationship is remembered meanwhile."""
+        """Begin; nothing of the relationship is remembered meanwhile.
+
+        Raises:
+            NotFound: the relationship is gone.
+        """
         async with database.transaction(relationship_id) as connection:
-            await connection.execute("lock_relationship", relationship_id)
-            yield cls(connection, relationship_id)
+            seen = _state(await connection.row("lock_for_forgetting", relationship_id))
+            yield cls(connection, relationship_id, seen)
 
-    async def all_turns(self) -> set[int]:
-        """Return every turn of the relationship."""
-        return await self._ids("turns_of_relationship")
-
-    async def turns_of_session(self, session_id: str) -> set[int]:
-        """Return the turns of a session."""
-        return await self._ids("turns_of_session", session_id)
-
-    async def texts(self) -> dict[int, str]:
-        """Return what was said in the relationship, by turn."""
-        rows = await self._connection.rows("texts_of_relationship", self._relationship_id)
-        return {row["id"]: row["content"] for row in rows}
-
-    async def turns_behind(self, memories: Collection[int]) -> set[int]:
-        """Return the turns that memories were made of, and those that quote these."""
-        turns = await self._ids("turns_behind_memories", list(memories))
-        return turns | await self._ids("turns_quoting", list(turns))
+    @property
+    def reader(self) -> ForgettingReader:
+        """Reads within this transaction."""
+        return ForgettingReader(self._connection, self._relationship_id)
 
     async def memories_behind(self, turns: Collection[int]) -> set[int]:
         """Return the memories that were made of turns."""
@@ -65,45 +171,127 @@ class ForgettingTransaction:
     async def remove(self, memories: Collection[int], turns: Collection[int], now: datetime) -> int:
         """Remove memories, and the texts of turns; return how many turns had one."""
         ids, turn_ids = list(memories), list(turns)
-        await self._connection.execute("forget_memories", self._relationship_id, ids, turn_ids)
-        await self._connection.execute("delete_sources", self._relationship_id, ids, turn_ids)
-        await self._connection.execute("delete_memories", self._relationship_id, ids)
-        return len(await self._connection.rows("empty_turns", self._relationship_id, turn_ids, now))
+        await self._remove_memories(ids, turn_ids)
+        row = await self._connection.row("empty_turns", self._relationship_id, turn_ids, now)
+        return 0 if row is None else int(row["turns"])
 
-    async def remove_records(self, turns: Collection[int], *, everything: bool) -> int:
-        """Remove what was made of turns, or holds what they said; return how many records.
+    async def older_turns(self, before: datetime, limit: int) -> list[int]:
+        """Return the first turns with a text that were said before a time, at most `limit`."""
+        rows = await self._connection.rows("turns_older", self._relationship_id, before, limit)
+        return [row["id"] for row in rows]
 
-        `everything` removes whatever there is.
-        """
-        whose = self._relationship_id
-        found = (
-            await self._ids("every_record")
-            if everything
-            else await records_made_of(self._connection, whose, turns, ())
+    async def older_memories(self, memory_type: str, before: datetime, limit: int) -> set[int]:
+        """Return memories of a type that were last said before a time, at most `limit`."""
+        return await self._ids("memories_of_type", memory_type, before, limit)
+
+    async def expire(self, turns: Collection[int], now: datetime) -> int:
+        """Remove the texts of turns; those that became memories keep their vectors."""
+        row = await self._connection.row("expire_turns", self._relationship_id, list(turns), now)
+        return 0 if row is None else int(row["turns"])
+
+    async def delete(self, turns: Collection[int]) -> tuple[set[int], int]:
+        """Delete turns as if they had never been; return their memories and how many were left."""
+        turn_ids = list(turns)
+        memories = await self.memories_behind(turn_ids)
+        await self._remove_memories(list(memories), turn_ids)
+        await self._connection.execute("delete_turns", self._relationship_id, turn_ids)
+        return memories, len(turn_ids)
+
+    async def first_turns(self, upto: int, limit: int) -> list[int]:
+        """Return the first turns, also those without text, at most `limit`, up to one."""
+        rows = await self._connection.rows("some_turns", self._relationship_id, upto, limit)
+        return [row["id"] for row in rows]
+
+    async def begin_anew(self) -> None:
+        """Take settings, digests and cursors back to those of a new relationship."""
+        await self._connection.execute("begin_anew", self._relationship_id)
+
+    async def delete_closed_sessions(self) -> None:
+        """Delete sessions that are over and of which nothing is left."""
+        await self._connection.execute("delete_closed_sessions", self._relationship_id)
+
+    async def made_of(self, turns: Collection[int], records: Collection[int]) -> set[int]:
+        """Return the records that were made of turns or records, however far."""
+        return await records_made_of(self._connection, self._relationship_id, turns, records)
+
+    async def every_record(self) -> set[int]:
+        """Return every record."""
+        return await self._ids("every_record")
+
+    async def hot(self) -> set[int]:
+        """Return the hot context, which is made of everything."""
+        return await self._ids("records_of_layers", ["hot"])
+
+    async def states(self, records: Collection[int]) -> list[RecordText]:
+        """Return what records say, and what they said earlier, in order."""
+        ids = list(records)
+        now = await self._connection.rows("states_of_records", self._relationship_id, ids)
+        before = await self._connection.rows("revisions_of_records", self._relationship_id, ids)
+        return [*map(_record_text, now), *map(_revision_text, before)]
+
+    async def sources_left(
+        self, records: Collection[int], without: Collection[int]
+    ) -> list[tuple[RecordLayer, frozenset[int]]]:
+        """Return, for each of some records, which turns it was made of are left."""
+        rows = await self._connection.rows(
+            "sources_left", self._relationship_id, list(records), list(without)
         )
-        return await delete_records(self._connection, whose, found)
+        return [(row["layer"], frozenset(row["turns"])) for row in rows]
 
-    async def rebuild(self, turns: Collection[int], now: datetime) -> None:
-        """Have what was made of turns, and is removed, made anew without them."""
-        first = min(turns, default=_NEVER)
-        await self._connection.execute("curate_again", self._relationship_id, now, first)
+    async def note_again(self, portions: Sequence[tuple[RecordLayer, frozenset[int]]]) -> None:
+        """Have notes made again of what is left of what some records were made of."""
+        noted = _joined([each for each in portions if each[0] in _NOTED])
+        if noted:
+            written = [{"layer": layer, "turns": sorted(turns)} for layer, turns in noted]
+            await self._connection.execute(
+                "note_again", self._relationship_id, msgspec.json.encode(written).decode()
+            )
+
+    async def delete_records(self, records: Collection[int]) -> dict[str, int]:
+        """Delete records; return how many of each layer."""
+        return await delete_records(self._connection, self._relationship_id, records)
+
+    async def take_back(
+        self, record_id: int, revision: int, vector: npt.NDArray[np.float32] | None, now: datetime
+    ) -> None:
+        """Let an earlier state of a record hold again, as if no later one had been."""
+        await self._connection.execute(
+            "back_to_revision",
+            self._relationship_id,
+            record_id,
+            revision,
+            None if vector is None else HalfVector(vector),
+            now,
+        )
+
+    async def forget_states(self, states: Collection[tuple[int, int]]) -> None:
+        """Delete earlier states: record and revision."""
+        await self._connection.execute(
+            "delete_some_revisions",
+            self._relationship_id,
+            [record for record, _ in states],
+            [revision for _, revision in states],
+        )
+
+    async def untie(self, records: Collection[int]) -> None:
+        """Let records be made of nothing: somebody wrote them."""
+        await self._connection.execute("untie_records", self._relationship_id, list(records))
+
+    async def dismiss(self, digest: str) -> None:
+        """Note the digest of what no background work may make again."""
+        await self._connection.execute("dismiss", self._relationship_id, [digest])
+
+    async def rebuild(self, first: int | None, now: datetime) -> None:
+        """Have what was made of turns from a first one on, and is removed, made anew."""
+        await self._connection.execute(
+            "curate_again", self._relationship_id, now, _NEVER if first is None else first
+        )
 
     async def audit(self, actor: str, action: str, subject: str, now: datetime) -> None:
         """Note what was done; `subject` never holds what was said."""
         await self._connection.execute(
             "add_audit", self._relationship_id, actor, action, subject, now
         )
-
-    async def said_and_quoted(self, memory_id: int) -> tuple[set[int], set[int]]:
-        """Return the turns that a memory was made of, and others that quote these.
-
-        Raises:
-            NotFound: the relationship has no such memory.
-        """
-        said = await self._ids("turns_behind_memories", [memory_id])
-        if not said:
-            raise NotFound("memory: expected the id of a memory here", param="memory")
-        return said, await self._ids("turns_quoting", list(said)) - said
 
     async def say_instead(
         self,
@@ -120,6 +308,7 @@ class ForgettingTransaction:
             list(turns),
             content,
             HalfVector(vector),
+            await self._version.stamp(),
         )
 
     async def state_anew(self, memory_id: int, facts: Sequence[Fact]) -> None:
@@ -130,38 +319,112 @@ class ForgettingTransaction:
                 "restate_fact", self._relationship_id, memory_id, fact.slot, fact.value
             )
 
-    async def exchange(self, turn_id: int) -> list[ExchangeTurn]:
-        """Return the turns around one, in order, itself among them."""
-        rows = await self._connection.rows("exchange_around", turn_id, self._relationship_id)
-        return [exchange_turn(row) for row in rows]
+    async def exchanges(
+        self, turns: Collection[int]
+    ) -> tuple[dict[UUID, list[int]], dict[int, UUID]]:
+        """Return what says something in the sessions of some turns, in order, and their sessions.
 
-    async def rewrite(self, memory_id: int, text: MemoryText) -> None:
-        """Give a memory another text, and no word of the one before."""
-        await self._connection.execute("forget_words", self._relationship_id, memory_id)
+        That is, turns by session, and the session of every turn in these.
+        """
+        lines: dict[UUID, list[int]] = {}
+        session_of: dict[int, UUID] = {}
+        for row in await self._connection.rows(
+            "exchanges_of_turns", self._relationship_id, list(turns)
+        ):
+            session_of[row["id"]] = row["session_id"]
+            line = lines.setdefault(row["session_id"], [])
+            if row["says"]:
+                line.append(row["id"])
+        return lines, session_of
+
+    async def exchange_turns(self, turns: Collection[int]) -> dict[int, ExchangeTurn]:
+        """Return turns with vector and memory, by id."""
+        rows = await self._connection.rows("exchange_turns", self._relationship_id, list(turns))
+        return {row["id"]: exchange_turn(row) for row in rows}
+
+    async def rewrite(self, texts: Mapping[int, MemoryText]) -> None:
+        """Give memories other texts, and no word of those before."""
+        if not texts:
+            return
+        ids, whose = list(texts), self._relationship_id
+        words = [
+            (memory_id, term, frequency)
+            for memory_id, text in texts.items()
+            for term, frequency in text.terms.items()
+        ]
+        await self._connection.execute("forget_words", whose, ids)
         await self._connection.execute(
-            "reread_memory",
-            memory_id,
-            self._relationship_id,
-            HalfVector(text.vector),
-            text.length,
-            list(text.terms),
-            list(text.terms.values()),
-            pack_words(text.terms),
+            "write_words", whose, *([each[part] for each in words] for part in range(3))
+        )
+        await self._connection.execute(
+            "rewrite_memories",
+            whose,
+            ids,
+            [HalfVector(each.vector) for each in texts.values()],
+            [each.length for each in texts.values()],
+            [pack_words(each.terms) for each in texts.values()],
+            await self._version.stamp(),
         )
 
-    async def announce(self, turns: Collection[int]) -> MemoriesForgotten:
-        """Tell every process, once this transaction commits; the first turns by name."""
-        row = await self._connection.row("raise_memory_version", self._relationship_id)
-        version = 0 if row is None else row["memory_version"]
-        announcement = MemoriesForgotten(
-            self._relationship_id, version, tuple(sorted(turns))[:_ANNOUNCED_TURNS]
+    async def announce(self, turns: Collection[int], *, outdated: bool = False) -> None:
+        """Tell every process, once this transaction commits.
+
+        What began before is refused from then on, unless what went was only `outdated`.
+        """
+        row = await self._connection.row(
+            "raise_erasures", self._relationship_id, 0 if outdated else 1
         )
-        await self._connection.announce(announcement)
-        return announcement
+        if row is not None:
+            few = tuple(sorted(turns)) if len(turns) <= _ANNOUNCED_TURNS else None
+            told = MemoriesForgotten(
+                self._relationship_id, await self._version.stamp(), turn_ids=few, **dict(row)
+            )
+            await self._connection.announce(told)
+
+    async def _remove_memories(self, ids: list[int], turn_ids: list[int]) -> None:
+        await self._connection.execute(
+            "forget_memories", self._relationship_id, ids, turn_ids, await self._version.stamp()
+        )
+        await self._connection.execute("delete_sources", self._relationship_id, ids, turn_ids)
+        await self._connection.execute("delete_memories", self._relationship_id, ids)
 
     async def _ids(self, name: str, *args: object) -> set[int]:
         rows = await self._connection.rows(name, self._relationship_id, *args)
         return {row["id"] for row in rows}
+
+
+def _state(row: Any) -> SeenState:
+    if row is None:
+        raise NotFound("id: expected the id of a relationship", param="id")
+    return SeenState(**dict(row))
+
+
+def _record_text(row: Any) -> RecordText:
+    """Read a row of what a record says."""
+    text = "\n".join((row["title"], row["content"], *row["refs"], row["details"]))
+    return RecordText(
+        row["id"], 0, row["made_by"], text, row["title"], row["content"], row["layer"]
+    )
+
+
+def _revision_text(row: Any) -> RecordText:
+    """Read a row of what a record said earlier."""
+    text = f"{row['kind']}\n{row['title']}\n{row['content']}"
+    return RecordText(
+        row["id"], row["revision"], row["made_by"], text, row["title"], row["content"]
+    )
+
+
+def _joined(
+    portions: Sequence[tuple[RecordLayer, frozenset[int]]],
+) -> list[tuple[RecordLayer, frozenset[int]]]:
+    """Join the portions of a layer that share a turn: it is to be noted once."""
+    joined: list[tuple[RecordLayer, frozenset[int]]] = []
+    for layer, turns in portions:
+        sharing = [each for each in joined if each[0] == layer and each[1] & turns]
+        joined = [each for each in joined if each not in sharing]
+        joined.append((layer, turns.union(*(each[1] for each in sharing))))
+    return joined
 
 
 _NEVER = 2**62

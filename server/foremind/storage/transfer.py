@@ -1,9 +1,9 @@
 """A relationship written out whole, and read back, also by another server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -12,12 +12,15 @@ import numpy.typing as npt
 from msgspec import Meta
 from pgvector import HalfVector
 
-from foremind.companions import CompanionSettings
+from foremind.companions import CompanionSettings, RelationshipSettings
 from foremind.errors import Conflict, NotFound
+from foremind.storage.curation import Portion
 from foremind.storage.database import Connection, Database
+from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, MadeBy, NewRecord, RecordLayer
+from foremind.storage.relationships import SettingsChanged
 from foremind.storage.remembering import MemoryText, Reason
 from foremind.storage.turns import Speaker, Status
 
@@ -25,10 +28,14 @@ Vector = npt.NDArray[np.float32]
 MemoryType = Literal["conversation", "observation", "event", "relationship"]
 MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # one may be a copy's
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
+Part = TypeVar("Part")
 Share = Annotated[float, Meta(ge=0, le=1)]
+#: Of a turn, a memory or a record: digits, which are of no use outside the file. Later ones are
+#: greater.
+Id = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,17})$")]
 
 
-class ExportedSession(msgspec.Struct, frozen=True):
+class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A session; `id` is known only within the file."""
 
     id: str
@@ -37,25 +44,30 @@ class ExportedSession(msgspec.Struct, frozen=True):
     closed_at: datetime | None
 
 
-class ExportedTurn(msgspec.Struct, frozen=True):
-    """Something that was said in a session; `reply_to` is the turn that it answers."""
+class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that was said in a session; `reply_to` is the turn that it answers.
 
-    id: int
+    What was not `judged`, as what the offline voice quotes, is no part of an exchange.
+    """
+
+    id: Id
     session: str
     speaker: Speaker
     message_id: MessageId | None
-    reply_to: int | None
+    reply_to: Id | None
     status: Status
     text: str
     said_at: datetime
+    kept: bool = True
+    judged: bool = True
 
 
-class ExportedMemory(msgspec.Struct, frozen=True):
+class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A memory of a turn, and of others that said it `again`."""
 
-    id: int
-    turn: int
-    again: list[int]
+    id: Id
+    turn: Id
+    again: list[Id]
     content: str
     speaker: Speaker
     memory_type: MemoryType
@@ -65,37 +77,98 @@ class ExportedMemory(msgspec.Struct, frozen=True):
     happened_from: datetime | None
     happened_to: datetime | None
     last_used_at: datetime | None
-    superseded_by: int | None
+    superseded_by: Id | None
 
 
-class ExportedRecord(msgspec.Struct, frozen=True):
+class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is known of a record beside its text.
+
+    `upto` is the last record of the file that a topic's paragraph was made of; files of earlier
+    versions have it as a number.
+    """
+
+    questions: list[str] = []
+    conclusions: list[str] = []
+    open_questions: list[str] = []
+    topics: list[str] = []
+    attempts: int = 0
+    status: str = ""
+    messages: int = 0
+    sessions: int = 0
+    upto: Id | Annotated[int, Meta(ge=0, lt=10**18)] = "0"
+
+
+class ExportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A record of a layer, and the turns and records that it was made of."""
 
-    id: int
+    id: Id
     layer: RecordLayer
     kind: str
     title: str
     content: str
     refs: list[str]
-    details: Details
+    details: ExportedDetails
     made_by: MadeBy
     session: str | None
     created_at: datetime
     updated_at: datetime
-    turns: list[int]
-    sources: list[int]
+    turns: list[Id]
+    sources: list[Id]
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """Up to which turn each kind of background work is done, and what it may not make again."""
+class ExportedRevision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An earlier state of a record of the file."""
 
-    noted: int = 0
-    summarised: int = 0
-    told: int = 0
+    record: Id
+    revision: Annotated[int, Meta(ge=1, le=2**31 - 2)]
+    kind: str
+    title: str
+    content: str
+    made_by: MadeBy
+    replaced_at: datetime
+
+
+class ExportedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That a memory was merged with what a turn said, or superseded by it, and why."""
+
+    memory: Id
+    change: Literal["merged", "superseded"]
+    turn: Id
+    reason: Annotated[str, Meta(max_length=300)]
+    changed_at: datetime
+
+
+class ExportedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of the audit trail. It is this server's: no other takes it in."""
+
+    actor: str
+    action: str
+    subject: str
+    happened_at: datetime
+
+
+class ExportedPortion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Turns whose notes of a layer are to be made again, together."""
+
+    layer: RecordLayer
+    turns: list[Id]
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to which turn each kind of background work is done, and what it may not make again.
+
+    `dismissed` are digests, made with `salt`; `remade` turns whose notes are to be made again.
+    """
+
+    noted: Id = "0"
+    summarised: Id = "0"
+    told: Id = "0"
     dismissed: list[str] = []
+    salt: UUID | None = None
+    remade: list[ExportedPortion] = []
 
 
-class Export(msgspec.Struct, frozen=True):
+class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that is known in one relationship."""
 
     companion: str
@@ -108,8 +181,34 @@ class Export(msgspec.Struct, frozen=True):
     memories: list[ExportedMemory]
     records: list[ExportedRecord]
     progress: Progress = Progress()
+    revisions: list[ExportedRevision] = []
+    changes: list[ExportedChange] = []
+    audit: list[ExportedEntry] = []
+    shares_counts: bool = False
     format: Literal["foremind.relationship"] = "foremind.relationship"
     version: Literal[1] = 1
+
+
+Written = TypeVar("Written", ExportedRecord, ExportedRevision)
+
+_PORTION = 500  # rows that are made parts of an export at once: some milliseconds
+
+
+def as_told_by_user(export: Export) -> Export:
+    """Return an export in which nothing is said to be the developer's, which a file cannot prove.
+
+    What a model or rules made stays theirs: it counts for less than what a user wrote.
+    """
+
+    def told(part: Written) -> Written:
+        by_user = part.made_by == "developer"
+        return msgspec.structs.replace(part, made_by="user") if by_user else part
+
+    return msgspec.structs.replace(
+        export,
+        records=[told(each) for each in export.records],
+        revisions=[told(each) for each in export.revisions],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +219,9 @@ class Made:
     found by.
     """
 
-    turns: Mapping[int, Vector]
-    memories: Mapping[int, MemoryText]
-    records: Mapping[int, Vector]
+    turns: Mapping[str, Vector]
+    memories: Mapping[str, MemoryText]
+    records: Mapping[str, Vector]
 
 
 class TransferStore:
@@ -145,46 +244,55 @@ class TransferStore:
             # Nothing is forgotten or remembered while it is read.
             await connection.execute("lock_relationship", relationship_id)
 
-            async def rows(name: str) -> Sequence[Any]:
-                return await connection.rows(name, relationship_id)
+            async def all_of(name: str, shape: Callable[[Any], Part]) -> list[Part]:
+                parts: list[Part] = []
+                async for rows in connection.portions(name, _PORTION, relationship_id):
+                    parts.extend(map(shape, rows))
+                return parts
 
-            (progress,) = await rows("export_progress")
+            (found,) = await connection.rows("export_progress", relationship_id)
+            progress = dict(found)
+            shares_counts = progress.pop("shares_counts")
+            remade = [
+                ExportedPortion(each.layer, [str(turn) for turn in each.turns])
+                for each in msgspec.json.decode(progress.pop("remade"), type=list[Portion])
+            ]
             return Export(
                 companion=companion,
                 user_name=user[0],
                 time_zone=user[1],
                 exported_at=now,
                 settings=settings,
-                sessions=[ExportedSession(**dict(row)) for row in await rows("export_sessions")],
-                turns=[ExportedTurn(**dict(row)) for row in await rows("export_turns")],
-                memories=[
-                    ExportedMemory(
-                        **(
-                            dict(row)
-                            | {"reasons": msgspec.json.decode(row["reasons"], type=list[Reason])}
-                        )
-                    )
-                    for row in await rows("export_memories")
-                ],
-                records=[
-                    ExportedRecord(
-                        **(
-                            dict(row)
-                            | {"details": msgspec.json.decode(row["details"], type=Details)}
-                        )
-                    )
-                    for row in await rows("export_records")
-                ],
-                progress=Progress(**dict(progress)),
+                sessions=await all_of("export_sessions", lambda row: ExportedSession(**row)),
+                turns=await all_of("export_turns", lambda row: ExportedTurn(**row)),
+                memories=await all_of("export_memories", _memory),
+                records=await all_of("export_records", _record),
+                progress=Progress(**progress, remade=remade),
+                revisions=await all_of("export_revisions", lambda row: ExportedRevision(**row)),
+                changes=await all_of("export_changes", lambda row: ExportedChange(**row)),
+                audit=await all_of("export_audit", lambda row: ExportedEntry(**row)),
+                shares_counts=shares_counts,
             )
 
     async def write(
-        self, user_id: str, companion_id: int, export: Export, made: Made, now: datetime
+        self,
+        user_id: str,
+        companion_id: int,
+        export: Export,
+        own: RelationshipSettings,
+        made: Made,
+        actor: str,
+        now: datetime,
     ) -> int:
         """Restore an export as a user's relationship with a companion; return its id.
 
+        Args:
+            own: the relationship's settings, as whoever restores it may set them.
+            actor: who asked for it, for the audit trail.
+
         Raises:
             Conflict: the relationship holds something already.
+            TooLarge: the records would take more than those of a relationship may.
         """
         async with self._database.transaction() as connection:
             bond = await connection.row(
@@ -201,9 +309,18 @@ class TransferStore:
             await writing.sessions(export)
             await writing.turns(export, made)
             await writing.memories(export, made)
-            await writing.records(export, made)
-            await writing.progress(export)
+            await writing.records(export, made, actor)
+            await writing.progress(export, own)
             return int(bond["id"])
+
+
+def _memory(row: Any) -> ExportedMemory:
+    reasons = msgspec.json.decode(row["reasons"], type=list[Reason])
+    return ExportedMemory(**(dict(row) | {"reasons": reasons}))
+
+
+def _record(row: Any) -> ExportedRecord:
+    return ExportedRecord(**(dict(row) | {"details": _exported(row["details"])}))
 
 
 class _Writing:
@@ -223,9 +340,9 @@ class _Writing:
         self._fingerprint = fingerprint
         self._now = now
         self._sessions: dict[str, UUID] = {}
-        self._turns: dict[int, int] = {}
-        self._memories: dict[int, int] = {}
-        self._records: dict[int, int] = {}
+        self._turns: dict[str, int] = {}
+        self._memories: dict[str, int] = {}
+        self._records: dict[str, int] = {}
 
     async def sessions(self, export: Export) -> None:
         for each in export.sessions:
@@ -256,9 +373,11 @@ class _Writing:
             turn.text,
             turn.said_at,
             HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
+            turn.kept,
         )
 
     async def memories(self, export: Export, made: Made) -> None:
+        version = MemoryVersion(self._connection, self._id)
         for each in export.memories:
             text = made.memories[each.id]
             row = await self._one(
@@ -279,6 +398,7 @@ class _Writing:
                 each.happened_from,
                 each.happened_to,
                 pack_words(text.terms),
+                await version.stamp(),
             )
             self._memories[each.id] = row["id"]
             for again in each.again:
@@ -294,10 +414,22 @@ class _Writing:
                 each.last_used_at,
                 newer,
                 each.created_at,
+                await version.stamp(),
             )
-        await self._connection.row("raise_memory_version", self._id)
+        for change in export.changes:
+            if change.memory in self._memories and change.turn in self._turns:
+                await self._connection.execute(
+                    "import_change",
+                    self._id,
+                    self._memories[change.memory],
+                    change.change,
+                    self._turns[change.turn],
+                    change.reason,
+                    change.changed_at,
+                )
+        await version.announce()
 
-    async def records(self, export: Export, made: Made) -> None:
+    async def records(self, export: Export, made: Made, actor: str) -> None:
         changes = RecordChanges(self._connection, self._id, self._fingerprint, self._now)
         for each in export.records:
             new = await changes.add(
@@ -307,42 +439,92 @@ class _Writing:
                     title=each.title,
                     content=each.content,
                     refs=tuple(each.refs),
-                    details=each.details,
+                    details=_restored(each.details),
                     made_by=each.made_by,
                     vector=made.records.get(each.id),
                     session_id=None if each.session is None else self._sessions.get(each.session),
                     turns=tuple(self._turns[turn] for turn in each.turns if turn in self._turns),
-                    sources=tuple(
-                        self._records[source] for source in each.sources if source in self._records
-                    ),
                 )
             )
             self._records[each.id] = new
+        # Records may be made of later ones: a topic that is written anew is made of new episodes.
+        earlier_of: dict[str, list[ExportedRevision]] = {}
+        for old in export.revisions:
+            earlier_of.setdefault(old.record, []).append(old)
+        for each in export.records:
+            new = self._records[each.id]
+            sources = [self._records[one] for one in each.sources if one in self._records]
+            await changes.add_sources(new, (), sources)
+            if upto := _upto(self._records, each.details.upto):
+                await self._connection.execute("import_upto", self._id, new, upto)
+            earlier = earlier_of.get(each.id, [])
+            for old in earlier:
+                await self._connection.execute(
+                    "import_revision",
+                    self._id,
+                    new,
+                    old.revision,
+                    each.layer,
+                    old.kind,
+                    old.title,
+                    old.content,
+                    old.made_by,
+                    old.replaced_at,
+                )
+            revision = 1 + max((old.revision for old in earlier), default=0)
             await self._connection.execute(
-                "import_dates", self._id, new, each.created_at, each.updated_at
+                "import_dates", self._id, new, each.created_at, each.updated_at, revision
             )
-        await changes.audit("user", "import", f"{len(export.turns)} turns")
+        await changes.check_room("records")
+        await changes.audit(actor, "import", f"{len(export.turns)} turns")
         await changes.announce()
 
-    async def progress(self, export: Export) -> None:
-        def upto(turn_id: int) -> int:
-            before = [new for old, new in self._turns.items() if old <= turn_id]
-            return max(before, default=0)
-
+    async def progress(self, export: Export, own: RelationshipSettings) -> None:
         progress = export.progress
         await self._connection.execute(
             "import_progress",
             self._id,
-            msgspec.json.encode(export.settings).decode(),
-            upto(progress.noted),
-            upto(progress.summarised),
-            upto(progress.told),
+            msgspec.json.encode(own.user).decode(),
+            _upto(self._turns, progress.noted),
+            _upto(self._turns, progress.summarised),
+            _upto(self._turns, progress.told),
             progress.dismissed,
             self._now,
+            progress.salt,
+            msgspec.json.encode(
+                [
+                    {
+                        "layer": each.layer,
+                        "turns": [self._turns[old] for old in each.turns if old in self._turns],
+                    }
+                    for each in progress.remade
+                ]
+            ).decode(),
+            msgspec.json.encode(own.operator).decode(),
         )
+        await self._connection.announce(SettingsChanged(self._id))
 
     async def _one(self, name: str, *args: object) -> Any:
         row = await self._connection.row(name, *args)
         if row is None:
             raise Conflict("The file says something twice.")
         return row
+
+
+def _upto(known: Mapping[str, int], old_id: str | int) -> int:
+    """Return what the id of the file's last one up to another is here; 0 for none."""
+    last = int(old_id)
+    return max((new for old, new in known.items() if int(old) <= last), default=0)
+
+
+def _exported(stored: str) -> ExportedDetails:
+    details = msgspec.json.decode(stored, type=Details)
+    known = msgspec.to_builtins(details)  # without what nothing is known of
+    if details.upto:
+        known["upto"] = str(details.upto)
+    return msgspec.convert(known, ExportedDetails)
+
+
+def _restored(details: ExportedDetails) -> Details:
+    """Return details as they are stored, but for what names a record by its id in the file."""
+    return msgspec.convert(msgspec.to_builtins(details) | {"upto": 0}, Details)

@@ -1,0 +1,63 @@
+-- name: find_user
+-- Finds a user by the id that clients know.
+SELECT id, external_id, name, time_zone FROM users WHERE external_id = $1;
+
+-- name: pseudonym_key
+-- Reads with what erased users are called where they must be known again.
+SELECT key FROM pseudonym_key;
+
+-- name: delete_relationship
+-- Deletes a relationship with everything that hangs on it.
+WITH sources AS (
+    DELETE FROM record_sources
+    WHERE record_id IN (SELECT id FROM records WHERE relationship_id = $1)
+), revisions AS (
+    DELETE FROM record_revisions WHERE relationship_id = $1
+), layers AS (
+    DELETE FROM records WHERE relationship_id = $1
+), words AS (
+    DELETE FROM memory_terms WHERE relationship_id = $1
+), facts AS (
+    DELETE FROM memory_facts WHERE relationship_id = $1
+), traces AS (
+    DELETE FROM memory_changes WHERE relationship_id = $1
+), again AS (
+    DELETE FROM memory_sources
+    WHERE memory_id IN (SELECT id FROM memories WHERE relationship_id = $1)
+), remembered AS (
+    DELETE FROM memories WHERE relationship_id = $1
+), said AS (
+    DELETE FROM turns WHERE relationship_id = $1
+), talks AS (
+    DELETE FROM sessions WHERE relationship_id = $1 RETURNING id
+), trail AS (
+    DELETE FROM audit WHERE relationship_id = $1 RETURNING id
+), bond AS (
+    DELETE FROM relationships WHERE id = $1 RETURNING id
+)
+SELECT (SELECT count(*) FROM bond) AS relationships, (SELECT count(*) FROM talks) AS sessions,
+    (SELECT count(*) FROM trail) AS audit;
+
+-- name: delete_user
+-- Deletes a user who has no relationship any more.
+DELETE FROM users WHERE id = $1 RETURNING id;
+
+-- name: name_actor
+-- Lets a transaction see what an actor did, and what its pseudonym did.
+SELECT set_config('foremind.actor', $1, true), set_config('foremind.pseudonym', $2, true);
+
+-- name: rename_actor
+-- Lets what a user did in the memories of others be a pseudonym's.
+UPDATE audit SET actor = $2 WHERE actor = $1;
+
+-- name: rename_revoked
+-- Lets the revocations of a user be a pseudonym's, for whom they go on to hold.
+UPDATE revocations SET subject = $2 WHERE subject = $1;
+
+-- name: note_erased_user
+-- Notes that somebody was erased.
+INSERT INTO erased_users (erased_at, by_operator, receipt) VALUES ($1, $2, $3);
+
+-- name: revocations_of_user
+-- Lists the revocations of a user's tokens.
+SELECT token_id, until FROM revocations WHERE subject = $1 ORDER BY until;
