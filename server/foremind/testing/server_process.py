@@ -13,7 +13,7 @@ import psutil
 
 from foremind.settings import Settings
 
-_START_S = 60.0
+_START_S = 300.0  # a machine may be busy
 
 
 @contextmanager

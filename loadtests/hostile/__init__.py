@@ -1,0 +1,1 @@
+"""Honest typists beside attackers of every kind; `make hostile`."""

@@ -1,0 +1,5 @@
+"""`python -m loadtests.hostile`."""
+
+from loadtests.hostile.runner import main
+
+main()

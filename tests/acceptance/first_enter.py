@@ -1,0 +1,37 @@
+"""Prints which modules the first session of a server loads, once the server is ready."""
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+
+from foremind.app import serving
+from foremind.client import Client, connect
+from foremind.settings import load_settings
+from foremind.testing.model_server import scripted_model
+
+
+async def converse(client: Client) -> None:
+    """Everything that a first message passes through."""
+    await client.open_session("wren", user_id="ana", name="Ana")
+    await client.draft("Do you remember what I said about the harbour last winter?")
+    await client.expect("context.ready")
+    await client.send("I promise to meet my sister Ana at the harbour next Tuesday!")
+    await client.expect_all("message.accepted", "response.done", "memory.stored")
+    await client.send("When do I meet my sister?")
+    await client.expect_all("message.accepted", "response.done")
+
+
+async def main() -> None:
+    """Serve, and be the first to come."""
+    async with AsyncExitStack() as stack:
+        given: dict[str, str] = {}
+        if "model" in sys.argv:
+            given["llm_url"] = (await stack.enter_async_context(scripted_model())).url
+        _, port = await stack.enter_async_context(serving(load_settings(port=0, **given)))
+        ready = set(sys.modules)
+        async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
+            await converse(client)
+        print("loaded:", sorted(set(sys.modules) - ready))
+
+
+asyncio.run(main())

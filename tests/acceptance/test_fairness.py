@@ -1,0 +1,86 @@
+"""What one player starts takes no other's connection to the database."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.acceptance.layers import world
+from tests.conftest import PATIENCE, StartServer, eventually, owner_of
+
+Ask = Callable[
+    [httpx2.AsyncClient, str, dict[str, object], int], Coroutine[Any, Any, httpx2.Response]
+]
+
+
+def forget(
+    client: httpx2.AsyncClient, bond: str, _: object, __: int
+) -> Coroutine[Any, Any, httpx2.Response]:
+    """Forget everything."""
+    return client.delete(f"{bond}/memories")
+
+
+def restore(
+    client: httpx2.AsyncClient, bond: str, file: dict[str, object], _: int
+) -> Coroutine[Any, Any, httpx2.Response]:
+    """Import what was exported."""
+    return client.post(f"{bond.rpartition('/')[0]}/import", json=file)
+
+
+def write(
+    client: httpx2.AsyncClient, bond: str, _: object, number: int
+) -> Coroutine[Any, Any, httpx2.Response]:
+    """Write a note."""
+    return client.post(f"{bond}/records", json={"layer": "vault", "content": f"Note {number}"})
+
+
+def export(
+    client: httpx2.AsyncClient, bond: str, _: object, __: int
+) -> Coroutine[Any, Any, httpx2.Response]:
+    """Read everything."""
+    return client.get(f"{bond}/export")
+
+
+def erase(
+    client: httpx2.AsyncClient, bond: str, _: object, __: int
+) -> Coroutine[Any, Any, httpx2.Response]:
+    """Erase the user."""
+    return client.delete(f"{bond.rpartition('/')[0].rpartition('/')[0]}/users/ana")
+
+
+@pytest.mark.parametrize("ask", [forget, restore, write, export, erase])
+async def test_a_player_who_asks_for_much_takes_nobodys_connection(
+    start: StartServer, ask: Ask
+) -> None:
+    """However long it takes, here as long as the test wants, others are answered."""
+    async with world(start, model=False, database_pool_size=4, max_sessions=10) as w:
+        await w.talk("I promise to remember the red door")
+        other = await w.talk("I promise to remember the blue door", user="bo")
+        base = f"http://127.0.0.1:{w.server.port}"
+        file = await w.request("GET", "/export")
+        async with (
+            httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as client,
+            httpx2.AsyncClient(timeout=PATIENCE) as balancer,
+            owner_of(w.server.app.core).acquire() as raw,
+        ):
+            block = raw.transaction()
+            await block.start()
+            await raw.execute(
+                "SELECT 1 FROM relationships WHERE id = $1 FOR UPDATE", w.relationship
+            )
+            bond = f"{base}/v1/relationships/{w.relationship}"
+            asked = [asyncio.create_task(ask(client, bond, file, number)) for number in range(50)]
+            pool = w.server.app.core.database.pool
+            await eventually(lambda: pool.get_size() - pool.get_idle_size() > 0)
+            for _ in range(3):
+                assert (await balancer.get(f"{base}/readyz")).status_code == 200
+                await other.send("Do you remember the blue door?")
+                assert (await other.expect("message.accepted"))["type"] == "message.accepted"
+                await other.expect("response.done")
+                await w.clock.advance(2)
+            await block.rollback()
+            statuses = {(await each).status_code for each in asked}
+        assert statuses <= {200, 201, 404, 409, 429}
+        assert statuses - {429}

@@ -1,0 +1,71 @@
+"""Language model servers that never stop sending: each is hung up on, whatever it sends."""
+
+from contextlib import aclosing
+
+import pytest
+
+from foremind.companions import CompanionSettings
+from foremind.curation.asking import Summary, for_summary
+from foremind.errors import ModelServerError
+from foremind.generation.asking import ask
+from foremind.generation.model_server import ModelServer
+from foremind.generation.voices import Voices
+from foremind.policies import policy_for
+from foremind.settings import load_settings
+from foremind.testing.flooding_model import AFTER_THE_END, FLOODS, Flood, flooding_model
+from tests.conftest import StartServer, eventually
+
+# What the flood itself ends, not the passing of time.
+PATIENT = {"llm_token_timeout_s": 3600, "llm_reply_timeout_s": 3600}
+
+
+def model_server(voices: Voices, url: str) -> ModelServer:
+    """What asks the model server at `url`."""
+    server = voices.server_of(
+        policy_for(CompanionSettings(), load_settings(llm_url=url, **PATIENT)).voice
+    )
+    assert server is not None
+    return server
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS.keys())
+async def test_whatever_never_stops_is_broken_off(flood: Flood) -> None:
+    """For players, reading ahead and background work; the connection is closed each time."""
+    async with flooding_model(flood) as model:
+        voices = Voices(load_settings(llm_url=model.url, **PATIENT))
+        server = model_server(voices, model.url)
+        for number, max_tokens in enumerate((400, 1), 1):
+            with pytest.raises(ModelServerError) as failure:
+                written = server.write([{"role": "user", "content": "Hi"}], max_tokens, 0.5)
+                async with aclosing(written) as pieces:
+                    async for _ in pieces:
+                        pass
+            assert failure.value.code == "model_broken"
+            await eventually(lambda: model.hung_up == number)  # noqa: B023
+        with pytest.raises(ModelServerError) as failure:
+            await ask(server, for_summary("", []), Summary, 400)
+        assert failure.value.code == "model_broken"
+        assert model.requests == 3
+        await eventually(lambda: model.hung_up == 3)
+        await voices.close()
+
+
+async def test_what_follows_the_end_of_a_reply_is_not_waited_for(start: StartServer) -> None:
+    """The reply is whole; only the connection is not used again."""
+    async with flooding_model(AFTER_THE_END) as model:
+        client = await (await start(llm_url=model.url, **PATIENT)).session()
+        await client.send("Hello")
+        done = await client.expect("response.done")
+        assert (done["status"], done["text"]) == ("completed", "Hello.")
+        await eventually(lambda: model.hung_up == 1)
+
+
+async def test_a_player_is_told_and_the_session_goes_on(start: StartServer) -> None:
+    """An endless line fails one reply, by name."""
+    async with flooding_model(FLOODS["a line"]) as model:
+        client = await (await start(llm_url=model.url, **PATIENT)).session()
+        for _ in range(2):
+            await client.send("Hello")
+            done = await client.expect("response.done")
+            assert (done["status"], done["error"]["code"]) == ("failed", "model_broken")
+            assert "more than a reply" in done["error"]["message"]

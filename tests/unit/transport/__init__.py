@@ -1,0 +1,1 @@
+"""What comes before messages: frames, heads, turns, room."""
