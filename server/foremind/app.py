@@ -5,54 +5,68 @@ import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 
 from foremind.clock import Clock, SystemClock
 from foremind.companions import CompanionSettings, read_companion
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.by_hand import Editor
+from foremind.curation.removing import Remover
 from foremind.curation.worker import Curation
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
 from foremind.embedding.service import EmbeddingService
+from foremind.errors import InvalidFile, SetupError
 from foremind.gateway.connection import Gateway
 from foremind.gateway.contract import asyncapi
-from foremind.gateway.messages import MAX_FRAME_BYTES
-from foremind.gateway.protocol import ForemindProtocol
+from foremind.gateway.current import Current
+from foremind.gateway.messages import MAX_ESCAPED_BYTES
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.services import Services
 from foremind.generation.rating import Rater
 from foremind.generation.voices import Voices
 from foremind.http.admin import AdminServices, admin_routes
+from foremind.http.answers import routing_problem
 from foremind.http.callers import RelationshipServices
 from foremind.http.contract import openapi
 from foremind.http.documents import document_routes
 from foremind.http.entrance import Entrance
+from foremind.http.guard import Guard
 from foremind.http.memories import memory_routes
 from foremind.http.readiness import Readiness
 from foremind.http.records import record_routes
 from foremind.http.relationships import relationship_routes
-from foremind.http.routes import HttpServices, routes
-from foremind.http.server import listening
+from foremind.http.routes import HttpServices, page, routes
+from foremind.http.spool import LargeAnswers
 from foremind.http.transfer import transfer_routes
-from foremind.identity.authority import Authority
+from foremind.http.users import UserServices, user_routes
+from foremind.identity.authority import Authority, keyring
+from foremind.layers.calibration import calibrated
 from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
+from foremind.layers.recall import TOPIC_COSINE
+from foremind.layers.tokens import load_counter
+from foremind.memory import vestiges
 from foremind.memory.correct import Corrector
+from foremind.memory.expire import Expirer
 from foremind.memory.forget import Forgetter
 from foremind.memory.heads import Heads, load_heads
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.memory.restore import Restorer
 from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch, StoredCandidates
+from foremind.memory.users import UserEraser
 from foremind.metrics import Metrics
 from foremind.policies import policy_for
 from foremind.settings import Settings, check_binding
+from foremind.settings_parsing import PREFIX
 from foremind.storage.companions import CompanionStore
 from foremind.storage.curation import CurationStore
 from foremind.storage.database import Database
@@ -62,11 +76,16 @@ from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
 from foremind.storage.memories import MemoryStore
 from foremind.storage.migrations import migrate
 from foremind.storage.notifications import MemoryListener
+from foremind.storage.presence import Presence
+from foremind.storage.probe import DatabaseProbe
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationships import RelationshipStore
 from foremind.storage.revocations import RevocationStore
 from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
+from foremind.storage.users import UserStore
+from foremind.supervision import Supervisor, begin, stop
+from foremind.transport.server import listening
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
 
@@ -74,6 +93,8 @@ _EXAMPLE = Path(__file__).parent / "examples" / "wren.toml"
 # Collections of the middle generation between two of everything that sessions hold (10 by default):
 # each of those stops everybody, by 30 to 60 ms with 150 sessions open.
 _SELDOM = 50
+# What it takes, beside the reply itself, until a reply is stored.
+_TO_STORE_S = 60.0
 
 Say = Callable[[str], None]
 
@@ -85,10 +106,12 @@ class Core:
     settings: Settings
     clock: Clock
     metrics: Metrics
+    supervisor: Supervisor
     database: Database
     database_url: str
     embedder: EmbeddingService
     companions: CompanionStore
+    presence: Presence
     turns: TurnStore
     memories: MemoryStore
     search: MemorySearch
@@ -108,13 +131,18 @@ class Application:
 
 
 @asynccontextmanager
-async def database_url(settings: Settings, say: Say) -> AsyncIterator[str]:
+async def database_url(
+    settings: Settings,
+    say: Say,
+    supervisor: Supervisor | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[str]:
     """Yield the URL of the configured database, running the embedded one where none is."""
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
     say("Starting the embedded PostgreSQL ...")
-    async with embedded_postgres(settings.data_dir) as url:
+    async with embedded_postgres(settings.data_dir, supervisor, clock) as url:
         yield url
 
 
@@ -132,8 +160,10 @@ async def core(
     async with AsyncExitStack() as stack:
         manifest = find_model(settings.embedding_model, settings.models_dir)
         model = await asyncio.to_thread(prepare_model, manifest, settings.models_dir, say)
-        encoder = asyncio.create_task(asyncio.to_thread(model.encoder))
-        url = await stack.enter_async_context(database_url(settings, say))
+        encoder = begin(asyncio.to_thread(model.encoder), "load-model")
+        stack.push_async_callback(stop, encoder)
+        supervisor = await stack.enter_async_context(Supervisor(clock, metrics))
+        url = await stack.enter_async_context(database_url(settings, say, supervisor, clock))
         for each in await migrate(url):
             say(f"Migrated the database: {each.number:04} {each.name}")
         database = await stack.enter_async_context(
@@ -144,22 +174,29 @@ async def core(
             )
         )
         embedder = await stack.enter_async_context(
-            EmbeddingService(await encoder, manifest, settings.embedding_queue_size, clock, metrics)
+            EmbeddingService(
+                await encoder, manifest, settings.embedding_queue_size, clock, metrics, supervisor
+            )
         )
         memories = MemoryStore(database, manifest.fingerprint)
         await memories.bind_model(manifest.name, manifest.dimension)
         heads = load_heads(manifest)
         search = GatedSearch(RankedSearch(StoredCandidates(memories)), heads)
         await _warm_up(embedder, search, settings)
+        presence = Presence()
         yield Core(
             settings=settings,
             clock=clock,
             metrics=metrics,
+            supervisor=supervisor,
             database=database,
             database_url=url,
             embedder=embedder,
             companions=CompanionStore(database),
-            turns=TurnStore(database),
+            presence=presence,
+            turns=TurnStore(
+                database, presence, timedelta(seconds=settings.llm_reply_timeout_s + _TO_STORE_S)
+            ),
             memories=memories,
             search=search,
             heads=heads,
@@ -179,12 +216,13 @@ async def application(
         SetupError: saying what the operator must change.
     """
     check_binding(settings)
+    check_files(settings)
     async with core(settings, clock=clock, say=say) as built, AsyncExitStack() as stack:
         await _seed(built, say)
         voices = Voices(settings)
         stack.push_async_callback(voices.close)
-        revocations = RevocationStore(built.database)
-        authority = Authority(settings, revocations, built.clock)
+        await voices.prepare(policy_for(CompanionSettings(), settings).voice)
+        authority = Authority(settings, RevocationStore(built.database), built.clock)
         index = await stack.enter_async_context(
             IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
         )
@@ -193,17 +231,33 @@ async def application(
             HeldLayers(built.records, built.embedder.manifest, settings.layers_bytes, built.metrics)
         )
         library = await stack.enter_async_context(
-            Library(built.documents, built.embedder, built.clock)
+            Library(built.documents, built.embedder, built.clock, built.supervisor)
         )
+        forgetter = forgetter_of(built)
+        users, relationships = UserStore(built.database), RelationshipStore(built.database)
+        eraser = UserEraser(users, relationships, forgetter, built.clock)
         curation = curation_of(built, voices)
         afterwards = await stack.enter_async_context(Afterwards(voices, built.metrics))
-        prepared = PreparedCache(settings.prepared_capacity, settings.prepared_ttl_s, built.clock)
+        prepared = PreparedCache(
+            settings.prepared_capacity,
+            settings.prepared_bytes,
+            settings.prepared_ttl_s,
+            built.clock,
+        )
+        built.metrics.prepared_contexts.set_function(lambda: len(prepared))
+        built.metrics.prepared_bytes.set_function(lambda: prepared.bytes_held)
+        relationships = RelationshipStore(built.database)
+        current = await stack.enter_async_context(
+            Current(built.companions, relationships, built.clock)
+        )
         services = Services(
             settings=settings,
             clock=built.clock,
             metrics=built.metrics,
             authority=authority,
             companions=built.companions,
+            relationships=relationships,
+            current=current,
             turns=built.turns,
             preparer=Preparer(built.embedder, search, held, library, built.clock, built.metrics),
             prepared=prepared,
@@ -217,7 +271,9 @@ async def application(
             embedding=built.embedder.manifest.fingerprint,
         )
         registry = await stack.enter_async_context(
-            SessionRegistry(settings, built.memories, authority, built.clock, built.metrics)
+            SessionRegistry(
+                settings, built.memories, authority, built.clock, built.metrics, built.supervisor
+            )
         )
         await stack.enter_async_context(
             MemoryListener(
@@ -225,14 +281,18 @@ async def application(
                 # The index first: nothing that is told of a version may be given an older one.
                 [
                     index.heard,
+                    current.heard,
                     prepared.heard,
                     held.heard,
                     library.heard,
                     built.rememberer.heard,
+                    vestiges.heard,
                     registry.announce,
                 ],
-                [index.forget, held.forget, library.forget, registry.catch_up],
+                [index.forget, current.forget, held.forget, library.forget, registry.catch_up],
                 built.clock,
+                built.supervisor,
+                built.presence,
             )
         )
         await stack.enter_async_context(
@@ -243,9 +303,13 @@ async def application(
                     RATE_TURN: Rater(voices, built.memories, built.rememberer).rate,
                 },
                 built.clock,
+                built.supervisor,
             )
         )
         await stack.enter_async_context(curation)
+        probe = await stack.enter_async_context(
+            DatabaseProbe(built.database, built.supervisor, built.clock)
+        )
         gateway = Gateway(services, registry)
         entrance = Entrance(authority, settings, built.clock)
         transfer = TransferStore(built.database, services.embedding)
@@ -254,57 +318,69 @@ async def application(
             settings=settings,
             clock=built.clock,
             companions=built.companions,
-            relationships=RelationshipStore(built.database),
+            relationships=relationships,
             turns=built.turns,
             preparer=services.preparer,
             records=built.records,
-            held=held,
             library=library,
             curation=curation,
             embedder=built.embedder,
-            forgetter=Forgetter(built.database, built.rememberer, built.clock),
-            corrector=Corrector(built.database, built.embedder, built.rememberer, built.clock),
+            forgetter=forgetter,
+            corrector=corrector_of(built),
             editor=Editor(built.records, built.embedder, built.clock),
+            remover=Remover(built.records, CurationStore(built.database), forgetter),
             transfer=transfer,
+            exports=LargeAnswers(settings.body_bytes, built.metrics),
             restorer=Restorer(transfer, built.embedder, built.rememberer),
+            current=current,
         )
         http = HttpServices(
             companions=built.companions,
             database=built.database,
-            readiness=Readiness(built.database, built.embedder),
+            readiness=Readiness(
+                built.database,
+                probe,
+                built.embedder,
+                built.supervisor,
+                registry.is_draining,
+                built.clock,
+            ),
             metrics=built.metrics,
             entrance=entrance,
             contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
         )
-        yield Application(
-            core=built,
-            registry=registry,
-            asgi=Starlette(
-                routes=[
-                    WebSocketRoute("/v1/ws", gateway.serve),
-                    *routes(
-                        http,
-                        [
-                            *transfer_routes(views),
-                            *relationship_routes(views),
-                            *memory_routes(views),
-                            *record_routes(views),
-                            *document_routes(views, built.documents),
-                            *admin_routes(
-                                AdminServices(
-                                    entrance=entrance,
-                                    settings=settings,
-                                    clock=built.clock,
-                                    companions=built.companions,
-                                    revocations=revocations,
-                                    sessions=registry,
-                                )
-                            ),
-                        ],
-                    ),
-                ]
-            ),
+        asgi = Starlette(
+            routes=[
+                WebSocketRoute("/v1/ws", gateway.serve),
+                *routes(
+                    http,
+                    [
+                        *transfer_routes(views),
+                        *user_routes(UserServices(views, users, eraser)),
+                        *relationship_routes(views),
+                        *memory_routes(views),
+                        *record_routes(views),
+                        *document_routes(views, built.documents),
+                        *admin_routes(
+                            AdminServices(
+                                entrance=entrance,
+                                settings=settings,
+                                clock=built.clock,
+                                companions=built.companions,
+                                authority=authority,
+                                sessions=registry,
+                                current=current,
+                            )
+                        ),
+                    ],
+                ),
+            ],
+            middleware=[Middleware(Guard, settings=settings)],
+            exception_handlers={HTTPException: routing_problem},
         )
+        asgi.router.default = page()
+        asgi.router.redirect_slashes = False
+        yield Application(core=built, registry=registry, asgi=asgi)
 
 
 @asynccontextmanager
@@ -318,7 +394,13 @@ async def serving(
     """
     async with (
         application(settings, clock=clock, say=say) as app,
-        listening(app.asgi, settings, ForemindProtocol, MAX_FRAME_BYTES) as port,
+        listening(
+            app.asgi,
+            settings,
+            clock=app.core.clock,
+            metrics=app.core.metrics,
+            most_frame=MAX_ESCAPED_BYTES,
+        ) as port,
     ):
         # What is there by now stays; going through it takes the collector, and all players, 70 ms.
         gc.freeze()
@@ -332,6 +414,51 @@ async def serving(
             gc.unfreeze()
 
 
+def check_files(settings: Settings) -> None:
+    """Make sure that what the settings name can be read, or written to, before anything starts.
+
+    Raises:
+        InvalidFile: naming the setting.
+    """
+    checks: dict[str, Callable[[], object]] = {
+        "DATA_DIR": lambda: settings.data_dir.mkdir(parents=True, exist_ok=True),
+        "AUTH_KEYS": lambda: keyring(settings),
+        "LLM_TOKENIZER": lambda: (
+            None if settings.llm_tokenizer is None else load_counter(str(settings.llm_tokenizer))
+        ),
+        "EMBEDDING_MODEL": lambda: find_model(settings.embedding_model, settings.models_dir),
+    }
+    for name, check in checks.items():
+        try:
+            check()
+        except (SetupError, OSError) as error:
+            raise InvalidFile(f"{PREFIX}{name}: {error}") from None
+
+
+def same_matter(built: Core) -> float:
+    """Return the cosine from which on two texts are held to speak of the same."""
+    return calibrated(built.embedder.manifest, TOPIC_COSINE)
+
+
+def forgetter_of(built: Core) -> Forgetter:
+    """Return what forgets."""
+    return Forgetter(
+        built.database, built.rememberer, built.embedder, built.clock, same_matter(built)
+    )
+
+
+def corrector_of(built: Core) -> Corrector:
+    """Return what corrects."""
+    return Corrector(
+        built.database, built.embedder, built.rememberer, built.clock, same_matter(built)
+    )
+
+
+def expirer_of(built: Core) -> Expirer:
+    """Return what lets go of what is past its days."""
+    return Expirer(built.database, built.rememberer, built.embedder, built.clock)
+
+
 def curation_of(built: Core, voices: Voices) -> Curation:
     """Return what does the background work on layers; it works while entered."""
     return Curation(
@@ -339,10 +466,12 @@ def curation_of(built: Core, voices: Voices) -> Curation:
         built.records,
         built.embedder,
         voices,
-        Forgetter(built.database, built.rememberer, built.clock),
+        expirer_of(built),
+        forgetter_of(built),
         built.settings,
         built.clock,
         built.metrics,
+        built.supervisor,
     )
 
 
@@ -357,6 +486,6 @@ async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: S
 async def _seed(built: Core, say: Say) -> None:
     """Give a new server a companion worth talking to."""
     if not await built.companions.list():
-        example = read_companion(_EXAMPLE, built.settings)
+        example = read_companion(_EXAMPLE)
         await built.companions.put(example)
         say(f"Created the example companion {example.name}.")

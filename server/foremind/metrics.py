@@ -101,9 +101,35 @@ class Metrics:
         self.layers_bytes = Gauge(
             "foremind_layers_bytes", "Memory that loaded layers take.", registry=self.registry
         )
+        self.tcp_connections = Gauge(
+            "foremind_tcp_connections",
+            "Open connections of any kind, WebSocket or not.",
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "foremind_refused_total",
+            "What was refused or ended below the messages, by reason. Connections: address, "
+            "connections, descriptors, evicted, silent, head, malformed, body, slow, unread, or "
+            "closed_ and a close code. Requests: bodies (no room), body_size, exports (no room), "
+            "exports_of_user, answers (no room).",
+            ["reason"],
+            registry=self.registry,
+        )
         self.sessions = Gauge("foremind_sessions", "Open sessions.", registry=self.registry)
         self.connections = Gauge(
             "foremind_connections", "Open WebSocket connections.", registry=self.registry
+        )
+        self.task_up = Gauge(
+            "foremind_task_up",
+            "1 while a background task does its work, 0 while it fails, by name.",
+            ["task"],
+            registry=self.registry,
+        )
+        self.task_restarts = Counter(
+            "foremind_task_restarts_total",
+            "Failures after which a background task was started again, by name.",
+            ["task"],
+            registry=self.registry,
         )
         self.tasks = Gauge(
             "foremind_tasks", "Asyncio tasks of the process.", registry=self.registry
@@ -118,6 +144,9 @@ class Metrics:
         )
         self.prepared_contexts = Gauge(
             "foremind_prepared_contexts", "Prepared contexts held.", registry=self.registry
+        )
+        self.prepared_bytes = Gauge(
+            "foremind_prepared_bytes", "What prepared contexts take.", registry=self.registry
         )
         self.waiting_jobs = Gauge(
             "foremind_waiting_jobs", "Turns that wait to be judged.", registry=self.registry

@@ -32,12 +32,26 @@ SELECT number, name, checksum FROM schema_migrations ORDER BY number;
 INSERT INTO schema_migrations (number, name, checksum) VALUES ($1, $2, $3);
 
 -- name: prune_job_log
--- Forgets what the job queue logged more than a week ago.
-DELETE FROM pgqueuer_log WHERE created < now() - interval '7 days';
+-- Forgets some of what the job queue logged more than a week or a million rows ago; counts it.
+WITH gone AS (
+    DELETE FROM pgqueuer_log WHERE id IN (
+        (SELECT id FROM pgqueuer_log WHERE created < now() - interval '7 days' LIMIT $1)
+        UNION
+        (SELECT id FROM pgqueuer_log
+         WHERE id <= (SELECT max(id) FROM pgqueuer_log) - 1000000 ORDER BY id LIMIT $1)
+        LIMIT $1
+    ) RETURNING id
+)
+SELECT count(*) FROM gone;
 
 -- name: prune_job_statistics
--- Forgets the job queue's statistics of more than a month ago.
-DELETE FROM pgqueuer_statistics WHERE created < now() - interval '30 days';
+-- Forgets some of the job queue's statistics of more than a month ago; counts them.
+WITH gone AS (
+    DELETE FROM pgqueuer_statistics WHERE id IN (
+        SELECT id FROM pgqueuer_statistics WHERE created < now() - interval '30 days' LIMIT $1
+    ) RETURNING id
+)
+SELECT count(*) FROM gone;
 
 -- name: requeue_held_jobs
 -- Queues again the jobs that were held although they were tried fewer times than they may be.
@@ -47,6 +61,17 @@ WHERE status = 'failed' AND attempts < $1;
 -- name: waiting_jobs
 -- Counts the jobs that are not done.
 SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked');
+
+-- name: takes_writes
+-- Tells whether this connection may write: not so on a standby, or where it was forbidden.
+SELECT current_setting('transaction_read_only') = 'off';
+
+-- name: write_a_little
+-- Writes a megabyte that is dropped at once, and a log record that is made durable on commit.
+WITH filler AS MATERIALIZED (
+    SELECT repeat(md5(n::text), 32) AS line FROM generate_series(1, 1024) AS n
+)
+SELECT count(line), pg_logical_emit_message(true, 'foremind', 'probe') FROM filler;
 
 -- name: ping
 -- Answers, to show that the database does.

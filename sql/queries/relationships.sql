@@ -6,11 +6,17 @@ WITH account AS (
     ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
     RETURNING id
 ), bond AS (
-    INSERT INTO relationships AS known (user_id, companion_id, due_at)
-    SELECT id, $3, $4::timestamptz + $6::interval FROM account
+    INSERT INTO relationships AS known (user_id, companion_id, due_at, consented_at)
+    SELECT id, $3, $4::timestamptz + $6::interval, CASE WHEN $7 THEN $4::timestamptz END
+    FROM account
     ON CONFLICT (user_id, companion_id) DO UPDATE
-        SET due_at = least(known.due_at, excluded.due_at)
-    RETURNING id, user_id, memory_version, layers_version, settings
+        SET due_at = least(known.due_at, excluded.due_at),
+            consented_at = CASE
+                WHEN $7::boolean IS NULL THEN known.consented_at
+                WHEN $7 THEN coalesce(known.consented_at, excluded.consented_at) END
+    RETURNING id, user_id, memory_version, layers_version, settings, operator_settings,
+        erasures,
+        consented_at IS NOT NULL AS consented
 ), going_on AS (
     SELECT session.id FROM sessions AS session JOIN bond ON bond.id = session.relationship_id
     WHERE closed_at IS NULL AND active_at > $4::timestamptz - $6::interval
@@ -22,7 +28,8 @@ WITH account AS (
     RETURNING id
 )
 SELECT session.id AS session_id, session.begun, bond.id AS relationship_id, bond.user_id,
-    bond.memory_version, bond.layers_version, bond.settings
+    bond.memory_version, bond.layers_version, bond.settings, bond.operator_settings,
+    bond.erasures, bond.consented
 FROM bond
 CROSS JOIN (
     SELECT id, false AS begun FROM going_on UNION ALL SELECT id, true FROM begun
@@ -30,34 +37,67 @@ CROSS JOIN (
 
 -- name: memory_versions
 -- Reads the memory versions of some relationships.
-SELECT id, memory_version FROM relationships WHERE id = ANY ($1::bigint[]);
+SELECT id, memory_version, erasures FROM relationships WHERE id = ANY ($1::bigint[]);
 
 -- name: relationships_of_user
--- Lists a user's relationships with their companions, or one by its id.
-SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings, bond.shares_counts,
+-- Lists a user's relationships with their companions.
+SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings,
+    bond.operator_settings, bond.shares_counts, bond.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
     companion.slug AS companion
 FROM relationships AS bond
 JOIN users AS account ON account.id = bond.user_id
 JOIN companions AS companion ON companion.id = bond.companion_id
-WHERE account.external_id = $1 OR bond.id = $2
+WHERE account.external_id = $1
 ORDER BY bond.id;
+
+-- name: relationship
+-- Returns a relationship with its user and companion.
+SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings,
+    bond.operator_settings, bond.shares_counts, bond.consented_at IS NOT NULL AS consented,
+    account.external_id AS user_id, account.name AS user_name, account.time_zone,
+    companion.slug AS companion
+FROM relationships AS bond
+JOIN users AS account ON account.id = bond.user_id
+JOIN companions AS companion ON companion.id = bond.companion_id
+WHERE bond.id = $1;
 
 -- name: memories_of_relationship
 -- Lists memories of a relationship after one of them, with how often each was said.
-SELECT id, content, speaker, memory_type, significance, reasons, created_at, happened_from,
-    happened_to, last_used_at, superseded_by,
+SELECT id::text, content, speaker, memory_type, significance, reasons, created_at, happened_from,
+    happened_to, last_used_at, superseded_by::text,
     1 + (SELECT count(*) FROM memory_sources WHERE memory_id = memories.id) AS times_said
 FROM memories
 WHERE relationship_id = $1 AND id > $2
-ORDER BY id
+ORDER BY memories.id
 LIMIT $3;
+
+-- name: relationship_settings
+-- Reads what a relationship has of its own.
+SELECT settings, operator_settings FROM relationships WHERE id = $1;
+
+-- name: settings_with_companion
+-- Reads what a user's relationship with a companion has of its own.
+SELECT bond.settings, bond.operator_settings
+FROM relationships AS bond JOIN users AS account ON account.id = bond.user_id
+WHERE account.external_id = $1 AND bond.companion_id = $2;
+
+-- name: settings_to_change
+-- Reads what a relationship has of its own, and lets nobody else change it meanwhile.
+SELECT settings, operator_settings FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: change_relationship
 -- Gives a relationship settings of its own, and notes whether its user agrees to be counted.
 UPDATE relationships
-SET settings = $2, shares_counts = $3, layers_version = layers_version + 1 WHERE id = $1
+SET settings = $2, operator_settings = $3, shares_counts = coalesce($4, shares_counts),
+    layers_version = layers_version + 1
+WHERE id = $1
 RETURNING layers_version;
+
+-- name: give_consent
+-- Notes whether a user agrees to be remembered by a companion, and when it was first said.
+UPDATE relationships
+SET consented_at = CASE WHEN $2 THEN coalesce(consented_at, $3::timestamptz) END WHERE id = $1;
 
 -- name: sessions_of_relationship
 -- Lists the sessions of a relationship in which something was said, newest first.

@@ -3,10 +3,10 @@
 INSERT INTO revocations (subject, token_id, until) VALUES ($1, $2, $3);
 
 -- name: access_revoked
--- Tells whether a token of a user, by its id and when it was issued, is revoked.
+-- Tells whether a token of a user is revoked: by its id, or by when it was issued.
 SELECT EXISTS (
     SELECT FROM revocations
-    WHERE subject = $1 AND (token_id IS NULL OR token_id = $2) AND until >= $3
+    WHERE subject = ANY ($1::text[]) AND CASE WHEN token_id IS NULL THEN until >= $3 ELSE token_id = $2 END
 );
 
 -- name: revocations_since

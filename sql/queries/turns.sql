@@ -1,5 +1,6 @@
 -- name: insert_user_turn
 -- Stores what a user said and a job for it, unless its message id is stored; its session goes on.
+-- What is not to be kept has no job: nothing judges it. The process that stores it answers it.
 -- A transaction of its own: a round trip for what a player waits for. It names its relationship
 -- itself, and a row comes out of `within` before row-level security looks at it.
 WITH within AS MATERIALIZED (
@@ -8,26 +9,65 @@ WITH within AS MATERIALIZED (
     UPDATE sessions SET active_at = greatest(active_at, $6), closed_at = NULL WHERE id = $2
 ), turn AS (
     INSERT INTO turns
-        (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at)
-    SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6 FROM within
+        (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at,
+         kept, answering_by, answering_until)
+    SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6, $8, $9, $10 FROM within
     ON CONFLICT (user_id, message_id) DO NOTHING
     RETURNING id
 )
-SELECT id, foremind_enqueue($7, $1, id) FROM turn;
+SELECT id, CASE WHEN $8 THEN foremind_enqueue($7, $1, id) END FROM turn;
 
--- name: find_user_turn
--- Finds the turn that a user's message id was stored as, and whether it was answered.
-SELECT id, EXISTS (SELECT FROM turns AS reply WHERE reply.reply_to = turn.id) AS answered
-FROM turns AS turn WHERE user_id = $1 AND message_id = $2;
+-- name: claim_user_turn
+-- Finds the turn that a user's message id was stored as: was it answered, was another text sent.
+-- Of a turn that was removed or corrected meanwhile, nobody knows any longer what was sent, and one
+-- that was removed wants no answer any more. One without an answer is claimed, unless another
+-- process is answering it.
+WITH found AS MATERIALIZED (
+    SELECT id,
+        removed_at IS NOT NULL
+            OR EXISTS (SELECT FROM turns AS reply WHERE reply.reply_to = turn.id) AS answered,
+        content <> $3 AND removed_at IS NULL AND NOT corrected AS differs
+    FROM turns AS turn WHERE user_id = $1 AND message_id = $2
+), claimed AS (
+    UPDATE turns AS turn SET answering_by = $4, answering_until = $5
+    FROM found
+    WHERE turn.id = found.id AND NOT found.answered AND NOT found.differs
+        AND (
+            turn.answering_by IS NOT DISTINCT FROM $4
+            OR NOT foremind_answering(turn.answering_by, turn.answering_until, $6)
+        )
+    RETURNING turn.id
+)
+SELECT id, answered, differs, EXISTS (SELECT FROM claimed) AS claimed FROM found;
+
+-- name: release_turn
+-- Lets another process answer a turn that this one did not.
+UPDATE turns SET answering_by = NULL, answering_until = NULL
+WHERE user_id = $1 AND message_id = $2 AND answering_by = $3;
+
+-- name: answer_of_turn
+-- Reads which turn answers a user's turn, if any, and whether a process is still answering it.
+SELECT
+    (SELECT reply.id FROM turns AS reply WHERE reply.reply_to = turn.id) AS reply,
+    foremind_answering(answering_by, answering_until, $3) AS under_way
+FROM turns AS turn WHERE relationship_id = $1 AND id = $2 AND removed_at IS NULL;
+
+-- name: be_present
+-- Holds the lock by which other processes know that this one is there.
+SELECT pg_advisory_lock($1);
 
 -- name: insert_reply
 -- Stores what the companion was heard to say and any job for it, once for each turn it answers.
+-- Nothing is stored where something was erased since the reply's prompt was put together.
 WITH due AS (
-    UPDATE relationships SET due_at = $7 WHERE id = $1
+    UPDATE relationships SET due_at = $7 WHERE id = $1 AND erasures = coalesce($9, erasures)
+    RETURNING id
 ), turn AS (
     INSERT INTO turns
-        (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at)
-    VALUES ($1, $2, $3, 'companion', $4, $5, $6, $7)
+        (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at,
+         kept)
+    SELECT id, $2::uuid, $3::bigint, 'companion', $4::bigint, $5, $6, $7::timestamptz, $10
+    FROM due
     ON CONFLICT (reply_to) DO NOTHING
     RETURNING id
 )
@@ -63,7 +103,7 @@ ORDER BY id;
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
     coalesce(turn.message_id, asked.message_id) AS message_id,
     account.name AS user_name, account.time_zone, companion.name AS companion_name,
-    companion.settings
+    companion.settings AS companion_settings, bond.settings, bond.operator_settings
 FROM turns AS turn
 JOIN relationships AS bond ON bond.id = turn.relationship_id
 JOIN companions AS companion ON companion.id = bond.companion_id

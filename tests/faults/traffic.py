@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import asyncpg
 
 from foremind.client import Closed, connect
+from tests.conftest import PATIENCE
 
 PLAYERS = 4
 
@@ -54,7 +55,7 @@ class Traffic:
         """Once the jobs are done: what was accepted is stored, judged, and there once."""
         database = await asyncpg.connect(database_url)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while await database.fetchval(
                     "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked', 'failed')"
                 ):

@@ -20,7 +20,7 @@ from foremind.settings import Settings
 from foremind.storage.database import Database
 from foremind.storage.queries import load_queries
 from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
 from tests.unit.identity.test_tokens import SECRET, token
 
 OPERATIONS = 10_000
@@ -155,7 +155,13 @@ class Player:
 async def test_ten_thousand_operations_show_nobody_anything_of_others(start: StartServer) -> None:
     """Sockets, HTTP, caches, indexes, contexts, background work, exports, forgetting, resuming."""
     script = Script(reply=lambda chat: ["Indeed: ", chat["messages"][-1]["content"][-60:]])
-    async with scripted_model(script) as model, httpx2.AsyncClient() as http:
+    async with (
+        scripted_model(script) as model,
+        httpx2.AsyncClient(
+            timeout=PATIENCE,
+            limits=httpx2.Limits(keepalive_expiry=1.0),  # before the server hangs up
+        ) as http,
+    ):
         server = await start(
             auth_secret=SECRET, llm_url=model.url, working_tokens=300, pause_ms=50,
             index_bytes=400_000,  # too little for everyone: indexes come and go
@@ -227,7 +233,7 @@ async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(bo.relationship_id) as connection:
             row = (ana.relationship_id, ana.session_id, ana.user_id, None, "completed", "x", now)
-            await connection.row("insert_reply", *row, None)
+            await connection.row("insert_reply", *row, None, None, True)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(ana.relationship_id) as connection:
             await connection.raw.execute(f"UPDATE turns SET relationship_id = {bo.relationship_id}")

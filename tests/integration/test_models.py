@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,13 @@ from foremind.clock import SystemClock
 from foremind.embedding.bert_graph import build_bert
 from foremind.embedding.describe import Prefixes, describe_folder
 from foremind.embedding.manifest import FolderSource, Manifest, PackageSource
-from foremind.embedding.prepare import PreparedModel, prepare_model
+from foremind.embedding.prepare import PreparedModel, is_prepared, prepare_model
 from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
 from foremind.embedding.service import EmbeddingService, Vector
 from foremind.errors import ModelUnusable
 from foremind.metrics import Metrics
+from foremind.supervision import Supervisor
 from foremind.testing.random_model import write_random_model
 
 
@@ -123,6 +125,53 @@ def test_a_file_with_another_hash_is_never_used(random_folder: Path, tmp_path: P
     assert not list((tmp_path / "m").iterdir())
 
 
+def test_a_converted_file_that_changed_is_never_used(random_folder: Path, tmp_path: Path) -> None:
+    """It is made again where its source is there; else the server does not start, and says why."""
+    folder, models = tmp_path / "source", tmp_path / "models"
+    shutil.copytree(random_folder, folder)
+    manifest = describe_folder("a/damaged", folder, Prefixes())
+    prepared = prepare_model(manifest, models, print)
+    for name in ("tokenizer.json", "model.int8.onnx", "model.fp32.onnx", "manifest.json"):
+        file = prepared.folder / name
+        good = file.read_bytes()
+        middle = len(good) // 2
+        flipped = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
+        for damaged in (flipped, good[:-1], b""):
+            file.write_bytes(damaged)
+            assert not is_prepared(manifest, models)
+        file.unlink()
+        assert not is_prepared(manifest, models)
+        file.write_bytes(good)
+        assert is_prepared(manifest, models)
+    file.write_bytes(flipped)
+    said: list[str] = []
+    again = prepare_model(manifest, models, said.append)
+    assert f"{file} is not what was converted" in said[0]
+    assert again.encoder().encode(["rain"]).shape == (1, 768)
+    assert is_prepared(manifest, models)
+    file.write_bytes(flipped)
+    shutil.rmtree(folder)
+    with pytest.raises(ModelUnusable, match=r"(?s)is not what was converted.*--from FOLDER"):
+        prepare_model(manifest, models, said.append)
+
+
+def test_a_pulled_manifest_that_changed_is_never_used(random_folder: Path, tmp_path: Path) -> None:
+    """Any byte of it: the refusal says what to do, and doing so mends it."""
+    manifest = describe_folder("a/pulled", random_folder, Prefixes())
+    prepared = prepare_model(manifest, tmp_path, print)
+    file = prepared.folder / "manifest.json"
+    good = file.read_bytes()
+    for damaged in (good.replace(b'"cls"', b'"mean"'), good.replace(b"lovely", b"lonely"), b"{"):
+        assert damaged != good
+        file.write_bytes(damaged)
+        with pytest.raises(ModelUnusable, match="foremind models pull a/pulled") as said:
+            find_model("a/pulled", tmp_path)
+        assert "\n" not in said.value.message
+        assert find_model("all-MiniLM-L6-v2", tmp_path)
+        prepare_model(describe_folder("a/pulled", random_folder, Prefixes()), tmp_path, print)
+        assert find_model("a/pulled", tmp_path) == manifest
+
+
 def test_a_failed_download_says_what_to_do(tmp_path: Path) -> None:
     """Every source that was tried, and the way without a network."""
     manifest = Manifest(
@@ -151,6 +200,55 @@ def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path) -> None:
         describe_folder("a/b", tmp_path, Prefixes())
 
 
+_TRANSFORMER = "sentence_transformers.models.Transformer"
+_DENSE = "sentence_transformers.models.Dense"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "max_tokens"),
+        ("1_Pooling/config.json", {"pooling_mode_lasttoken": True}, "lasttoken"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+            "mean_tokens and max_tokens",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "weightedmean"),
+        ("modules.json", [{"type": _TRANSFORMER}, {"type": _DENSE}], "Dense"),
+        ("modules.json", {"type": _DENSE}, "modules.json: expected a JSON array"),
+    ],
+)
+def test_a_model_whose_vectors_would_be_wrong_is_refused_by_name(
+    random_folder: Path, tmp_path: Path, file: str, content: object, named: str
+) -> None:
+    """Ways of pooling and layers that are not supported are not left out in silence."""
+    folder = tmp_path / "model"
+    shutil.copytree(random_folder, folder)
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(ModelUnusable, match=re.escape(named)):
+        describe_folder("a/b", folder, Prefixes())
+
+
+@pytest.mark.parametrize(
+    ("content", "pooling"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode": "cls"}, "cls"),
+        ({}, "mean"),
+    ],
+)
+def test_pooling_is_read_as_it_is_written(
+    random_folder: Path, tmp_path: Path, content: object, pooling: str
+) -> None:
+    """In the old way, a flag for each, and in the new one, by name."""
+    folder = tmp_path / "model"
+    shutil.copytree(random_folder, folder)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    (folder / "modules.json").write_text(json.dumps([{"type": _TRANSFORMER}]))
+    assert describe_folder("a/b", folder, Prefixes()).pooling == pooling
+
+
 def test_a_check_that_fails_refuses_the_model(random_folder: Path, tmp_path: Path) -> None:
     """A manifest that promises another dimension is not believed."""
     honest = describe_folder("a/b", random_folder, Prefixes())
@@ -158,11 +256,17 @@ def test_a_check_that_fails_refuses_the_model(random_folder: Path, tmp_path: Pat
         prepare_model(msgspec.structs.replace(honest, dimension=384), tmp_path, print)
 
 
+def _embedding(model: PreparedModel, metrics: Metrics) -> EmbeddingService:
+    clock = SystemClock()
+    supervisor = Supervisor(clock, metrics)
+    return EmbeddingService(model.encoder(), model.manifest, 64, clock, metrics, supervisor)
+
+
 async def test_enter_overtakes_what_waits(model: PreparedModel) -> None:
     """On the real model: the last to come is the first to be served after the one under way."""
-    clock, metrics = SystemClock(), Metrics()
+    metrics = Metrics()
     order: list[str] = []
-    async with EmbeddingService(model.encoder(), model.manifest, 64, clock, metrics) as service:
+    async with _embedding(model, metrics) as service:
 
         async def ask(name: str, priority: Priority) -> None:
             await service.embed_query(name, priority)
@@ -178,9 +282,7 @@ async def test_enter_overtakes_what_waits(model: PreparedModel) -> None:
 async def test_a_superseded_text_is_never_embedded(model: PreparedModel) -> None:
     """Cancelling drops it from the line and counts it."""
     metrics = Metrics()
-    async with EmbeddingService(
-        model.encoder(), model.manifest, 64, SystemClock(), metrics
-    ) as service:
+    async with _embedding(model, metrics) as service:
         first = asyncio.create_task(service.embed_query("first", Priority.PAUSE))
         second = asyncio.create_task(service.embed_query("second", Priority.PAUSE))
         await asyncio.sleep(0)
@@ -197,9 +299,7 @@ async def test_enter_breaks_off_what_may_be_thrown_away(model: PreparedModel) ->
     """A settled draft under way is broken off for a player who waits, and done again after."""
     metrics = Metrics()
     order: list[str] = []
-    async with EmbeddingService(
-        model.encoder(), model.manifest, 64, SystemClock(), metrics
-    ) as service:
+    async with _embedding(model, metrics) as service:
 
         async def ask(text: str, priority: Priority) -> Vector:
             vector = await service.embed_query(text, priority)

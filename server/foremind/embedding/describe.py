@@ -4,7 +4,7 @@ import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from foremind.embedding.fetch import sha256_of
 from foremind.embedding.manifest import (
@@ -20,9 +20,21 @@ _CONFIG = "config.json"
 _TOKENIZER = "tokenizer.json"
 _ONNX = "onnx/model.onnx"
 _SAFETENSORS = "model.safetensors"
+_MODULES = "modules.json"
 _POOLING = "1_Pooling/config.json"
 _LENGTH = "sentence_bert_config.json"
 _CONVERTIBLE = ("bert",)
+# What becomes of token vectors, as sentence-transformers names it; every model is normalised.
+_MODULES_SUPPORTED = ("Transformer", "Pooling", "Normalize")
+_POOLING_MODES: dict[str, Literal["mean", "cls"]] = {
+    "mean": "mean",
+    "mean_tokens": "mean",
+    "cls": "cls",
+    "cls_token": "cls",
+}
+
+
+Shape = TypeVar("Shape", dict[str, Any], list[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,6 @@ def _describe(
     dimension = int(config.get("hidden_size", 0))
     if not 1 <= dimension <= MAX_DIMENSION:
         raise ModelUnusable(f"{name}: hidden_size: expected 1 to {MAX_DIMENSION}, got {dimension}")
-    pooling = _read_json(folder / _POOLING) if (folder / _POOLING).is_file() else {}
     length = _read_json(folder / _LENGTH) if (folder / _LENGTH).is_file() else {}
     longest = int(config.get("max_position_embeddings", 512))
     return Manifest(
@@ -97,7 +108,7 @@ def _describe(
         licence=licence,
         dimension=dimension,
         max_tokens=min(int(length.get("max_seq_length") or 256), longest, 512),
-        pooling="cls" if pooling.get("pooling_mode_cls_token") else "mean",
+        pooling=_pooling(name, folder),
         format=kind,
         files={each: sha256_of(folder / each) for each in (_CONFIG, _TOKENIZER, weights)},
         sources=(source,),
@@ -106,11 +117,48 @@ def _describe(
     )
 
 
+def _pooling(name: str, folder: Path) -> Literal["mean", "cls"]:
+    """Return how the model makes one vector of its tokens'; without a word about it, by the mean.
+
+    Raises:
+        ModelUnusable: it does so in a way that is not supported, or does more with the vector.
+    """
+    modules = _read(folder / _MODULES, list) if (folder / _MODULES).is_file() else []
+    for module in modules:
+        kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
+        if kind not in _MODULES_SUPPORTED:
+            raise ModelUnusable(
+                f"{name}: {_MODULES}: expected only {', '.join(_MODULES_SUPPORTED)}; a {kind} "
+                "layer is not supported, and without it the vectors would be wrong"
+            )
+    config = _read_json(folder / _POOLING) if (folder / _POOLING).is_file() else {}
+    modes = [
+        key.removeprefix("pooling_mode_")
+        for key, used in config.items()
+        if key.startswith("pooling_mode_") and used
+    ]
+    if "pooling_mode" in config:
+        modes.append(str(config["pooling_mode"]))
+    if not modes:
+        return "mean"
+    if len(modes) > 1 or modes[0] not in _POOLING_MODES:
+        raise ModelUnusable(
+            f"{name}: {_POOLING}: expected pooling by mean_tokens or cls_token; "
+            f"{' and '.join(modes)} is not supported"
+        )
+    return _POOLING_MODES[modes[0]]
+
+
 def _read_json(path: Path) -> dict[str, Any]:
+    return _read(path, dict)
+
+
+def _read(path: Path, shape: type[Shape]) -> Shape:
     try:
         loaded = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"{path.name} cannot be read: {error}") from None
-    if not isinstance(loaded, dict):
-        raise ModelUnusable(f"{path.name}: expected a JSON object")
+    if not isinstance(loaded, shape):
+        kind = "object" if shape is dict else "array"
+        raise ModelUnusable(f"{path.name}: expected a JSON {kind}")
     return loaded

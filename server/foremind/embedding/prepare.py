@@ -14,16 +14,18 @@ import msgspec
 import numpy as np
 
 from foremind.embedding.encoder import OnnxEncoder
-from foremind.embedding.fetch import fetch_files
+from foremind.embedding.fetch import fetch_files, sha256_of
 from foremind.embedding.manifest import Manifest
+from foremind.embedding.record import RECORD, Record, changed_of, read_record
 from foremind.embedding.registry import PULLED_MANIFEST
 from foremind.errors import ModelUnusable
 
 MIN_COSINE = 0.98  # int8 against fp32
-_RECORD = "prepared.json"
 _INT8 = "model.int8.onnx"
 _FP32 = "model.fp32.onnx"
 _TOKENIZER = "tokenizer.json"
+_SERVING = (_INT8, _TOKENIZER)
+_KEPT = (_FP32, PULLED_MANIFEST)  # beside what serves
 # Short and long, plain and odd: what quantisation could bend.
 _SENTENCES = (
     "hi",
@@ -62,12 +64,31 @@ class PreparedModel:
 def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> PreparedModel:
     """Return `manifest`'s model, fetching and converting it where that has not been done.
 
+    What was converted is held to its hashes every time: a file that changed on the disk
+    is made again from its source.
+
     Raises:
         ModelUnusable: it could not be fetched, or the conversion failed its checks.
     """
     folder = models_dir / manifest.folder_name
-    if is_prepared(manifest, models_dir):
-        return PreparedModel(manifest, folder)
+    record = read_record(folder)
+    if record is not None and record.fingerprint == manifest.fingerprint:
+        changed = _changed(folder, record)
+        if changed is None:
+            return PreparedModel(manifest, folder)
+        say(f"{folder / changed} is not what was converted; it is made again.")
+        try:
+            return _made(manifest, models_dir, say)
+        except ModelUnusable as error:
+            raise ModelUnusable(
+                f"{folder / changed} is not what was converted, so it is not used. {error.message}"
+            ) from error
+    return _made(manifest, models_dir, say)
+
+
+def _made(manifest: Manifest, models_dir: Path, say: Progress) -> PreparedModel:
+    """Fetch, convert, quantise and check a model, and put it where it belongs."""
+    folder = models_dir / manifest.folder_name
     models_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{manifest.folder_name}.", dir=models_dir))
     try:
@@ -80,9 +101,13 @@ def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> Prepar
         say("Converting to ONNX and quantising to int8 ...")
         _convert(manifest, source, made)
         say("Checking the converted model ...")
-        record = {"fingerprint": manifest.fingerprint, **check_model(PreparedModel(manifest, made))}
-        (made / _RECORD).write_text(json.dumps(record, indent=2) + "\n")
         (made / PULLED_MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        record = Record(
+            manifest.fingerprint,
+            {name: sha256_of(made / name) for name in (*_SERVING, *_KEPT)},
+            check_model(PreparedModel(manifest, made)),
+        )
+        (made / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         _put_in_place(made, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -90,8 +115,14 @@ def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> Prepar
 
 
 def is_prepared(manifest: Manifest, models_dir: Path) -> bool:
-    """Tell whether the model is ready on this machine."""
-    return _recorded_fingerprint(models_dir / manifest.folder_name) == manifest.fingerprint
+    """Tell whether the model is ready on this machine, as it was converted."""
+    folder = models_dir / manifest.folder_name
+    record = read_record(folder)
+    return (
+        record is not None
+        and record.fingerprint == manifest.fingerprint
+        and _changed(folder, record) is None
+    )
 
 
 def check_model(model: PreparedModel) -> dict[str, float]:
@@ -148,12 +179,13 @@ def _convert(manifest: Manifest, source: Path, made: Path) -> None:
     shutil.copyfile(source / _TOKENIZER, made / _TOKENIZER)
 
 
-def _recorded_fingerprint(folder: Path) -> str | None:
-    try:
-        record = json.loads((folder / _RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record.get("fingerprint") if isinstance(record, dict) else None
+def _changed(folder: Path, record: Record) -> str | None:
+    """Return the name of a file that is not as it was converted, else None.
+
+    What serves is always noted; earlier versions noted nothing else.
+    """
+    also = [each for each in _KEPT if each in record.files]
+    return changed_of(folder, record, (*_SERVING, *also))
 
 
 def _put_in_place(made: Path, folder: Path) -> None:

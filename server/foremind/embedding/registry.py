@@ -4,30 +4,51 @@ from pathlib import Path
 
 from foremind.assets import asset
 from foremind.embedding.manifest import Manifest, read_manifest
+from foremind.embedding.record import changed_of, read_record
 from foremind.errors import ModelUnusable
 
 PULLED_MANIFEST = "manifest.json"
 
 
 def known_models(models_dir: Path) -> dict[str, Manifest]:
-    """Return every known model by name; a shipped manifest wins over an older pulled copy."""
-    paths = [
-        *sorted(models_dir.glob(f"*/{PULLED_MANIFEST}")),
-        *sorted(asset("models").glob("*.toml")),
+    """Return every known model by name; a shipped manifest wins over an older pulled copy.
+
+    What was pulled and is no longer what it was is not among them.
+    """
+    shipped = [read_manifest(path) for path in sorted(asset("models").glob("*.toml"))]
+    ours = {each.folder_name for each in shipped}
+    pulled = [
+        read_manifest(path)
+        for path in sorted(models_dir.glob(f"*/{PULLED_MANIFEST}"))
+        if path.parent.name not in ours and not _damaged(path.parent)
     ]
-    return {manifest.name: manifest for manifest in map(read_manifest, paths)}
+    return {manifest.name: manifest for manifest in (*pulled, *shipped)}
 
 
 def find_model(name: str, models_dir: Path) -> Manifest:
     """Return the manifest called `name`.
 
     Raises:
-        ModelUnusable: no such model is known.
+        ModelUnusable: no such model is known, or its manifest is no longer what it was.
     """
     known = known_models(models_dir)
-    if name not in known:
+    if name in known:
+        return known[name]
+    folder = models_dir / name.replace("/", "--")
+    if _damaged(folder):
         raise ModelUnusable(
-            f"No embedding model is called {name!r}. Known: {', '.join(sorted(known))}. "
-            f"A model of the hub is added with: foremind models pull {name}"
+            f"{folder / PULLED_MANIFEST} is not what was pulled, so it is not used. Pull the model "
+            f"again, with the options as before: foremind models pull {name}"
         )
-    return known[name]
+    raise ModelUnusable(
+        f"No embedding model is called {name!r}. Known: {', '.join(sorted(known))}. "
+        f"A model of the hub is added with: foremind models pull {name}"
+    )
+
+
+def _damaged(folder: Path) -> bool:
+    """Tell whether a pulled manifest is not what was noted of it, if anything was."""
+    record = read_record(folder)
+    if record is None or PULLED_MANIFEST not in record.files:
+        return False
+    return changed_of(folder, record, [PULLED_MANIFEST]) is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
 
@@ -15,6 +16,7 @@ from foremind.embedding.manifest import Manifest
 from foremind.embedding.queue import EmbeddingQueue, Priority
 from foremind.errors import Interrupted, Overloaded
 from foremind.metrics import Metrics
+from foremind.supervision import Supervised, Supervisor
 
 Vector = npt.NDArray[np.float32]
 
@@ -34,13 +36,32 @@ class Encoder(Protocol):
 class _Request:
     """One text on its way; its future is cancelled when nobody wants it any more."""
 
-    __slots__ = ("future", "priority", "stop", "text")
+    __slots__ = ("future", "owner", "priority", "stop", "text")
 
-    def __init__(self, text: str, priority: Priority, future: asyncio.Future[Vector]) -> None:
+    def __init__(
+        self, text: str, priority: Priority, owner: Hashable, future: asyncio.Future[Vector]
+    ) -> None:
         self.text = text
+        self.owner = owner
         self.priority = priority
         self.future = future
         self.stop = Stop()
+
+    @property
+    def unwanted(self) -> bool:
+        """True where nobody waits for it: who did may have gone without taking it out of a line."""
+        return self.future.done()
+
+    def answer(self, vector: Vector) -> None:
+        """Give whoever waits the vector."""
+        if not self.unwanted:
+            self.future.set_result(vector)
+
+    def refuse(self, error: Exception) -> None:
+        """Tell whoever waits that nothing will come of it."""
+        if not self.unwanted:
+            self.future.set_exception(error)
+            self.future.exception()  # taken note of: who waits may be gone before it hears
 
 
 class EmbeddingService:
@@ -50,42 +71,53 @@ class EmbeddingService:
     """
 
     def __init__(
-        self, encoder: Encoder, manifest: Manifest, capacity: int, clock: Clock, metrics: Metrics
+        self,
+        encoder: Encoder,
+        manifest: Manifest,
+        capacity: int,
+        clock: Clock,
+        metrics: Metrics,
+        supervisor: Supervisor,
     ) -> None:
         self.manifest = manifest
         self._encoder = encoder
         self._clock = clock
         self._metrics = metrics
-        self._queue: EmbeddingQueue[_Request] = EmbeddingQueue(capacity)
+        self._queue: EmbeddingQueue[_Request] = EmbeddingQueue(
+            capacity, lambda request: request.unwanted, lambda request: request.owner
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="foremind-embedding")
         self._wake = asyncio.Event()
-        self._worker: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._worker: Supervised | None = None
         self._running: _Request | None = None
         #: How busy the thread is, and what a text takes.
         self.load = Load(_FIRST_USUAL_S)
         metrics.embedding_busy.set_function(lambda: self.busy)
 
     async def __aenter__(self) -> Self:
-        self._worker = asyncio.create_task(self._run(), name="embedding")
+        self._worker = self._supervisor.start("embedding", self._run)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+            await self._worker.stop()
         while (request := self._queue.pop()) is not None:
             request.future.cancel()
         self._thread.shutdown(wait=True)
 
-    async def embed_query(self, text: str, priority: Priority) -> Vector:
+    async def embed_query(self, text: str, priority: Priority, owner: Hashable = None) -> Vector:
         """Return the unit vector, float32 [dimension], of what somebody asks or says now.
 
         Cancelling the call drops the request if it still waits.
 
+        Args:
+            owner: whose it is; of what is equally urgent, owners have one each served in turn.
+
         Raises:
             Overloaded: too many texts of this or higher priority wait.
         """
-        return await self._embed(self.manifest.query_prefix + text, priority)
+        return await self._embed(self.manifest.query_prefix + text, priority, owner)
 
     async def embed_passage(self, text: str) -> Vector:
         """Return the unit vector, float32 [dimension], of what is to be remembered.
@@ -93,7 +125,7 @@ class EmbeddingService:
         Raises:
             Overloaded: too many texts wait.
         """
-        return await self._embed(self.manifest.passage_prefix + text, Priority.BACKGROUND)
+        return await self._embed(self.manifest.passage_prefix + text, Priority.BACKGROUND, None)
 
     def hasten(self, text: str, priority: Priority) -> None:
         """Serve a query for `text` that is on its way at least as urgently as this."""
@@ -120,8 +152,8 @@ class EmbeddingService:
         """True where a query's vector may be stored as the passage's."""
         return self.manifest.query_prefix == self.manifest.passage_prefix
 
-    async def _embed(self, text: str, priority: Priority) -> Vector:
-        request = _Request(text, priority, asyncio.get_running_loop().create_future())
+    async def _embed(self, text: str, priority: Priority, owner: Hashable) -> Vector:
+        request = _Request(text, priority, owner, asyncio.get_running_loop().create_future())
         try:
             evicted = self._queue.push(request, priority)
         except Overloaded:
@@ -144,14 +176,15 @@ class EmbeddingService:
         if self._running is not None and self._running.priority is Priority.EAGER:
             self._running.stop.set()
 
-    async def _run(self) -> None:
+    async def _run(self, loop: Supervised) -> None:
         while True:
+            loop.well()
             request = self._queue.pop()
             self._metrics.embedding_queue.set(len(self._queue))
             if request is None:
                 self._wake.clear()
                 await self._wake.wait()
-            elif not request.future.done():
+            elif not request.unwanted:
                 self._running = request
                 try:
                     await self._encode(request)
@@ -171,31 +204,29 @@ class EmbeddingService:
             self._again(request, error)
             return
         except Exception as error:  # one bad text must not stop the line
-            if not request.future.done():
-                request.future.set_exception(error)
+            request.refuse(error)
             return
         ended = self._clock.monotonic()
         self.load.worked(started, ended, cpu_s)
         self._metrics.stage_seconds.labels("embed").observe(ended - started)
-        if not request.future.done():
-            request.future.set_result(vector)
+        request.answer(vector)
 
     def _again(self, request: _Request, error: Interrupted) -> None:
         """Put what was broken off back into the line, where there is room."""
-        if request.future.done():
+        if request.unwanted:
             return
         request.stop = Stop()
         try:
             evicted = self._queue.push(request, request.priority)
         except Overloaded:
-            request.future.set_exception(error)
+            request.refuse(error)
         else:
             self._give_way(evicted)
 
     def _give_way(self, evicted: _Request | None) -> None:
         if evicted is not None:
             self._metrics.dropped.labels("evicted").inc()
-            evicted.future.set_exception(
+            evicted.refuse(
                 Overloaded("More urgent texts took this one's place in the embedding queue.")
             )
 

@@ -15,6 +15,7 @@ from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
 
 MOST_TURNS = 400  # of a session that are held for a prompt, whatever fits
+_CHARS_PER_TOKEN = 16  # at most, of whatever is written
 _OVERHEAD = 4  # tokens of a message's role markers
 _BLOCK = 16  # tokens of a section's tags and, once, of today's date
 _ALWAYS_TURNS = 3
@@ -119,6 +120,13 @@ def assemble(
         instructions=tuple(instructions[: kept.get("behaviours", 0)]),
     )
     return Assembled(prompt, used, [each for each in behaviours if each.after], spare)
+
+
+def newest_held(turns: Sequence[PastTurn], context_tokens: int) -> list[PastTurn]:
+    """Return the last turns that a prompt may need, at least the newest."""
+    newest = list(turns[-MOST_TURNS:])
+    chars = [len(each.content) for each in newest]
+    return newest[-max(1, _newest_within(chars, context_tokens * _CHARS_PER_TOKEN)) :]
 
 
 def _newest_within(costs: Sequence[int], tokens: int) -> int:

@@ -5,65 +5,50 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+import httpx2
 import openai
 
 from foremind.errors import ModelServerError
+from foremind.generation.model_client import ModelAddress, ModelClient
 from foremind.generation.portions import beginning, length, shared
 from foremind.generation.prompt import Message, Prompt
-from foremind.generation.slots import Seat, Slots
+from foremind.generation.reply_bounds import Unbounded, expect
+from foremind.generation.slots import Seat
+from foremind.generation.thinking import ThinkingFilter
 
 Pieces = AsyncGenerator[str, None]
 
-# A server may ignore max_tokens; no model writes tokens longer than this on average.
-_MAX_CHARS_PER_TOKEN = 16
+#: A server may ignore max_tokens; no model writes tokens longer than this on average.
+MAX_CHARS_PER_TOKEN = 16
 
 # A portion of a prompt that is read ahead: as much as the server reads in about this time, because
 # whoever presses Enter may have to wait for the rest of it.
 _PORTION_S = 0.05
 _LEAST_CHARS, _MOST_CHARS = 256, 16_384
-_FIRST_CHARS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class ModelServerOptions:
-    """Where the server is and its limits; times are seconds."""
+    """Where the server is, what it is asked for, and its limits; times are seconds."""
 
-    url: str
+    address: ModelAddress
     model: str
-    key: str | None
     max_tokens: int
     temperature: float
-    connect_timeout_s: float
-    token_timeout_s: float
     reply_timeout_s: float
 
 
 class ModelServer:
-    """Streams replies of one model on one server."""
+    """Streams replies of one model on one server, over connections that others use too."""
 
     says_new_things = True
 
-    def __init__(self, options: ModelServerOptions, slots: Slots) -> None:
-        self._options = options
-        self.slots = slots  #: of the server, whatever else its clients differ in
-        self._portion_chars = _FIRST_CHARS
-
-    @cached_property
-    def _client(self) -> openai.AsyncOpenAI:
-        options = self._options
-        return openai.AsyncOpenAI(
-            base_url=options.url,
-            api_key=options.key or "none",
-            max_retries=0,  # a player waits: a clear failure now beats a late success
-            timeout=openai.Timeout(options.token_timeout_s, connect=options.connect_timeout_s),
-        )
-
-    async def close(self) -> None:
-        """Close the connections to the server."""
-        await self._client.close()
+    def __init__(self, options: ModelServerOptions, client: ModelClient) -> None:
+        self.options = options
+        self.slots = client.slots
+        self._client = client
 
     def speak(self, prompt: Prompt) -> Pieces:
         """Yield the reply as it arrives; closing the generator closes the request.
@@ -72,7 +57,7 @@ class ModelServer:
             ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or
                 `model_broken`.
         """
-        options = self._options
+        options = self.options
         return self.write(prompt.messages(), options.max_tokens, options.temperature)
 
     async def write(
@@ -101,13 +86,13 @@ class ModelServer:
                 chars = max(self.slots.known(messages), shared(portion, messages))
                 if chars >= length(messages):
                     return
-                portion = beginning(messages, chars + self._portion_chars)
+                portion = beginning(messages, chars + self._client.portion_chars)
                 started = time.perf_counter()
                 await self._read(portion)
                 took = time.perf_counter() - started
                 change = min(2.0, max(0.5, _PORTION_S / max(took, 0.001)))
-                self._portion_chars = round(
-                    min(_MOST_CHARS, max(_LEAST_CHARS, self._portion_chars * change))
+                self._client.portion_chars = round(
+                    min(_MOST_CHARS, max(_LEAST_CHARS, self._client.portion_chars * change))
                 )
 
     async def speak_ahead(self, prompt: Prompt, on_seat: Callable[[Seat], None]) -> Pieces:
@@ -120,7 +105,7 @@ class ModelServer:
             Displaced: somebody waits for the server.
             ModelServerError: as `speak`.
         """
-        options = self._options
+        options = self.options
         async with self.slots.spare() as seat:
             on_seat(seat)
             reply = self._write(prompt.messages(), options.max_tokens, options.temperature)
@@ -141,29 +126,57 @@ class ModelServer:
         *,
         may_be_empty: bool = False,
     ) -> Pieces:
-        options = self._options
+        options = self.options
         self.slots.asked(messages)
-        written = 0
-        async with asyncio.timeout(options.reply_timeout_s):
+        left, said, thinking = max_tokens * MAX_CHARS_PER_TOKEN, False, ThinkingFilter()
+        with _failures_named(options, "model_broken"), self._client.used() as library:
+            deadline = asyncio.get_running_loop().time() + options.reply_timeout_s
             with _failures_named(options, "model_unreachable"):
-                stream: Any = await self._client.chat.completions.create(
-                    model=options.model,
-                    messages=messages,  # type: ignore[arg-type]
-                    stream=True,
-                    max_tokens=max_tokens,
-                    temperature=temperature,
-                )
-            with _failures_named(options, "model_broken"):
-                try:
-                    async for piece in _pieces(stream):
-                        written += len(piece)
-                        yield piece
-                        if written > max_tokens * _MAX_CHARS_PER_TOKEN:
-                            break
-                finally:
-                    await stream.close()
-        if not written and not may_be_empty:
-            raise ModelServerError("The language model gave an empty reply.", code="model_broken")
+                async with asyncio.timeout_at(deadline):
+                    stream: Any = await library.chat.completions.create(
+                        model=options.model,
+                        messages=messages,  # type: ignore[arg-type]
+                        stream=True,
+                        max_tokens=max_tokens,
+                        temperature=temperature,
+                    )
+            try:
+                expect(stream.response, max_tokens)
+                pieces = _pieces(stream)
+                while (piece := await _next(pieces, deadline)) is not None:
+                    if passed_on := thinking.feed(piece[:left]):
+                        said = True
+                        yield passed_on
+                    left -= len(piece)
+                    if left <= 0:
+                        break
+            finally:
+                await stream.close()
+        if rest := thinking.end():
+            said = True
+            yield rest
+        if not said and not may_be_empty:
+            raise ModelServerError(_why_empty(thinking.thought), code="model_broken")
+
+
+def _why_empty(thought: bool) -> str:
+    if not thought:
+        return "The language model gave an empty reply."
+    return (
+        "The language model thought aloud until its reply was over. Serve it without thinking, "
+        "choose one that does not think, or raise FOREMIND_LLM_MAX_TOKENS."
+    )
+
+
+async def _next(pieces: AsyncIterator[str], deadline: float) -> str | None:
+    """Return the next piece, None after the last.
+
+    Raises:
+        TimeoutError: it did not come in time. Only waiting for the server is limited like this,
+            not whoever the pieces are yielded to, whose task the limit would otherwise cancel.
+    """
+    async with asyncio.timeout_at(deadline):
+        return await anext(pieces, None)
 
 
 async def _pieces(stream: AsyncIterator[Any]) -> AsyncIterator[str]:
@@ -181,6 +194,8 @@ def _failures_named(options: ModelServerOptions, when_lost: str) -> Iterator[Non
     """
     try:
         yield
+    except ModelServerError:  # it has its name already
+        raise
     except (openai.APITimeoutError, TimeoutError) as error:
         raise ModelServerError(
             "The language model took too long to answer.", code="model_timeout"
@@ -192,7 +207,12 @@ def _failures_named(options: ModelServerOptions, when_lost: str) -> Iterator[Non
             code="model_refused",
         ) from error
     except Exception as error:  # a lost connection, a cut stream, bad JSON, an odd shape
-        if isinstance(error, openai.APIConnectionError) and when_lost == "model_unreachable":
+        cause = error if isinstance(error, httpx2.ProtocolError) else error.__cause__
+        if isinstance(cause, Unbounded):
+            raise ModelServerError(str(cause), code="model_broken") from error
+        nonsense = isinstance(cause, httpx2.ProtocolError)
+        lost = isinstance(error, openai.APIConnectionError) and not nonsense
+        if lost and when_lost == "model_unreachable":
             raise ModelServerError(
                 "The language model server cannot be reached. Check FOREMIND_LLM_URL.",
                 code=when_lost,

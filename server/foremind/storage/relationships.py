@@ -1,32 +1,43 @@
 """Relationships as their user may look at them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
-from foremind.companions import CompanionSettings
+from foremind.companions import RelationshipSettings
 from foremind.errors import NotFound
-from foremind.storage.companions import settings_from_json
+from foremind.storage.companions import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import Reason
 from foremind.storage.turns import Speaker
 
 
+class ConsentGiven(msgspec.Struct, frozen=True, tag="consent"):
+    """Whether a user agrees to be remembered from now on, as every server process is told."""
+
+    relationship_id: int
+    given: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """One user with one companion, by its slug; `settings` are its own, laid over the companion's.
+    """One user with one companion, by its slug; `settings` are its own.
 
-    `shares_counts`: its user agreed to be counted, with others, by topic.
+    `shares_counts`: its user agreed to be counted, with others, by topic; `consented`: to be
+    remembered, where the companion asks for that.
     """
 
     id: int
     memory_version: int
     memory_count: int
-    settings: CompanionSettings
+    settings: RelationshipSettings
     shares_counts: bool
+    consented: bool
     user_id: str
     user_name: str
     time_zone: str
@@ -37,7 +48,7 @@ class Relationship:
 class StoredMemory:
     """A memory with everything that is known of it; `superseded_by` is a memory's id."""
 
-    id: int
+    id: str
     content: str
     speaker: Speaker
     memory_type: str
@@ -47,7 +58,7 @@ class StoredMemory:
     happened_from: datetime | None
     happened_to: datetime | None
     last_used_at: datetime | None
-    superseded_by: int | None
+    superseded_by: str | None
     times_said: int
 
 
@@ -62,6 +73,12 @@ class SessionView:
     turns: int
 
 
+class SettingsChanged(msgspec.Struct, frozen=True, tag="settings_changed"):
+    """That a relationship's own settings were changed."""
+
+    relationship_id: int
+
+
 class RelationshipStore:
     """Reads relationships, always as one user's."""
 
@@ -70,7 +87,8 @@ class RelationshipStore:
 
     async def of_user(self, user_id: str) -> list[Relationship]:
         """Return a user's relationships."""
-        return await self._read(user_id, None)
+        rows = await self._database.rows("relationships_of_user", user_id)
+        return [_relationship(row) for row in rows]
 
     async def any(self, relationship_id: int) -> Relationship:
         """Return a relationship of whatever user, for the operator.
@@ -78,16 +96,10 @@ class RelationshipStore:
         Raises:
             NotFound: there is none of that id.
         """
-        for each in await self._read(None, relationship_id):
-            return each
-        raise NotFound("id: expected the id of a relationship", param="id")
-
-    async def _read(self, user_id: str | None, relationship_id: int | None) -> list[Relationship]:
-        rows = await self._database.rows("relationships_of_user", user_id, relationship_id)
-        return [
-            Relationship(**(dict(row) | {"settings": settings_from_json(row["settings"])}))
-            for row in rows
-        ]
+        row = await self._database.row("relationship", relationship_id)
+        if row is None:
+            raise NotFound("id: expected the id of a relationship", param="id")
+        return _relationship(row)
 
     async def find(self, relationship_id: int, user_id: str) -> Relationship:
         """Return a relationship of a user.
@@ -95,22 +107,62 @@ class RelationshipStore:
         Raises:
             NotFound: this user has none of that id.
         """
-        for each in await self.of_user(user_id):
-            if each.id == relationship_id:
-                return each
-        raise NotFound("id: expected the id of a relationship of this user", param="id")
+        row = await self._database.row("relationship", relationship_id)
+        if row is None or row["user_id"] != user_id:
+            raise NotFound("id: expected the id of a relationship of this user", param="id")
+        return _relationship(row)
+
+    async def settings(self, relationship_id: int) -> RelationshipSettings | None:
+        """Return a relationship's own settings, None where it is gone."""
+        row = await self._database.row("relationship_settings", relationship_id)
+        return None if row is None else relationship_settings(row)
+
+    async def settings_with(self, user_id: str, companion_id: int) -> RelationshipSettings:
+        """Return what a user's relationship with a companion has of its own; nothing at first."""
+        row = await self._database.row("settings_with_companion", user_id, companion_id)
+        return RelationshipSettings() if row is None else relationship_settings(row)
 
     async def change(
-        self, relationship_id: int, settings: CompanionSettings, *, shares_counts: bool
+        self,
+        relationship_id: int,
+        change: Callable[[RelationshipSettings], RelationshipSettings],
+        shares_counts: bool | None,
     ) -> None:
-        """Give a relationship settings of its own; tell every process."""
-        version = await self._database.value(
-            "change_relationship",
-            relationship_id,
-            msgspec.json.encode(settings).decode(),
-            shares_counts,
-        )
-        await self._database.announce(LayersChanged(relationship_id, version))
+        """Change a relationship's own settings, one change at a time; tell every process.
+
+        Args:
+            change: returns the new settings, or raises.
+            shares_counts: whether its user agrees to be counted; None leaves it as it is.
+        """
+        async with self._database.transaction() as connection:
+            row = await connection.row("settings_to_change", relationship_id)
+            if row is None:
+                raise NotFound("id: expected the id of a relationship", param="id")
+            new = change(relationship_settings(row))
+            version = await connection.row(
+                "change_relationship",
+                relationship_id,
+                msgspec.json.encode(new.user).decode(),
+                msgspec.json.encode(new.operator).decode(),
+                shares_counts,
+            )
+            assert version is not None
+            await connection.announce(SettingsChanged(relationship_id))
+            await connection.announce(LayersChanged(relationship_id, version[0]))
+
+    async def consent(
+        self, relationship_id: int, actor: str, now: datetime, *, given: bool
+    ) -> None:
+        """Note whether the user agrees to be remembered; tell every process.
+
+        Raises:
+            StorageUnavailable: nothing was noted.
+        """
+        async with self._database.transaction(relationship_id) as connection:
+            await connection.execute("give_consent", relationship_id, given, now)
+            what = "given" if given else "withdrawn"
+            await connection.execute("add_audit", relationship_id, actor, "consent", what, now)
+            await connection.announce(ConsentGiven(relationship_id, given))
 
     async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
         """Return the last sessions in which something was said, newest first."""
@@ -135,3 +187,7 @@ class RelationshipStore:
             )
             for row in rows
         ]
+
+
+def _relationship(row: asyncpg.Record) -> Relationship:
+    return Relationship(**without_settings(row), settings=relationship_settings(row))

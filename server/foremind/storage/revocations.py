@@ -1,14 +1,19 @@
 """Tokens that no longer count: every one of a user from before a moment, or a single one."""
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 
 from foremind.storage.database import Database
+from foremind.storage.users import pseudonym_of
 
 
 class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
-    """What was revoked: the tokens of `subject` issued until `until`, or the one `token_id`."""
+    """What was revoked: the tokens of `subject` issued until `until`, or the one `token_id`.
+
+    `until` is past the moment of revoking by as much as the clock of who mints may be ahead.
+    """
 
     subject: str
     token_id: str | None
@@ -16,8 +21,10 @@ class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
 
     def covers(self, subject: str, token_id: str | None, issued_at: float | None) -> bool:
         """Tell whether a token is revoked by this; one that does not say its age is old."""
-        if subject != self.subject or self.token_id not in (None, token_id):
+        if subject != self.subject:
             return False
+        if self.token_id is not None:
+            return self.token_id == token_id
         return issued_at is None or issued_at <= self.until.timestamp()
 
 
@@ -26,22 +33,27 @@ class RevocationStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._key: UUID | None = None
 
-    async def revoke(self, subject: str, token_id: str | None, now: datetime) -> None:
-        """Revoke one token of a user, or all that were issued until `now`; tell every process.
+    async def revoke(self, subject: str, token_id: str | None, until: datetime) -> None:
+        """Revoke one token of a user, or all that were issued until `until`; tell every process.
 
         Raises:
             StorageUnavailable: nothing was revoked.
         """
-        told = AccessRevoked(subject, token_id, now)
+        told = AccessRevoked(subject, token_id, until)
         async with self._database.transaction() as connection:
-            await connection.execute("revoke_access", subject, token_id, now)
+            await connection.execute("revoke_access", subject, token_id, until)
             await connection.announce(told)
 
     async def revoked(self, subject: str, token_id: str | None, issued_at: float | None) -> bool:
         """Tell whether a token is revoked."""
+        if self._key is None:
+            self._key = await self._database.value("pseudonym_key")
         issued = datetime.fromtimestamp(issued_at or 0.0, UTC)
-        found: bool = await self._database.value("access_revoked", subject, token_id, issued)
+        # Erasing a user does not make tokens count again that did not.
+        names = [subject, pseudonym_of(subject, self._key)]
+        found: bool = await self._database.value("access_revoked", names, token_id, issued)
         return found
 
     async def since(self, moment: datetime) -> list[AccessRevoked]:

@@ -8,11 +8,15 @@ from uuid import UUID
 
 import msgspec
 
-from foremind.companions import CompanionSettings
+from foremind.companions import RelationshipSettings
 from foremind.errors import Conflict, StorageUnavailable
-from foremind.storage.companions import settings_from_json
+from foremind.storage.companions import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.jobs import REMEMBER_TURN
+from foremind.storage.presence import Presence
+
+ANOTHER_COMPANION = "id: expected one that is not used with another companion"
+ANOTHER_TEXT = "id: expected one that is not used for another text"
 
 Speaker = Literal["user", "companion"]
 Status = Literal["completed", "cancelled", "failed"]
@@ -22,7 +26,8 @@ Status = Literal["completed", "cancelled", "failed"]
 class OpenedSession:
     """Identifiers of a session, the versions its relationship has, and its own settings.
 
-    `begun`: it is a new one, none goes on.
+    `begun`: it is a new one, none goes on. `erasures` is how often something was erased so far,
+    `consented` whether the user agreed to be remembered.
     """
 
     session_id: UUID
@@ -30,7 +35,9 @@ class OpenedSession:
     user_id: int
     memory_version: int
     layers_version: int
-    settings: CompanionSettings
+    settings: RelationshipSettings
+    erasures: int
+    consented: bool
     begun: bool
 
 
@@ -50,12 +57,14 @@ class Turn:
 class StoredTurn:
     """Where a user's message is stored.
 
-    `duplicate` where it already was; `answered` where a reply to it was already given.
+    `duplicate` where it already was; `answered` where a reply to it was already given; `elsewhere`
+    where another process is answering it.
     """
 
     id: int
     duplicate: bool
     answered: bool
+    elsewhere: bool = False
 
 
 class SessionTaken(msgspec.Struct, frozen=True, tag="session_taken"):
@@ -77,8 +86,20 @@ class ReplyStored(msgspec.Struct, frozen=True, tag="reply_stored"):
 class TurnStore:
     """Reads and writes sessions and turns; every call names its relationship."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        presence: Presence | None = None,
+        held_for: timedelta = timedelta(minutes=5),
+    ) -> None:
+        """Claim turns that are to be answered for this process; none where it has no presence.
+
+        Args:
+            held_for: the longest that it may take to answer one; then another process may.
+        """
         self._database = database
+        self._presence = presence or Presence()
+        self._held_for = held_for
 
     async def open_session(
         self,
@@ -88,19 +109,20 @@ class TurnStore:
         now: datetime,
         time_zone: str = "UTC",
         lives: timedelta = timedelta(0),
+        consent: bool | None = None,
     ) -> OpenedSession:
         """Go on with a session in which something was said no longer than it `lives` ago.
 
         Otherwise begin one, creating user and relationship at first sight. `time_zone` is the IANA
-        name of the zone that the player's clock is in.
+        name of the zone that the player's clock is in; `consent` whether the user agrees to be
+        remembered, None where nothing is said of that.
         """
         row = await self._database.row(
-            "open_session", external_id, name, companion_id, now, time_zone, lives
+            "open_session", external_id, name, companion_id, now, time_zone, lives, consent
         )
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
-        values = dict(row)
-        return OpenedSession(**(values | {"settings": settings_from_json(row["settings"])}))
+        return OpenedSession(**without_settings(row), settings=relationship_settings(row))
 
     async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
@@ -115,11 +137,22 @@ class TurnStore:
         return [Turn(**dict(row)) for row in rows]
 
     async def commit_message(
-        self, session: OpenedSession, message_id: str, text: str, now: datetime
+        self,
+        session: OpenedSession,
+        message_id: str,
+        text: str,
+        now: datetime,
+        *,
+        kept: bool = True,
     ) -> StoredTurn:
         """Store a user's message and the job that will judge it, in one transaction.
 
+        What is not to be `kept` is not judged, and is erased when its session is over.
+
         When this returns, both are on disk, or the message already was.
+
+        Raises:
+            Conflict: its id is that of another message.
         """
         row = await self._database.row(
             "insert_user_turn",
@@ -130,9 +163,12 @@ class TurnStore:
             text,
             now,
             REMEMBER_TURN,
+            kept,
+            self._presence.number,
+            now + self._held_for,
         )
         if row is None:
-            return await self._stored(session, message_id)
+            return await self._stored(session, message_id, text, now)
         return StoredTurn(row["id"], duplicate=False, answered=False)
 
     async def commit_reply(
@@ -144,13 +180,16 @@ class TurnStore:
         now: datetime,
         *,
         judged: bool = True,
+        kept: bool = True,
+        erasures: int | None = None,
         unheard: Callable[[int], ReplyStored | None] = lambda _: None,
     ) -> int | None:
         """Store what the player was shown of a reply, once for the turn it answers.
 
         With the job that judges it, unless it is not to be `judged`; and with what `unheard`
         says of the turn, if anything, announced to every process. Return the turn, or None where a
-        reply to `reply_to` is stored already.
+        reply to `reply_to` is stored already, or where more was erased than `erasures` since its
+        prompt was put together.
         """
         async with self._database.transaction(session.relationship_id) as connection:
             row = await connection.row(
@@ -162,7 +201,9 @@ class TurnStore:
                 status,
                 text,
                 now,
-                REMEMBER_TURN if judged else None,
+                REMEMBER_TURN if judged and kept else None,
+                erasures,
+                kept,
             )
             if row is None:
                 return None
@@ -170,6 +211,21 @@ class TurnStore:
             if told is not None:
                 await connection.announce(told)
             return int(row["id"])
+
+    async def release(self, session: OpenedSession, message_id: str) -> None:
+        """Let another process answer a user's message that this one did not."""
+        await self._database.of(session.relationship_id).execute(
+            "release_turn", session.user_id, message_id, self._presence.number
+        )
+
+    async def answer_elsewhere(
+        self, relationship_id: int, turn_id: int, now: datetime
+    ) -> tuple[int | None, bool]:
+        """Return the turn that answers a user's turn, if any, and whether one is still to come."""
+        row = await self._database.of(relationship_id).row(
+            "answer_of_turn", relationship_id, turn_id, now
+        )
+        return (None, False) if row is None else (row["reply"], row["under_way"])
 
     async def find(self, relationship_id: int, turn_id: int) -> Turn | None:
         """Return a turn of a relationship, if it is there and was not removed."""
@@ -180,11 +236,23 @@ class TurnStore:
         """Tell every process something about a session."""
         await self._database.announce(told)
 
-    async def _stored(self, session: OpenedSession, message_id: str) -> StoredTurn:
+    async def _stored(
+        self, session: OpenedSession, message_id: str, text: str, now: datetime
+    ) -> StoredTurn:
         found = await self._database.of(session.relationship_id).row(
-            "find_user_turn", session.user_id, message_id
+            "claim_user_turn",
+            session.user_id,
+            message_id,
+            text,
+            self._presence.number,
+            now + self._held_for,
+            now,
         )
         if found is None:
             # Row-level security shows it only where it was said to this companion.
-            raise Conflict("id: expected one that is not used with another companion", param="id")
-        return StoredTurn(found["id"], duplicate=True, answered=found["answered"])
+            raise Conflict(ANOTHER_COMPANION, param="id")
+        if found["differs"]:
+            raise Conflict(ANOTHER_TEXT, param="id")
+        answered = found["answered"]
+        elsewhere = not answered and not found["claimed"]
+        return StoredTurn(found["id"], duplicate=True, answered=answered, elsewhere=elsewhere)

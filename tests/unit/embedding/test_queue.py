@@ -51,6 +51,33 @@ def test_pressing_enter_moves_a_waiting_pause_forward() -> None:
     assert [queue.pop() for _ in range(3)] == ["enter", "mine", "other pause"]
 
 
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=60), st.data())
+def test_nobody_waits_for_more_than_one_item_of_each_other_owner(
+    owners: list[str], data: st.DataObject
+) -> None:
+    """However much the others have waiting, and however it came to be there."""
+    queue: EmbeddingQueue[tuple[str, int]] = EmbeddingQueue(100, owner=lambda item: item[0])
+    for number, owner in enumerate(owners):
+        queue.push((owner, number), data.draw(st.sampled_from([Priority.ENTER, Priority.PAUSE])))
+    queue.promote(lambda _: True, Priority.ENTER)
+    queue.push(("honest", 0), Priority.ENTER)
+    served = []
+    while (item := queue.pop()) is not None:
+        served.append(item)
+    assert len(served) == len(owners) + 1
+    before = [owner for owner, _ in served[: served.index(("honest", 0))]]
+    assert len(before) == len(set(before))
+
+
+def test_where_there_is_no_room_who_has_most_gives_way() -> None:
+    """Its newest, not what somebody else came with later."""
+    queue: EmbeddingQueue[str] = EmbeddingQueue(4, owner=lambda item: item[0])
+    for item in ("a1", "a2", "a3", "b1"):
+        queue.push(item, Priority.EAGER)
+    assert queue.push("c1", Priority.ENTER) == "a3"
+    assert [queue.pop() for _ in range(5)] == ["c1", "a1", "b1", "a2", None]
+
+
 @given(st.lists(st.sampled_from(Priority), max_size=60), st.integers(1, 10))
 def test_the_bound_holds_and_nothing_is_lost_silently(
     pushes: list[Priority], capacity: int

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.companions import Behaviour, Companion, CompanionSettings
-from foremind.generation.assembly import Assembled, assemble
+from foremind.generation.assembly import Assembled, assemble, newest_held
 from foremind.generation.prompt import PastTurn, Prompt
 from foremind.layers.sections import Section, section
 from foremind.layers.tokens import estimate_tokens
@@ -164,14 +164,14 @@ def test_the_least_valuable_end_is_cut() -> None:
 
 def test_the_last_three_turns_come_before_every_layer() -> None:
     """A companion that forgets the last sentence has forgotten everything."""
-    history = tuple(PastTurn("user", "y" * 1200) for _ in range(12))
+    history = tuple(PastTurn("user", "y" * 900) for _ in range(12))
     cut = assembled(history=history, context_tokens=1600, sections={"hot": ["x" * 400] * 20}).prompt
     assert len(cut.history) == 3
 
 
 def test_a_window_holds_ten_turns_even_beyond_its_tokens() -> None:
     """Where the model's context has room for them."""
-    history = tuple(PastTurn("user", "y" * 400) for _ in range(30))
+    history = tuple(PastTurn("user", "y" * 300) for _ in range(30))
     assert len(assembled(history=history, working_tokens=300).prompt.history) == 10
     assert len(assembled(history=history, working_tokens=2100).prompt.history) == 20
 
@@ -210,6 +210,18 @@ def test_all_layers_keep_to_their_share(sections: dict[LayerName, list[str]]) ->
     """A fifth of the model's context, whatever they hold."""
     tokens = assembled(sections=sections, context_tokens=4000).tokens
     assert sum(tokens.values()) <= 800
+
+
+def test_no_more_turns_are_held_than_a_prompt_may_need() -> None:
+    """In number and in characters; the newest always."""
+
+    def turns(number: int, chars: int) -> list[PastTurn]:
+        return [PastTurn("user", "x" * chars, each) for each in range(number)]
+
+    assert [each.id for each in newest_held(turns(500, 10), 16_384)] == list(range(100, 500))
+    assert [each.id for each in newest_held(turns(500, 8000), 2000)] == [496, 497, 498, 499]
+    assert [each.id for each in newest_held(turns(3, 8000), 200)] == [2]
+    assert newest_held([], 200) == []
 
 
 def test_a_layer_that_is_off_is_not_there() -> None:

@@ -27,6 +27,25 @@ def test_queries_that_read_or_write_memory_name_their_relationship(name: str) ->
         assert re.search(r"relationship_id|user_id = \$1|(turn\.|_turn_)id = \$1", sql), name
 
 
+@pytest.mark.parametrize("name", sorted(load_queries()))
+def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None:
+    """Only MemoryVersion raises it; a stamp made up on the spot could be ahead of what is known."""
+    sql = load_queries()[name]
+    if re.search(r"UPDATE memories\b", sql):
+        assert re.search(r"\bversion = \$\d+", sql), name
+    if re.search(r"INSERT INTO memories\b", sql):
+        assert re.search(r"\bversion\s*\)\s*SELECT [^()]*\$17\s+FROM embedding_model", sql), name
+    if name != "raise_memory_version":
+        assert not re.search(r"memory_version [+]", sql), name
+
+
+def test_one_place_raises_the_memory_version() -> None:
+    """So that every transaction raises it once, before what it changes."""
+    sources = (ROOT / "server").rglob("*.py")
+    raising = [path.name for path in sources if '"raise_memory_version"' in path.read_text()]
+    assert raising == ["memory_version.py"]
+
+
 def test_migrations_are_numbered_without_gaps() -> None:
     """They run in this order."""
     assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))
