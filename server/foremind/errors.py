@@ -6,11 +6,14 @@ ForemindError
 │   ├── NotAuthenticated    the token is missing, wrong or expired
 │   ├── NotAllowed          the caller may not do this
 │   ├── NotFound            what was named does not exist
-│   └── Conflict            what was to be changed has changed meanwhile
+│   ├── Conflict            what was to be changed has changed meanwhile
+│   ├── TooLarge            a body has more bytes than are taken
+│   └── UnsupportedMediaType  a body is of another type than is taken
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
 │   ├── RateLimited         this caller asks for too much at once
 │   ├── Interrupted         something more urgent took its place
+│   ├── Draining            this server takes no new sessions
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
 ├── SetupError              the operator must change something before Foremind can run
@@ -30,6 +33,7 @@ NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 class ForemindError(Exception):
     """Root of every error that Foremind raises on purpose."""
 
+    kind = "server_error"  #: `type` of the error as clients are told
     code = "internal_error"
     retryable = False
 
@@ -42,6 +46,7 @@ class ForemindError(Exception):
 class RequestError(ForemindError):
     """What a client sent cannot be done."""
 
+    kind = "invalid_request_error"
     code = "invalid_request"
 
 
@@ -56,12 +61,14 @@ class InvalidMessage(RequestError):
 class NotAuthenticated(RequestError):
     """The token is missing, wrong or expired."""
 
+    kind = "authentication_error"
     code = "not_authenticated"
 
 
 class NotAllowed(RequestError):
     """The caller is known but may not do this."""
 
+    kind = "permission_error"
     code = "not_allowed"
 
 
@@ -77,9 +84,22 @@ class Conflict(RequestError):
     code = "conflict"
 
 
+class TooLarge(RequestError):
+    """The body has more bytes than this request takes."""
+
+    code = "too_large"
+
+
+class UnsupportedMediaType(RequestError):
+    """The body is of another type than this request takes."""
+
+    code = "unsupported_media_type"
+
+
 class TemporaryError(ForemindError):
     """The same request may succeed later."""
 
+    kind = "unavailable_error"
     code = "unavailable"
     retryable = True
 
@@ -93,6 +113,7 @@ class Overloaded(TemporaryError):
 class RateLimited(TemporaryError):
     """This caller asks for more than it may in a second; `retry_after_s` where that is known."""
 
+    kind = "rate_limit_error"
     code = "rate_limited"
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
@@ -104,6 +125,12 @@ class Interrupted(TemporaryError):
     """What was under way was broken off for something more urgent."""
 
     code = "interrupted"
+
+
+class Draining(TemporaryError):
+    """This server is stopping; another, or this one restarted, will take the session."""
+
+    code = "draining"
 
 
 class StorageUnavailable(TemporaryError):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.conftest import StartServer
+from tests.conftest import PATIENCE, StartServer
 from tests.faults.proxy import fault_proxy
 
 
@@ -28,7 +28,7 @@ class Screen:
 
     async def shows(self, text: str) -> None:
         """Wait until `text` was shown since the last time, and forget everything before."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             while text not in self.shown:
                 await asyncio.sleep(0.02)
         self.shown = self.shown.partition(text)[2]

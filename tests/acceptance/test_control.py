@@ -145,6 +145,43 @@ async def test_an_export_restores_everything_with_another_companion(
         w.relationship = mine
 
 
+@pytest.mark.parametrize("kind", [str, int])
+async def test_an_imported_topic_knows_what_it_was_made_of(start: StartServer, kind: type) -> None:
+    """By the ids of this server, also where a file of an earlier version has a number."""
+    from foremind.companions import CompanionFile  # noqa: PLC0415
+
+    async with world(start, model=False) as w:
+        await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+        await w.talk("I planted tulips in the garden")
+        exported = await w.request("GET", "/export")
+        now = exported["exported_at"]
+
+        def record(id_: str, layer: str, content: str, **more: object) -> dict[str, object]:
+            return {
+                "id": id_, "layer": layer, "kind": "", "title": content, "content": content,
+                "refs": [], "details": {}, "made_by": "rules", "session": None, "created_at": now,
+                "updated_at": now, "turns": [], "sources": [],
+            } | more  # fmt: skip
+
+        exported["records"] = [
+            record("70001", "topics", "Tulips", details={"upto": kind(70003), "sessions": 2}),
+            record("70002", "episodes", "The first day"),
+            record("70003", "episodes", "The second day"),
+            record("70004", "episodes", "The third day"),
+            record("70005", "topics", "Nets", details={"upto": kind(5), "sessions": 1}),
+        ]
+        exported["progress"] = {}
+        w.relationship = "import"  # type: ignore[assignment]
+        again = await w.answer("POST", "?companion=mara", exported)
+        assert again.status_code == 201, again.text
+        w.relationship = again.json()["id"]
+        records = {each["title"]: each for each in (await w.request("GET", "/export"))["records"]}
+        assert records["Tulips"]["details"] == {
+            "sessions": 2, "upto": records["The second day"]["id"]
+        }  # fmt: skip
+        assert records["Nets"]["details"] == {"sessions": 1}
+
+
 def _without_ids(export: dict[str, object]) -> object:
     """An export as it reads apart from the numbers that a server gives."""
     return json.dumps(
@@ -160,7 +197,7 @@ def _without_ids(export: dict[str, object]) -> object:
     ("change", "param"),
     [
         ({"version": 2}, "version"),
-        ({"turns": [{"id": 1}]}, "turns[0]"),
+        ({"turns": [{"id": "1"}]}, "turns[0]"),
         ({"sessions": []}, "turns"),
         ({"turns": []}, "memories"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
@@ -190,7 +227,7 @@ async def test_a_wrong_export_names_the_field(
         ("turns", "said_at", "2026-11-22T09:00:00", "turns[2].said_at"),
         ("turns", "message_id", "x" * 257, "turns[2].message_id"),
         ("turns", "message_id", None, "turns"),
-        ("turns", "reply_to", 1, "turns"),
+        ("turns", "reply_to", "1", "turns"),
         ("memories", "content", "a\0b", "memories[1].content"),
         ("memories", "significance", 2, "memories[1].significance"),
         ("memories", "happened_from", "2026-11-22T09:00:00Z", "memories"),
@@ -205,6 +242,48 @@ async def test_a_wrong_part_of_an_export_names_the_field(
         exported = await w.request("GET", "/export")
         exported[part][2 if part == "turns" else 1][field] = value
         await _refused(w, exported, param)
+
+
+LONG = "a" * 8001
+MANY = ["a"] * 101
+
+
+OVER_A_LIMIT: list[tuple[str, dict[str, object], str]] = [
+    ("turns", {"text": LONG}, "turns[0].text"),
+    ("turns", {"text": "a" * 5_000_000}, "turns[0].text"),
+    ("memories", {"content": LONG}, "memories[0].content"),
+    ("memories", {"reasons": [{"name": "a" * 301, "score": 1}]}, "memories[0].reasons[0].name"),
+    ("memories", {"reasons": [{"name": "a", "score": 1}] * 101}, "memories[0].reasons"),
+    ("records", {"content": LONG}, "records[0].content"),
+    ("records", {"title": "a" * 301}, "records[0].title"),
+    ("records", {"refs": ["a", "a" * 301]}, "records[0].refs[1]"),
+    ("records", {"refs": MANY}, "records[0].refs"),
+    ("records", {"refs": ["a" * 100] * 100_000}, "records[0].refs"),
+    ("records", {"details": {"questions": MANY}}, "records[0].details.questions"),
+    ("records", {"details": {"topics": ["a" * 301]}}, "records[0].details.topics[0]"),
+    ("records", {"details": {"status": "a" * 301}}, "records[0].details.status"),
+    ("revisions", {"content": LONG}, "revisions[0].content"),
+    ("sessions", {"id": "a" * 301}, "sessions[0].id"),
+]
+
+
+async def test_a_file_has_the_limits_of_every_other_door(start: StartServer) -> None:
+    """Whatever is too long or too many is refused by its name before anything is stored."""
+    async with world(start, model=False) as w:
+        await w.talk("I promise to remember the red door")
+        note = {"layer": "vault", "kind": "other", "content": "Likes xylophones"}
+        number = (await w.request("POST", "/records", note))["id"]
+        await w.request("PATCH", f"/records/{number}", {"content": "Likes bassoons"})
+        exported = await w.request("GET", "/export")
+        mine = w.relationship
+        await w.request("DELETE", "/memories")
+        for part, change, param in OVER_A_LIMIT:
+            first, *others = exported[part]
+            await _refused(w, exported | {part: [first | change, *others]}, param)
+        w.relationship = mine
+        assert (await w.request("GET", "/export"))["turns"] == []
+        w.relationship = "import"  # type: ignore[assignment]
+        assert (await w.answer("POST", "?companion=wren", exported)).status_code == 201
 
 
 async def _refused(w: World, exported: dict[str, object], param: str) -> None:
@@ -278,7 +357,7 @@ async def test_every_change_is_in_the_audit_trail_without_its_words(start: Start
         ("PATCH", "/records/one", {"content": "x"}, "record"),
         ("DELETE", "/memories?about=zeppelin", None, "about"),
         ("DELETE", "/memories?session=none", None, "session"),
-        ("PATCH", "/config", {"settings": {"pause_ms": 1}}, "settings"),
+        ("PATCH", "/config", {"settings": {"pause_ms": 1}}, "settings.pause_ms"),
         ("PATCH", "/config", {"settings": {"llm_url": "http://evil"}}, "settings.llm_url"),
     ],
 )

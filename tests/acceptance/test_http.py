@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from foremind.companions import CompanionFile, CompanionSettings
+from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of
 from tests.unit.identity.test_tokens import SECRET, token
@@ -32,13 +34,20 @@ async def request(
 
 
 async def test_a_server_says_that_it_is_alive_and_ready(start: StartServer) -> None:
-    """Ready means model, database and migrations."""
+    """Ready means model, database and migrations, everything in the background, and no draining."""
     server = await start()
     assert (await get(server, "/healthz"))[0] == 200
     status, _, body = await get(server, "/readyz")
     assert (status, json.loads(body)) == (
         200,
-        {"status": "ok", "model": "ok", "database": "ok", "migrations": "ok"},
+        {
+            "status": "ok",
+            "model": "ok",
+            "database": "ok",
+            "migrations": "ok",
+            "background": "ok",
+            "server": "ok",
+        },
     )
 
 
@@ -79,13 +88,64 @@ async def test_metrics_count_and_never_quote(start: StartServer) -> None:
 async def test_with_a_secret_http_asks_for_a_token(start: StartServer) -> None:
     """Health stays open, for load balancers; the rest does not."""
     server = await start(auth_secret=SECRET)
-    for path in ("/v1/companions", "/metrics"):
+    bearer = f"Bearer {token(companions=[])}"
+    for path in ("/v1/companions", "/v1/schemas/export", "/metrics"):
         status, _, body = await get(server, path)
         assert (status, json.loads(body)["error"]["code"]) == (401, "not_authenticated")
-        bearer = f"Bearer {token(companions=[])}"
-        assert (await get(server, path, Authorization=bearer))[0] == 200
+        if path != "/metrics":
+            assert (await get(server, path, Authorization=bearer))[0] == 200
     assert json.loads((await get(server, "/v1/companions", Authorization=bearer))[2]) == []
     assert (await get(server, "/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("scopes", "status"),
+    [
+        (None, 403),
+        (["chat", "memory:read", "memory:write"], 403),
+        (["metrics"], 200),
+        (["admin"], 200),
+    ],
+)
+async def test_metrics_are_for_who_runs_the_server(
+    start: StartServer, scopes: list[str] | None, status: int
+) -> None:
+    """A token of scope `metrics` opens them and nothing else; a player's does not."""
+    server = await start(auth_secret=SECRET)
+    bearer = f"Bearer {token(scopes=scopes)}"
+    assert (await get(server, "/metrics", authorization=bearer))[0] == status
+    if scopes == ["metrics"]:
+        assert (await get(server, "/v1/relationships", authorization=bearer))[0] == 403
+
+
+async def test_readiness_is_looked_at_once_a_second(start: StartServer) -> None:
+    """However many ask, of whom nobody is known."""
+    clock = ManualClock()
+    server = await start(clock)
+    asked = server.app.core.database
+    looks: list[str] = []
+    rows = asked.rows
+
+    async def counted(name: str, *args: object) -> Any:
+        looks.append(name)
+        return await rows(name, *args)
+
+    asked.rows = counted  # type: ignore[method-assign]
+    for expected in (1, 2):
+        answers = await asyncio.gather(*(get(server, "/readyz") for _ in range(30)))
+        assert {status for status, _, _ in answers} == {200}
+        assert looks.count("applied_migrations") == expected
+        await clock.advance(1.0)
+
+
+async def test_the_schema_of_exports_counts_as_a_request(start: StartServer) -> None:
+    """Like every other below /v1/, with a token and without one."""
+    for settings in ({"auth_secret": SECRET}, {}):
+        server = await start(ManualClock(), http_per_s=0.5, **settings)
+        bearer = f"Bearer {token(exp=ManualClock().now().timestamp() + 60)}"
+        answers = [await get(server, "/v1/schemas/export", authorization=bearer) for _ in range(4)]
+        assert [status for status, _, _ in answers] == [200, 200, 429, 429]
+        assert int(answers[-1][1]["retry-after"]) >= 1
 
 
 @pytest.mark.parametrize("path", ["/", "/foremind.js", "/style.css"])

@@ -1,14 +1,17 @@
 """Limits over real sockets: who is slowed, who is closed, and who is told what."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+from websockets.asyncio.client import connect as open_socket
 
 from foremind.client import Client, Closed
 from foremind.testing.clock import ManualClock
-from tests.conftest import StartServer, eventually
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
+from tests.unit.identity.test_tokens import SECRET, token
 
 Result = TypeVar("Result")
 
@@ -27,7 +30,7 @@ async def closed(client: Client) -> tuple[int, list[str]]:
 async def as_time_passes(clock: ManualClock, outcome: Coroutine[Any, Any, Result]) -> Result:
     """What comes of something, while the server's time goes on."""
     pending = asyncio.create_task(outcome)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not pending.done():
             await clock.advance(0.1)
             await asyncio.sleep(0.001)
@@ -83,6 +86,26 @@ async def test_a_user_has_only_so_many_sessions(start: StartServer) -> None:
     assert (await second.expect("response.done"))["status"] == "completed"
 
 
+@pytest.mark.parametrize("limit", ["max_sessions", "max_sessions_per_user"])
+async def test_a_crowd_that_comes_at_once_passes_no_limit(start: StartServer, limit: str) -> None:
+    """As many open as may; the others are told, and find room once somebody has left."""
+    server = await start(**{limit: 5})
+    clients = [await server.connect() for _ in range(30)]
+    answers = await asyncio.gather(
+        *(each.open_session("wren", user_id="ana", name="Ana") for each in clients)
+    )
+    entered = [
+        client
+        for client, answer in zip(clients, answers, strict=True)
+        if answer["type"] == "session.opened"
+    ]
+    refused = {each["error"]["code"] for each in answers if each["type"] == "error"}
+    assert (len(entered), refused) == (5, {"overloaded"})
+    await entered[0].close()
+    await eventually(lambda: any(each.detached_at for each in server.app.registry._all()))
+    assert await server.session("ana")
+
+
 async def test_what_was_slowed_is_answered_all_the_same(start: StartServer) -> None:
     """A burst of messages with their ids again: nothing is lost, nothing is done twice."""
     server = await start(sends_per_s=20)
@@ -106,3 +129,101 @@ async def test_what_is_poured_in_at_once_is_read_whole_and_in_order(start: Start
         kinds.add(event["type"])
     assert "error" not in kinds
     assert event["status"] == "completed"
+
+
+@asynccontextmanager
+async def relayed(server: RunningServer, address: str, count: int) -> AsyncIterator[list[Client]]:
+    """Connections that a proxy says come from one address."""
+    async with AsyncExitStack() as stack:
+        yield [
+            Client(
+                await stack.enter_async_context(
+                    open_socket(
+                        server.url, compression=None, proxy=None,
+                        additional_headers={"X-Forwarded-For": address},
+                    )
+                )
+            )
+            for _ in range(count)
+        ]  # fmt: skip
+
+
+async def test_a_game_server_has_as_many_connections_as_players(start: StartServer) -> None:
+    """Tokens of scope `host` are not bound to an address; those of players beside them are."""
+    server = await start(auth_secret=SECRET, max_connections_per_address=2)
+    scopes = ["chat", "memory:read", "host"]
+    async with relayed(server, "203.0.113.7", 8) as hosts:
+        for number, host in enumerate(hosts):
+            opened = await host.open_session("wren", token=token(sub=f"p{number}", scopes=scopes))
+            assert opened["type"] == "session.opened"
+        async with relayed(server, "203.0.113.7", 3) as players:
+            answers = [await each.open_session("wren", token=token()) for each in players]
+            assert [each["type"] for each in answers] == [*["session.opened"] * 2, "error"]
+            assert answers[-1]["error"]["code"] == "overloaded"
+            assert await closed(players[-1]) == (4429, [])
+            async with relayed(server, "203.0.113.8", 1) as (other,):
+                assert (await other.open_session("wren", token=token()))["type"] == "session.opened"
+        await hosts[0].send("Is the harbour open?")
+        assert (await hosts[0].expect("response.done"))["status"] == "completed"
+
+
+async def test_who_finds_no_room_at_an_address_and_says_nothing_is_closed(
+    start: StartServer,
+) -> None:
+    """Sooner than others, who have ten seconds: only a host can still come of it."""
+    clock = ManualClock()
+    server = await start(clock, auth_secret=SECRET, max_connections_per_address=2)
+    async with relayed(server, "203.0.113.7", 3) as connections:
+        await clock.advance(4)
+        assert await closed(connections[2]) == (4429, [])
+        valid = token(exp=clock.now().timestamp() + 60)
+        for each in connections[:2]:
+            assert (await each.open_session("wren", token=valid))["type"] == "session.opened"
+
+
+async def test_addresses_of_hosts_have_no_limit(start: StartServer) -> None:
+    """Where no token says who is one."""
+    server = await start(max_connections_per_address=1, host_addresses=("203.0.113.0/24",))
+    async with relayed(server, "203.0.113.7", 4) as hosts:
+        for number, host in enumerate(hosts):
+            opened = await host.open_session("wren", user_id=f"p{number}", name="P")
+            assert opened["type"] == "session.opened"
+    async with relayed(server, "198.51.100.1", 2) as players:
+        assert (await players[0].open_session("wren", user_id="p"))["type"] == "session.opened"
+        assert (await players[1].open_session("wren", user_id="p"))["type"] == "error"
+
+
+async def test_the_time_that_the_server_takes_to_open_is_not_the_clients(
+    start: StartServer,
+) -> None:
+    """A session whose opening waits for the database is opened late, and not sent away."""
+    clock = ManualClock()
+    server = await start(clock=clock, open_timeout_s=10.0)
+    client = await server.connect()
+    await clock.advance(6.0)
+    async with owner_of(server.app.core).acquire() as raw, raw.transaction():
+        await raw.execute("LOCK TABLE relationships IN ACCESS EXCLUSIVE MODE")
+        opening = asyncio.create_task(client.open_session("wren", user_id="ana", name="Ana"))
+
+        async def waits() -> bool:
+            return bool(await raw.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+        while not await waits():
+            await asyncio.sleep(0.01)
+        await clock.advance(9.0)
+    assert (await opening)["type"] == "session.opened"
+
+
+async def test_a_client_whose_opening_failed_has_the_rest_of_its_time(start: StartServer) -> None:
+    """It may try again, but not for ever."""
+    clock = ManualClock()
+    server = await start(clock=clock, open_timeout_s=10.0)
+    client = await server.connect()
+    await clock.advance(6.0)
+    answer = await client.open_session("wren")
+    assert (answer["type"], answer["error"]["retryable"]) == ("error", False)
+    ended = asyncio.create_task(closed(client))
+    await clock.advance(3.9)
+    assert not ended.done()
+    await clock.advance(0.2)
+    assert (await ended)[0] == 4401

@@ -1,17 +1,20 @@
 """The page in a real browser: type with pauses, see ready, send, reload, ask, recall."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.browser import ensure_browser
-from tests.conftest import RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
+from tests.unit.identity.test_tokens import SECRET, token
 
 SAID = "I promise to name my boat Zephyrine"
 ASKED = "What will I name my boat?"
 # Chromium as root, without the calls home that it makes by itself.
-_ARGUMENTS = [
+ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -23,28 +26,33 @@ _ARGUMENTS = [
 
 
 @pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    """A page that fails the test on any script error or outside request."""
+async def browser() -> AsyncIterator[Browser]:
+    """A Chromium."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=ensure_browser(), args=_ARGUMENTS
-        )
-        page = await browser.new_page(viewport={"width": 1200, "height": 760})
-        troubles: list[str] = []
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on(
-            "console",
-            lambda said: troubles.append(said.text) if said.type == "error" else None,
-        )
-        page.on(
-            "request",
-            lambda request: (
-                None if "://127.0.0.1:" in request.url else troubles.append(request.url)
-            ),
-        )
-        yield page
+        browser = await playwright.chromium.launch(executable_path=ensure_browser(), args=ARGUMENTS)
+        yield browser
         await browser.close()
-        assert troubles == []
+
+
+@pytest.fixture
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A page that fails the test on any script error or outside request."""
+    expect.set_options(timeout=1000 * PATIENCE)
+    page = await browser.new_page(viewport={"width": 1200, "height": 760})
+    page.set_default_timeout(1000 * PATIENCE)
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on(
+        "console",
+        lambda said: troubles.append(said.text) if said.type == "error" else None,
+    )
+    page.on(
+        "request",
+        lambda request: None if "://127.0.0.1:" in request.url else troubles.append(request.url),
+    )
+    yield page
+    await page.close()
+    assert troubles == []
 
 
 async def enter(page: Page, server: RunningServer) -> None:
@@ -62,10 +70,20 @@ async def say(page: Page, text: str) -> None:
     half = len(text) // 2
     await page.keyboard.type(text[:half], delay=10)
     await expect(lamp).to_have_attribute("data-state", "ready")
+    await note_states(page)
     await page.keyboard.type(text[half:], delay=10)
-    await expect(lamp).to_have_attribute("data-state", "listening")
+    await page.wait_for_function("window.states.includes('listening')")
     await expect(lamp).to_have_attribute("data-state", "ready")
     await page.keyboard.press("Enter")
+
+
+async def note_states(page: Page) -> None:
+    """Have every state of the lamp noted from here on: some last for a moment only."""
+    await page.evaluate(
+        "window.states = []; new MutationObserver(([{ target }]) => "
+        "window.states.push(target.dataset.state)).observe("
+        "document.getElementById('lamp'), { attributeFilter: ['data-state'] })"
+    )
 
 
 async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: Page) -> None:
@@ -119,18 +137,13 @@ async def test_the_page_comes_back_after_the_server_was_away(
     server = await start()
     await enter(page, server)
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
-    # It may be back within a moment, so every state of the lamp is noted.
-    await page.evaluate(
-        "window.states = []; new MutationObserver(([{ target }]) => "
-        "window.states.push(target.dataset.state)).observe("
-        "document.getElementById('lamp'), { attributeFilter: ['data-state'] })"
-    )
+    await note_states(page)
     for session in server.app.registry._all():
         session.disconnect(4408, "heartbeat lost")
     await page.wait_for_function("window.states.includes('away')")
     await page.keyboard.type("Hello again")
     await page.keyboard.press("Enter")
-    await expect(page.locator("#turns li.companion").last).not_to_have_text("", timeout=10_000)
+    await expect(page.locator("#turns li.companion").last).not_to_have_text("")
     await expect(page.locator("#turns li.user")).to_have_count(1)
     await expect(page.locator("#turns li.user .note")).to_be_visible()
     count = await owner_of(server.app.core).fetchval(
@@ -189,3 +202,117 @@ async def test_the_panel_shows_corrects_saves_exports_and_forgets(
     await expect(layers).not_to_contain_text("name my boat")
     await page.get_by_role("button", name="Close").click()
     await expect(page.locator("#draft")).to_be_visible()
+
+
+async def test_the_page_takes_its_user_out_and_erases_them(start: StartServer, page: Page) -> None:
+    """After asking; a wish that is not confirmed does nothing."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns .note")).to_contain_text("remembered")
+    await page.click("#open-panel")
+    async with page.expect_download() as download:
+        await page.click("#export-user")
+    assert "Zephyrine" in (await (await download.value).path()).read_text()
+    await page.click("#erase-user")  # a dialog that nobody answers is dismissed
+    users = "SELECT count(*) FROM users"
+    assert await owner_of(server.app.core).fetchval(users) == 1
+    page.once("dialog", lambda dialog: dialog.accept())
+    await page.click("#erase-user")
+    await expect(page.locator("#panel-notice")).to_contain_text("Erased for good: 1 companions")
+    assert await owner_of(server.app.core).fetchval(users) == 0
+
+
+_MANAGE = """async ([server, token]) => {
+    const { Foremind } = await import(`${server}/foremind.js`);
+    const url = `${server.replace("http", "ws")}/v1/ws`;
+    const mind = new Foremind({ companion: "wren", token, url });
+    const opened = new Promise((done) => mind.addEventListener("session.opened", done));
+    mind.connect();
+    await opened;
+    const { memories } = await mind.request("GET", "/memories");
+    const receipt = await mind.forget(memories[0].id);
+    const saved = await mind.request("POST", "/records", { layer: "vault", content: "4711" });
+    const wrong = mind.request("GET", "/memories?limit=0");
+    const refused = await wrong.catch(({ message }) => message);
+    mind.close();
+    return [memories[0].content, receipt.memories.length, Boolean(saved.id), refused];
+}"""
+_REACH = """async ([server, token]) => {
+    const headers = { authorization: `Bearer ${token}` };
+    const tries = [
+        import(`${server}/foremind.js`),
+        fetch(`${server}/v1/relationships`, { headers }),
+        fetch(`${server}/v1/relationships`),
+        fetch(`${server}/v1/relationships/1/memories`, { method: "DELETE", headers }),
+    ];
+    return (await Promise.allSettled(tries)).map(({ status }) => status);
+}"""
+_ATTACK = """async (server) => {
+    const mode = "no-cors";
+    await fetch(`${server}/v1/admin/drain?user=ana`, { method: "POST", mode, body: "{}" });
+    const user = JSON.stringify({ user: "ana" });
+    const revoke = `${server}/v1/admin/revocations?user=ana`;
+    await fetch(revoke, { method: "POST", mode, body: user });
+    await fetch(`${server}/v1/relationships/1/export?user=ana`, { mode });
+    const form = document.createElement("form");
+    form.method = "POST";
+    form.action = `${server}/v1/companions/wren/documents?user=ana&title=x`;
+    form.enctype = "text/plain";
+    document.body.append(form);
+    form.submit();
+}"""
+
+
+@asynccontextmanager
+async def game(browser: Browser) -> AsyncIterator[tuple[str, Page]]:
+    """A page of a game's own site, which has nothing on it, and its origin."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n"
+        writer.write(f"{head}<!doctype html><title>Game</title>".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as site:
+        origin = f"http://127.0.0.1:{site.sockets[0].getsockname()[1]}"
+        page = await browser.new_page()
+        await page.goto(f"{origin}/")
+        yield origin, page
+        await page.close()
+
+
+async def test_a_games_own_page_manages_memory_where_it_is_allowed(
+    start: StartServer, browser: Browser
+) -> None:
+    """With foremind.js and a token, refusals included; a page of another origin cannot."""
+    async with game(browser) as (allowed, page), game(browser) as (_, foreign):
+        server = await start(auth_secret=SECRET, allowed_origins=(allowed,))
+        client = await server.connect()
+        await client.open_session("wren", token=token())
+        await client.send(SAID)
+        await client.expect("memory.stored")
+        asked = [f"http://127.0.0.1:{server.port}", token()]
+        content, forgotten, saved, refused = await page.evaluate(_MANAGE, asked)
+        assert (content, forgotten, saved) == (SAID, 1, True)
+        assert refused == "limit: expected a number from 1 to 1000"
+        assert await foreign.evaluate(_REACH, asked) == ["rejected"] * 4
+        left = await owner_of(server.app.core).fetchval("SELECT count(*) FROM records")
+        assert left > 0
+
+
+async def test_a_foreign_page_does_nothing_to_an_open_server(
+    start: StartServer, browser: Browser
+) -> None:
+    """Neither with a form, nor with what is sent without asking first."""
+    server = await start()
+    await server.session()
+    async with game(browser) as (_, page):
+        async with page.expect_navigation():
+            await page.evaluate(_ATTACK, f"http://127.0.0.1:{server.port}")
+        assert "expected this server's own" in await page.content()
+    owner = owner_of(server.app.core)
+    for table in ("revocations", "documents", "audit"):
+        assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
+    assert not server.app.registry.draining

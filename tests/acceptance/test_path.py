@@ -12,7 +12,7 @@ from foremind.companions import CompanionFile, CompanionSettings, SignificanceRu
 from foremind.gateway.conversation import MAX_WAITING
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import RunningServer, StartServer, eventually, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.identity.test_tokens import SECRET, token
 
 PROMISE = "I promise I'll help you with your garden tomorrow"
@@ -87,7 +87,7 @@ async def test_a_message_goes_the_whole_way(start: StartServer) -> None:
     assert stored["message_id"] == "m1"
     assert (stored["stored"], stored["memory_type"]) == (True, "conversation")
     assert stored["significance"] == pytest.approx(0.65)
-    await clock.advance(86_400)
+    await clock.leap(86_400)
     other = await server.session()
     await typed(other, server, "What did I promise about the garden?")
     await clock.advance(0.5)
@@ -376,7 +376,7 @@ async def test_a_defect_is_an_error_event_not_a_lost_connection(start: StartServ
 async def test_a_session_must_be_opened_in_time(start: StartServer) -> None:
     """Ten seconds, then 4401; other messages before it are errors."""
     clock = ManualClock()
-    client = await (await start(clock)).connect()
+    client = await (await start(clock, open_timeout_s=10.0)).connect()
     await client.draft("too early")
     assert (await client.expect("error"))["error"]["code"] == "not_open"
     await clock.advance(10)
@@ -418,7 +418,7 @@ async def test_a_silent_peer_loses_its_heartbeat(start: StartServer) -> None:
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     received = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while b"\x88" not in received.partition(b"\r\n\r\n")[2]:
             received += await reader.read(1000)
     frame = received[received.rindex(b"\x88") :]
@@ -506,6 +506,27 @@ async def test_what_is_stored_says_why(start: StartServer) -> None:
     stored = (await answered(client, "My name is Ana"))["memory.stored"]
     assert stored["significance"] == 0.85
     assert stored["reasons"][0] == {"name": "identity", "score": 0.85}
+
+
+async def test_a_short_answer_is_kept_with_its_question(start: StartServer) -> None:
+    """Neither says much alone, and both come back when it is asked for; "thanks" is let go."""
+    asked = "What's your dog's name?"
+    replies = iter(["Oh, lovely! " + asked, "Nice!", "Where do you live?", "Fine."])
+    async with scripted_model(Script(reply=lambda _: [next(replies)])) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await answered(client, "I went out with my dog", "m0")
+        stored = (await answered(client, "Biscuit.", "m1"))["memory.stored"]
+        assert (stored["stored"], stored["significance"]) == (True, 0.30)
+        assert stored["reasons"][0] == {"name": "answer", "score": 0.30}
+        assert not (await answered(client, "thanks", "m2"))["memory.stored"]["stored"]
+        assert not (await answered(client, "haha", "m3"))["memory.stored"]["stored"]
+        kept = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+        assert {"Biscuit.", "Oh, lovely! " + asked} <= {each["content"] for each in kept}
+        await client.draft("What is my dog called?")
+        ready = await client.expect("context.ready")
+        recalled = [each["content"] for each in ready["memories"]]
+        assert {"Biscuit.", "Oh, lovely! " + asked} <= set(recalled)
 
 
 async def test_yesterday_is_read_by_the_players_clock(start: StartServer) -> None:

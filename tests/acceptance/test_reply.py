@@ -109,6 +109,24 @@ async def test_a_model_that_is_away_or_slow_is_said_to_be_so(start: StartServer)
         assert (await client.expect("response.done"))["error"]["code"] == "model_timeout"
 
 
+@pytest.mark.parametrize("words", [0, 1])
+@pytest.mark.parametrize("limit", ["llm_token_timeout_s", "llm_reply_timeout_s"])
+async def test_a_model_that_stops_answering_is_said_to_be_slow(
+    start: StartServer, limit: str, words: int
+) -> None:
+    """Before the first word or after it, whichever limit it runs into; what was said stays said."""
+    held = Script(hold_before=asyncio.Event(), hold_after=words or None)
+    async with scripted_model(held) as model:
+        server = await start(**{"llm_url": model.url, limit: 3.0 if words else 0.2})
+        client = await server.session()
+        await client.send("Hello")
+        done = await client.expect("response.done")
+        assert (done["status"], done["text"]) == ("failed", "Hello" if words else "")
+        error = done["error"]
+        assert (error["type"], error["code"]) == ("unavailable_error", "model_timeout")
+        assert error["retryable"] is True
+
+
 async def test_a_cut_stream_keeps_what_was_said(start: StartServer) -> None:
     """Only what was sent to the player counts as said."""
     async with scripted_model(Script(reply=lambda _: list("abcdef"), cut_after=3)) as model:
@@ -154,13 +172,14 @@ async def test_a_reply_can_be_stopped(start: StartServer, by: str) -> None:
         assert turns[:2] == [("user", "Hello"), ("companion", "one two ")]
 
 
-async def test_a_model_that_never_stops_is_stopped(start: StartServer) -> None:
-    """Also where it ignores the limit of tokens."""
-    async with scripted_model(Script(reply=lambda _: ["word "] * 5000)) as model:
+@pytest.mark.parametrize("reply", [["word "] * 5000, ["word " * 5000]], ids=["many", "one"])
+async def test_a_model_that_never_stops_is_stopped(start: StartServer, reply: list[str]) -> None:
+    """Also where it ignores the limit of tokens, piece by piece or at once."""
+    async with scripted_model(Script(reply=lambda _: reply)) as model:
         client = await (await start(llm_url=model.url, llm_max_tokens=10)).session()
         await client.send("Hello")
         done = await client.expect("response.done")
-        assert len(done["text"]) <= 10 * 16 + len("word ")
+        assert len(done["text"]) == 10 * 16
 
 
 async def test_without_a_model_the_client_is_told(start: StartServer) -> None:
@@ -168,3 +187,27 @@ async def test_without_a_model_the_client_is_told(start: StartServer) -> None:
     client = await (await start()).connect()
     opened = await client.open_session("wren", user_id="ana")
     assert opened["model"] is None
+
+
+async def test_what_a_model_thinks_aloud_is_neither_heard_nor_kept(start: StartServer) -> None:
+    """Not in a delta, not in the whole reply, not among the turns."""
+    thinking = ["<think>\n", "Ana greets me.", "\n</think>", "\n\n", "Hello", " Ana."]
+    async with scripted_model(Script(reply=lambda _: thinking)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await client.send("Hello", "m1")
+        delta = await client.expect("response.output_text.delta")
+        done = await client.expect("response.done")
+        assert (delta["delta"], done["text"]) == ("Hello", "Hello Ana.")
+        assert ("companion", "Hello Ana.") in await said(await server.connect())
+
+
+async def test_a_model_that_only_thinks_says_what_to_do(start: StartServer) -> None:
+    """Its limit of tokens was spent before it came to speak."""
+    async with scripted_model(Script(reply=lambda _: ["<think>", "Hm. "] * 3)) as model:
+        client = await (await start(llm_url=model.url)).session()
+        await client.send("Hello", "m1")
+        done = await client.expect("response.done")
+    assert done["status"] == "failed"
+    assert done["error"]["code"] == "model_broken"
+    assert "thought aloud" in done["error"]["message"]

@@ -1,6 +1,7 @@
 """A connection that is lost and found again, over real sockets."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from foremind.client import Client, Closed, Conversation, Who
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import RunningServer, StartServer, eventually, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
 Event = dict[str, Any]
 
@@ -83,7 +84,7 @@ async def test_a_reply_goes_on_while_nobody_listens(start: StartServer) -> None:
             said = "SELECT content FROM turns WHERE speaker = 'companion'"
             return str(await owner.fetchval(said)).strip() == whole.strip()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not await stored():
                 await asyncio.sleep(0.05)
         again, greeting = await resumed(server, session, first["seq"])
@@ -117,7 +118,7 @@ async def test_a_reply_that_nobody_comes_back_for_is_cut_and_kept(start: StartSe
         await clock.advance(19)
         assert await owner.fetchrow(said) is None
         await clock.advance(3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (row := await owner.fetchrow(said)) is None:
                 await asyncio.sleep(0.02)
         assert tuple(row) == ("cancelled", "Once upon a ")
@@ -174,6 +175,35 @@ async def test_nobody_resumes_anothers_session(start: StartServer) -> None:
     assert caught.value.code == 4403
     await client.send("Still mine")
     assert (await client.expect("response.done"))["status"] == "completed"
+
+
+@pytest.mark.parametrize("seq", [1, 10_000], ids=["whole", "gap"])
+async def test_nobody_resumes_with_a_companion_that_is_retired(
+    start: StartServer, seq: int
+) -> None:
+    """Nor opens a session anew; the one that is open may finish."""
+    server = await start()
+    client, session = await opened(server)
+    await server.app.core.companions.retire("wren", datetime.now(UTC))
+    again, refused = await resumed(server, session, seq)
+    assert refused["error"]["code"] == "not_found"
+    with pytest.raises(Closed) as caught:
+        await again.next_event()
+    assert caught.value.code == 4403
+    await client.send("Farewell")
+    assert (await client.expect("response.done"))["status"] == "completed"
+
+
+async def test_a_server_that_drains_opens_nothing_more(start: StartServer) -> None:
+    """Over a connection that was there before either; it says where to go: elsewhere."""
+    server = await start()
+    early = await server.connect()
+    await server.app.registry.drain(0.0)
+    error = (await early.open_session("wren", user_id="ana", name="Ana"))["error"]
+    assert (error["code"], error["retryable"]) == ("draining", True)
+    with pytest.raises(Closed) as caught:
+        await early.next_event()
+    assert caught.value.code == 4503
 
 
 async def test_two_windows_go_on_side_by_side(start: StartServer) -> None:
@@ -247,13 +277,13 @@ async def test_what_is_forgotten_is_not_replayed(start: StartServer) -> None:
     stored = await client.expect("memory.stored")
     await client.close()
     core = server.app.core
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while any(each.detached_at is None for each in server.app.registry._all()):
             await asyncio.sleep(0.01)
     await owner_of(core).execute(
         "SELECT pg_notify('foremind_memory', $1)",
         f'{{"type":"forgotten","relationship_id":{session["relationship_id"]},'
-        f'"memory_version":9,"turn_ids":[{stored["memory_id"]}]}}',
+        f'"memory_version":9,"layers_version":9,"erasures":1,"turn_ids":[{stored["memory_id"]}]}}',
     )
     (held,) = server.app.registry._all()
     await eventually(lambda: held._stream.missed(1) is None)

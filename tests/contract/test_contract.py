@@ -1,6 +1,7 @@
 """The contracts describe what is really sent: examples, routes, the official parser, fuzzing."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from foremind.gateway.decode import decode
 from foremind.gateway.examples import EXAMPLES
 from foremind.gateway.messages import encode
 from foremind.http.contract import OPERATIONS, openapi
-from tests.conftest import StartServer
+from tests.conftest import PATIENCE, StartServer
 from tests.contract.check import check_event, document, validator
 
 HERE = Path(__file__).parent
@@ -45,6 +46,38 @@ def test_a_frame_that_does_not_fit_is_noticed() -> None:
         check_event({key: value for key, value in done.items() if key != "seq"})
     with pytest.raises(AssertionError):
         check_event({"type": "unheard.of"})
+
+
+def test_ids_are_text_in_both_contracts() -> None:
+    """By the names of properties and parameters, wherever they stand."""
+    named = re.compile(r"(^|_)id$|^(next_after|superseded_by|reply_to)$")
+    parameters = {"id", "after", "memory", "record", "document", "session"}
+    seen = []
+
+    def check(part: object) -> None:
+        if isinstance(part, dict):
+            described = {
+                each: schema
+                for each, schema in (part.get("properties") or {}).items()
+                if named.search(each)
+            }
+            if part.get("in") in ("path", "query") and part["name"] in parameters:
+                described[part["name"]] = part["schema"]
+            for each, schema in described.items():
+                if isinstance(schema, dict):
+                    kinds = [schema, *schema.get("anyOf", [])]
+                    kinds = [kind.get("type") for kind in kinds if "type" in kind]
+                    assert set(kinds) <= {"string", "null"}, (each, schema)
+                    seen.append(each)
+            for value in part.values():
+                check(value)
+        elif isinstance(part, list):
+            for value in part:
+                check(value)
+
+    check(json.loads(json.dumps(openapi())))
+    check(document())
+    assert len(seen) > 50
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +132,7 @@ async def test_every_route_is_described_and_nothing_else(start: StartServer) -> 
         for method in (route.methods or set()) - {"HEAD"}
     }
     assert served == {(each.method, each.path) for each in OPERATIONS}
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         base = f"http://127.0.0.1:{server.port}/v1"
         assert (await http.get(f"{base}/openapi.json")).json() == json.loads(json.dumps(openapi()))
         assert (await http.get(f"{base}/asyncapi.json")).json() == document()

@@ -22,7 +22,14 @@ from foremind.testing.server_process import running_server
 _LEFT_OUT = ("/v1/admin/drain", "/metrics")
 _EXAMPLES = 40  # of each operation
 
+
 schema = schemathesis.openapi.from_dict(openapi()).exclude(path=list(_LEFT_OUT))
+
+
+@schemathesis.serializer("application/pdf")
+def pdf(_: Any, value: Any) -> bytes:
+    """A document is sent as it was drawn."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
 @pytest.fixture(scope="module")

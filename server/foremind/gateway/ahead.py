@@ -22,6 +22,7 @@ from foremind.generation.staying import staying
 from foremind.generation.voice_ahead import VoiceAhead
 from foremind.metrics import Metrics
 from foremind.settings import Ahead as Mode
+from foremind.supervision import begin
 from foremind.typeahead.prepared import PreparedContext
 from foremind.typeahead.watcher import Trigger
 
@@ -95,7 +96,7 @@ class Ahead:
         # A reading under way goes on with the new prompt: mostly it begins like the one before.
         self._target = _Target(messages, fresh if speaks else None)
         if self._task is None:
-            self._task = asyncio.create_task(self._work(server), name="model-ahead")
+            self._task = begin(self._work(server), "model-ahead")
 
     def typed(self, text: str) -> None:
         """The draft now reads `text`: a reply to anything else is of no use."""
@@ -121,26 +122,30 @@ class Ahead:
         """Return the prompt of a message, laid out so that it begins as what was read does."""
         return fresh if self._laid is None else staying(self._laid.prompt, fresh)
 
-    def take(self, asked: Assembled) -> tuple[Reply | None, DoneAhead]:
+    def take(
+        self, asked: Assembled, server: "ModelServer | None"
+    ) -> tuple[Reply | None, DoneAhead]:
         """Hand over the reply that was made from exactly this prompt; a new message begins.
 
-        Also tells what was done ahead that serves this prompt.
+        `server` is that of the message's own settings. Also tells what was done ahead that serves
+        this prompt.
         """
         did: DoneAhead = "prefill" if self._finished else "nothing"
         taken = None
-        if self._reply is not None and self._answers(self._reply, asked):
+        if self._reply is not None and self._answers(self._reply, asked, server):
             taken, self._reply, did = self._reply, None, "reply"
             self._count("reply", "used")
         self._drop_reply()
         self._begin()
         return taken, did
 
-    def _answers(self, reply: Reply, asked: Assembled) -> bool:
+    def _answers(self, reply: Reply, asked: Assembled, server: "ModelServer | None") -> bool:
         """Tell whether a reply made ahead is the one to this prompt, and have it kept if so."""
         voice = reply.voice
         return (
             isinstance(voice, VoiceAhead)
-            and voice.server is self._server()[0]
+            and server is not None
+            and voice.server.options == server.options
             and reply.prompt.messages() == asked.prompt.messages()
             and reply.alive
             and voice.keep()
@@ -177,9 +182,11 @@ class Ahead:
         except asyncio.CancelledError:
             self._count("prefill", "dropped")
             raise
-        except ForemindError as error:  # Enter will tell the player, if it fails as well
+        except Exception as error:  # Enter will tell the player, if it fails as well
             self._task = None
             self._count("prefill", "failed")
+            if not isinstance(error, ForemindError):
+                raise  # a defect: it is logged where the task ends
             _log.warning("prefill.failed", reason=error.code)
 
     def _speak(self, server: "ModelServer", reply_to: Assembled) -> None:

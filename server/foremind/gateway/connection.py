@@ -1,14 +1,15 @@
 """One WebSocket connection: frames in, a session behind them, close codes out."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
 from starlette.websockets import WebSocket
 
+from foremind.clock import Clock, Timer
 from foremind.errors import (
+    Draining,
     ForemindError,
     InvalidMessage,
     NotAllowed,
@@ -17,10 +18,11 @@ from foremind.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.gateway.decode import decode, error_body, event_id_of
+from foremind.gateway.addresses import Addresses, Place
+from foremind.gateway.decode import Cause, cause_in, cause_of, decode, error_body, too_large
 from foremind.gateway.handshake import Handshake
-from foremind.gateway.limits import Allowance, Kind, Pace, kind_of
-from foremind.gateway.messages import ErrorEvent, SessionOpen, encode
+from foremind.gateway.limits import Allowance, Kind, Pace, amount_of, kind_of
+from foremind.gateway.messages import ErrorEvent, MessageSend, SessionOpen, SessionUpdate, encode
 from foremind.gateway.outbox import Outbox
 from foremind.gateway.registry import (
     DRAINING,
@@ -30,11 +32,14 @@ from foremind.gateway.registry import (
 )
 from foremind.gateway.services import Services
 from foremind.gateway.session import Session
-from foremind.identity.origins import LOOPBACK, origin_allowed
+from foremind.identity.origins import origin_allowed
 
+TOO_LARGE = 1009
 NOT_THIS_PROTOCOL = 4400
 OVER_LIMIT = 4429
 _TOGETHER_S = 0.001  # since the frame before: it lay ready
+_HOST_S = 3.0  # in which a connection that its address has no room for must show a host's token
+_CROWDED = "too many connections from this address"
 _LET_WAIT_S = 5.0  # who was shut out, before it is told
 
 SUBPROTOCOL = "foremind.v1"
@@ -49,7 +54,8 @@ class Gateway:
     def __init__(self, services: Services, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
-        self._of_address: Counter[str] = Counter()
+        settings = services.settings
+        self._addresses = Addresses(settings.max_connections_per_address, settings.host_addresses)
         self._turn = asyncio.Lock()
 
     async def serve(self, socket: WebSocket) -> None:
@@ -60,32 +66,51 @@ class Gateway:
         await _next(self._turn)
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         address = "" if socket.client is None else socket.client.host
-        with self._counted(address) as connections:
+        known = socket.state.connection.identified
+        with self._counted(), self._addresses.place(address, known) as place:
             async with Outbox(socket, settings.outbound_bytes, services.metrics) as outbox:
                 if not origin_allowed(origin, host, settings):
                     outbox.close(NOT_ALLOWED, "origin not allowed")
                 elif self._registry.draining:
                     outbox.close(DRAINING, "server draining")
-                elif connections > settings.max_connections_per_address:
-                    outbox.close(OVER_LIMIT, "too many connections from this address")
+                elif place.refused:
+                    outbox.close(OVER_LIMIT, _CROWDED)
                 else:
+                    token = token_offered(offered)
                     await Connection(
-                        socket, outbox, services, self._registry, self._turn, token_offered(offered)
+                        socket, outbox, services, self._registry, self._turn, token, place
                     ).serve()
 
     @contextmanager
-    def _counted(self, address: str) -> Iterator[int]:
-        """Count a connection; yield how many its address has: none are counted for loopback."""
+    def _counted(self) -> Iterator[None]:
         self._services.metrics.connections.inc()
-        counted = address if address not in LOOPBACK else ""
-        self._of_address[counted] += 1
         try:
-            yield self._of_address[counted] if counted else 0
+            yield
         finally:
             self._services.metrics.connections.dec()
-            self._of_address[counted] -= 1
-            if not self._of_address[counted]:
-                del self._of_address[counted]
+
+
+class Deadline:
+    """Calls something once so much time has passed, not counting the time while it is paused."""
+
+    def __init__(self, clock: Clock, seconds: float, late: Callable[[], None]) -> None:
+        self._clock = clock
+        self._left_s = seconds
+        self._late = late
+        self._timer: Timer | None = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Count time, from now on."""
+        self._begun = self._clock.monotonic()
+        self._timer = self._clock.call_at(self._begun + self._left_s, self._late)
+
+    def pause(self) -> None:
+        """Count no time until it goes on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left_s -= self._clock.monotonic() - self._begun
 
 
 class Connection:
@@ -103,6 +128,7 @@ class Connection:
         registry: SessionRegistry,
         turn: asyncio.Lock,
         token: str | None,
+        place: Place,
     ) -> None:
         self._socket = socket
         self._outbox = outbox
@@ -110,16 +136,22 @@ class Connection:
         self._registry = registry
         self._turn = turn
         self._token = token
+        self._place = place
+        self._handshake = Handshake(services, registry)
         self._session: Session | None = None
         self._pace = Pace(Allowance(services.settings))
 
     async def serve(self) -> None:
         """Handle every frame, then leave the session to whoever comes back for it."""
         clock = self._services.clock
-        deadline = clock.call_at(
-            clock.monotonic() + self._services.settings.open_timeout_s,
-            lambda: self._outbox.close(NOT_AUTHENTICATED, "no session.open in time"),
+        patience_s, code, reason = (
+            self._services.settings.open_timeout_s,
+            NOT_AUTHENTICATED,
+            "no session.open in time",
         )
+        if self._place.for_hosts_only:
+            patience_s, code, reason = min(patience_s, _HOST_S), OVER_LIMIT, _CROWDED
+        self._deadline = Deadline(clock, patience_s, lambda: self._outbox.close(code, reason))
         asked = clock.monotonic()
         try:
             while (frame := await self._socket.receive())["type"] == "websocket.receive":
@@ -128,30 +160,37 @@ class Connection:
                 if text is None:
                     self._outbox.close(NOT_THIS_PROTOCOL, "expected text frames")
                     continue
+                if too_large(text):
+                    self._outbox.close(TOO_LARGE, "frame too large")
+                    continue
                 if arrived - asked < _TOGETHER_S:
                     await _next(self._turn)
                 await self._handle(text, arrived, arrived - asked)
-                if self._session is not None:
-                    deadline.cancel()
                 asked = clock.monotonic()
         finally:
-            deadline.cancel()
+            self._deadline.pause()
             if self._session is not None:
                 self._registry.detach(self._session, self._outbox)
                 _log.info("session.detached")
 
     async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
-        event_id: str | None = None
+        cause = Cause()
         kind: Kind = "send"  # what is no message counts as one
+        chars = len(raw)
         try:
             try:
                 message = decode(raw, self._services.settings.max_text_chars)
             except InvalidMessage:
-                event_id = event_id_of(raw)
+                cause = cause_in(raw)
                 raise
-            event_id, kind = message.event_id, kind_of(message)
+            cause, kind = cause_of(message), kind_of(message)
+            chars = len(message.text) if isinstance(message, MessageSend) else chars
             if self._session is not None:
-                self._session.handle(message, arrived)
+                if isinstance(message, SessionUpdate):
+                    await self._handshake.renew(self._session, message.token)
+                    self._session.tell_renewed()
+                else:
+                    self._session.handle(message, arrived)
             elif isinstance(message, SessionOpen):
                 await self._open(message)
             else:
@@ -159,18 +198,18 @@ class Connection:
                     "type: expected session.open first", param="type", code="not_open"
                 )
         except ForemindError as error:
-            self._fail(error, event_id)
+            self._fail(error, cause)
         except Exception:  # a defect must not take the connection along
             _log.exception("message.failed")
-            self._fail(ForemindError("The message could not be handled."), event_id)
-        await self._slow_down(kind, idle_s)
+            self._fail(ForemindError("The message could not be handled."), cause)
+        await self._slow_down(kind, idle_s, amount_of(kind, chars))
 
-    async def _slow_down(self, kind: Kind, idle_s: float) -> None:
+    async def _slow_down(self, kind: Kind, idle_s: float, amount: float) -> None:
         """Leave the next frame waiting for as long as this client is ahead of what it may send."""
         clock = self._services.clock
-        wait = self._pace.take(kind, idle_s, clock.monotonic())
+        wait = self._pace.take(kind, idle_s, clock.monotonic(), amount)
         if wait is None:
-            self._fail(RateLimited("Too many messages a second; see limits."), None)
+            self._fail(RateLimited("Too many messages a second; see limits."), Cause())
             self._outbox.close(OVER_LIMIT, "too many messages")
         elif wait > 0:
             self._services.metrics.slowed.labels(kind).inc()
@@ -178,13 +217,16 @@ class Connection:
 
     async def _open(self, message: SessionOpen) -> None:
         services = self._services
-        handshake = Handshake(services, self._registry)
+        self._deadline.pause()  # how long the server takes is not the client's doing
         try:
-            self._session = await handshake.open(message, self._token, self._outbox)
+            self._session = await self._handshake.open(
+                message, self._token, self._outbox, self._place
+            )
         except ForemindError as error:
             if isinstance(error, RateLimited):  # it would only be back at once
                 await services.clock.sleep(_LET_WAIT_S)
-            self._fail(error, message.event_id)
+            self._fail(error, cause_of(message))
+            self._deadline.go_on()
             match error:
                 case NotAuthenticated():
                     self._outbox.close(NOT_AUTHENTICATED, "not authenticated")
@@ -194,16 +236,18 @@ class Connection:
                     self._outbox.close(OVER_LIMIT, "too many sessions")
                 case RateLimited():
                     self._outbox.close(OVER_LIMIT, "too many messages")
+                case Draining():
+                    self._outbox.close(DRAINING, "server draining")
             return
         self._pace.of_user = self._registry.allowance(self._session.caller.user_id)
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
 
-    def _fail(self, error: ForemindError, event_id: str | None) -> None:
+    def _fail(self, error: ForemindError, cause: Cause) -> None:
         if self._session is not None:
-            self._session.fail(error, event_id)
+            self._session.fail(error, cause)
             return
         self._services.metrics.errors.labels(error.code).inc()
-        self._outbox.put(encode(ErrorEvent(error=error_body(error, event_id))))
+        self._outbox.put(encode(ErrorEvent(error=error_body(error, cause))))
 
 
 async def _next(turn: asyncio.Lock) -> None:

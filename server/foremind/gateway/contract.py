@@ -9,10 +9,11 @@ from foremind.gateway.examples import EXAMPLES
 from foremind.gateway.messages import MAX_FRAME_BYTES, ClientMessage, Event
 
 _CLOSE_CODES = """
-Close codes: 1009 frame over 64 KiB; 4400 not this protocol; 4401 no valid token, or no session.open
-within 10 s; 4403 origin or companion not allowed; 4408 heartbeat lost; 4409 replaced by a newer
-connection of the session; 4413 reading too slowly; 4429 over a limit; 4503 draining, reconnect.
-After 4400 to 4403 and 4409 do not come back.
+Close codes: 1009 frame over 64 KiB, an escape of JSON counted as two bytes; 4400 not this protocol;
+4401 no valid token, or no session.open within 10 s; 4403 origin or companion not allowed; 4408
+heartbeat lost; 4409 replaced by a newer connection of the session; 4413 reading too slowly; 4429
+over a limit; 4503 draining, reconnect.
+After 4400, 4403 and 4409 do not come back, and after 4401 only with a fresh token.
 """
 
 
@@ -43,7 +44,8 @@ def asyncapi() -> dict[str, Any]:
             "description": (
                 "Text frames, each one JSON object with `type`, of at most "
                 f"{MAX_FRAME_BYTES:,} bytes. Unknown fields are ignored; an unknown type is an "
-                f"error and the connection stays open.{_CLOSE_CODES}"
+                "error and the connection stays open. Clients ignore events and fields that they "
+                f"do not know.{_CLOSE_CODES}"
             ),
             "license": {"name": "MIT"},
         },

@@ -1,7 +1,7 @@
 """Right of Enter: commit, reply, store. One message at a time, in the order they came."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -12,9 +12,10 @@ from foremind.clock import Clock
 from foremind.companions import Companion
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
-from foremind.errors import ForemindError, Overloaded
+from foremind.errors import Conflict, ForemindError, Overloaded
 from foremind.gateway.ahead import Ahead
-from foremind.gateway.decode import error_body
+from foremind.gateway.answering import Answering, UnderWay
+from foremind.gateway.decode import Cause, cause_of, error_body
 from foremind.gateway.messages import (
     BehaviourDone,
     DoneAhead,
@@ -27,20 +28,23 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
-from foremind.generation.assembly import MOST_TURNS, Assembled, assemble
+from foremind.generation.assembly import MOST_TURNS, Assembled, assemble, newest_held
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
-from foremind.layers.held import HeldLayers, RelationshipLayers
+from foremind.layers.sections import Standing
+from foremind.memory.aside import aside
 from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy, Policy
-from foremind.storage.turns import OpenedSession, ReplyStored, StoredTurn, TurnStore
+from foremind.storage.turns import ANOTHER_TEXT, OpenedSession, ReplyStored, StoredTurn, TurnStore
+from foremind.supervision import begin
 from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import PreparedContext
 from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
 
 MAX_WAITING = 4  # messages of one session that are not answered yet
+_LOOK_S = 0.5  # between two looks at whether another process has answered
 _SETTLED_IDS = 256  # answered message ids that are remembered without asking the database
 
 _log = structlog.get_logger("foremind.conversation")
@@ -55,25 +59,36 @@ class Parties:
     time_zone: tzinfo
 
 
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """A message that is answered."""
+
+    text_hash: int
+    turn_id: int
+
+
 class Conversation:
     """Answers the messages of one session.
 
     Args:
+        history: what was said so far; None, it is still to be read.
         companion: with whom, as of now.
+        policy: the settings in force, as of now.
         subject: whose memories are searched, under which settings.
         emit: sends an event to the client.
         unheard: what others are told of a reply's turn, where nobody is connected to hear it.
-        fail: sends an error that answers the client's `event_id`.
+        read_reply: takes in, and tells of, a reply that another connection heard.
+        answering: what is being answered over every connection.
+        fail: sends an error that answers a message.
         on_context: called with a context that the client has not been told of.
     """
 
     def __init__(
         self,
         parties: Parties,
-        history: list[PastTurn],
+        history: list[PastTurn] | None,
         *,
         watcher: DraftWatcher,
-        held: HeldLayers,
         curation: Curation,
         afterwards: Afterwards,
         voices: Voices,
@@ -82,16 +97,21 @@ class Conversation:
         clock: Clock,
         metrics: Metrics,
         companion: Callable[[], Companion],
+        policy: Callable[[], Policy],
         subject: Callable[[Policy], Subject],
         emit: Callable[[Event], None],
         unheard: Callable[[int], ReplyStored | None],
-        fail: Callable[[ForemindError, str | None], None],
+        read_reply: Callable[[int], Awaitable[None]],
+        answering: Answering,
+        fail: Callable[[ForemindError, Cause], None],
         on_context: Callable[[str, Taken], None],
     ) -> None:
         self._parties = parties
-        self._history = history[-MOST_TURNS:]  # a deque would be larger
+        self._policy = policy
+        self._history = self._held(history or [])
+        self._history_known = history is not None
+        self._changes = 0  # of what is stored, as far as the history does not hold them
         self._watcher = watcher
-        self._held = held
         self._curation = curation
         self._afterwards = afterwards
         self._voices = voices
@@ -103,15 +123,19 @@ class Conversation:
         self._subject = subject
         self._emit = emit
         self._unheard = unheard
+        self._read_reply = read_reply
+        self._answering = answering
         self._fail = fail
         self._on_context = on_context
-        self._history_known = True
+        self._erasures = parties.opened.erasures  # of which this session has heard
         self._one_at_a_time = asyncio.Lock()
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        self._settled: LRUCache[str, int] = LRUCache(_SETTLED_IDS)
+        #: Of these, those that are answered over another connection.
+        self._following: set[str] = set()
+        self._settled: LRUCache[str, _Settled] = LRUCache(_SETTLED_IDS)
         self._reply: Reply | None = None
         self._ahead = Ahead(
-            lambda: voices.ahead_of(companion().settings),
+            lambda: voices.ahead_of(policy().voice),
             self._assembled_ahead,
             self._heard,
             clock,
@@ -131,20 +155,34 @@ class Conversation:
 
         Raises:
             Overloaded: too many messages of this session wait for their answer.
+            Conflict: its id is that of another message.
         """
-        if message.id in self._settled:
-            self._emit(self._accepted(message.id, self._settled[message.id], arrived))
+        settled = self._settled.get(message.id)
+        if settled is not None:
+            _check_same(settled.text_hash, message)
+            self._emit(self._accepted(message.id, settled.turn_id, arrived))
             return
+        opened = self._parties.opened
+        first = self._answering.find(opened.user_id, message.id)
+        if first is not None:
+            first.check_same(opened.relationship_id, message.text)
         if message.id in self._waiting:
             return  # being answered: its own message.accepted is on the way
         if len(self._waiting) >= MAX_WAITING:
-            raise Overloaded(f"At most {MAX_WAITING} messages may wait for their answer.")
+            raise Overloaded(
+                f"At most {MAX_WAITING} messages may wait for their answer.", param="id"
+            )
         self.hush()
-        self._watcher.enter(message.text)
-        self._ahead.entered()
-        task = asyncio.create_task(self._answer(message, policy, arrived), name="answer")
+        if first is None:
+            self._watcher.enter(message.text)
+            self._ahead.entered()
+            task = begin(self._answer(message, policy, arrived, self._claim(message)), "answer")
+        else:
+            self._watcher.clear()
+            self._following.add(message.id)
+            task = begin(self._follow(message, policy, arrived, first), "follow")
         self._waiting[message.id] = task
-        task.add_done_callback(lambda _: self._waiting.pop(message.id, None))
+        task.add_done_callback(lambda task: self._over(message.id, task))
 
     def typed(self, text: str) -> None:
         """The draft now reads `text`; empty, it was given up."""
@@ -156,16 +194,55 @@ class Conversation:
         if not self.busy and self._history_known:
             self._ahead.ready(draft, context, trigger)
 
-    def forget_history(self) -> None:
-        """Drop what was said so far; what is left of it is read again with the next message."""
+    async def read_history(self, message_id: str | None = None) -> None:
+        """Read what was said so far, unless it is known; anew, where it changes meanwhile.
+
+        Args:
+            message_id: of the message under way, which may be stored by now: no past of its own.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        opened = self._parties.opened
+        while not self._history_known:
+            changes = self._changes
+            past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
+            if changes == self._changes:
+                told = [
+                    PastTurn(turn.speaker, turn.content, turn.id)
+                    for turn in past
+                    if message_id is None or turn.message_id != message_id
+                ]
+                self._history = self._held(told)
+                self._history_known = True
+
+    def forget_history(self, erasures: int | None = None) -> None:
+        """Drop what was said so far; what is left of it is read again with the next message.
+
+        Where more was erased than was known (`erasures`), a reply under way is stopped: it may be
+        made of that, and is neither kept nor told any further.
+        """
         self._history.clear()
         self._history_known = False
+        self._changes += 1
+        self._settled.clear()  # by what it was is no longer to be known
         self.forget_ahead()
+        if erasures is not None and erasures > self._erasures:
+            self._erasures = erasures
+            self.hush()
 
-    def heard_elsewhere(self, turn: PastTurn) -> None:
-        """Take in a turn of this session that came about over another connection."""
-        if self._history_known and all(each.id != turn.id for each in self._history):
-            self._add(turn)
+    def heard_elsewhere(self, turn: PastTurn) -> bool:
+        """Take in a turn of this session that came about over another connection.
+
+        False where it was known.
+        """
+        if not self._history_known:
+            self._changes += 1
+            return True
+        if any(each.id == turn.id for each in self._history):
+            return False
+        self._add(turn)
+        return True
 
     def forget_ahead(self) -> None:
         """Drop what the model read or said ahead: it may hold what is forgotten."""
@@ -186,36 +263,134 @@ class Conversation:
     async def close(self) -> None:
         """Stop speaking, store what was said, and wait until that is done."""
         await self._ahead.close()
+        for message_id in self._following:
+            self._waiting[message_id].cancel()
         while self._waiting:
             self.hush()
             await asyncio.wait(self._waiting.values(), timeout=0.05)
 
-    async def _answer(self, message: MessageSend, policy: Policy, arrived: float) -> None:
-        async with self._one_at_a_time:
-            with structlog.contextvars.bound_contextvars(message_id=message.id):
-                try:
-                    await self._commit_and_reply(message, policy, arrived)
-                except ForemindError as error:
-                    self._fail(error, message.event_id)
-                except Exception as error:  # a defect here must not take the session along
-                    _log.exception("answer.failed", reason=type(error).__name__)
-                    self._fail(
-                        ForemindError("The message could not be answered.", param="id"),
-                        message.event_id,
-                    )
+    def _over(self, message_id: str, task: "asyncio.Task[None] | None") -> None:
+        if self._waiting.get(message_id) is task:  # else it came again meanwhile
+            self._waiting.pop(message_id, None)
+            self._following.discard(message_id)
 
-    async def _commit_and_reply(self, message: MessageSend, policy: Policy, arrived: float) -> None:
-        """Store the message while its context is fetched and the model begins to answer."""
+    def _claim(self, message: MessageSend) -> UnderWay:
+        opened = self._parties.opened
+        return self._answering.begin(
+            opened.user_id, message.id, opened.relationship_id, message.text
+        )
+
+    async def _follow(
+        self, message: MessageSend, policy: Policy, arrived: float, first: UnderWay | None
+    ) -> None:
+        """Tell what becomes of a message that is being answered over another connection.
+
+        Where it could not be stored there, it is answered here.
+        """
+        while first is not None:
+            await asyncio.wait({first.stored})
+            turn_id = first.stored.result()
+            if turn_id is not None:
+                await self._hear_elsewhere(message, arrived, turn_id, first)
+                return
+            first = self._answering.find(self._parties.opened.user_id, message.id)
+        self._following.discard(message.id)
+        await self._answer(message, policy, arrived, self._claim(message))
+
+    async def _hear_elsewhere(
+        self, message: MessageSend, arrived: float, turn_id: int, first: UnderWay
+    ) -> None:
+        self.heard_elsewhere(PastTurn("user", message.text, turn_id))
+        self._emit(self._accepted(message.id, turn_id, arrived))
+        await asyncio.wait({first.replied})
+        reply_turn = first.replied.result()
+        if reply_turn is not None:
+            self._settle(message, turn_id)
+            await self._read_reply(reply_turn)
+
+    async def _answer(
+        self, message: MessageSend, policy: Policy, arrived: float, under_way: UnderWay
+    ) -> None:
+        reply_turn: int | None = None
+        try:
+            async with self._one_at_a_time:
+                with structlog.contextvars.bound_contextvars(message_id=message.id):
+                    reply_turn = await self._answered(message, policy, arrived, under_way)
+            if under_way.elsewhere:
+                reply_turn = await self._hear_another_process(message, under_way.stored.result())
+        finally:
+            self._end(message, under_way, reply_turn)
+
+    def _end(self, message: MessageSend, under_way: UnderWay, reply_turn: int | None) -> None:
+        if not under_way.replied.done():
+            self._answering.end(self._parties.opened.user_id, message.id, reply_turn)
+
+    async def _answered(
+        self, message: MessageSend, policy: Policy, arrived: float, under_way: UnderWay
+    ) -> int | None:
+        reply_turn: int | None = None
+        try:
+            reply_turn = await self._commit_and_reply(message, policy, arrived, under_way)
+        except ForemindError as error:
+            self._fail(error, cause_of(message))
+        except Exception as error:  # a defect here must not take the session along
+            _log.exception("answer.failed", reason=type(error).__name__)
+            self._fail(
+                ForemindError("The message could not be answered.", param="id"),
+                cause_of(message),
+            )
+        if reply_turn is None and not under_way.elsewhere and message.id not in self._settled:
+            # It may be sent again from here on, and is then answered after this.
+            self._end(message, under_way, None)
+            self._over(message.id, asyncio.current_task())
+            await self._release(message)
+        return reply_turn
+
+    async def _hear_another_process(self, message: MessageSend, turn_id: int | None) -> int | None:
+        """Wait for the reply that another process gives; return its turn, if there is one.
+
+        Where there is none, the message is answered when it comes again.
+        """
+        assert turn_id is not None
+        bond_id = self._parties.opened.relationship_id
+        under_way, reply_turn = True, None
+        try:
+            while under_way and reply_turn is None:  # at most as long as a turn is claimed
+                await self._clock.sleep(_LOOK_S)
+                reply_turn, under_way = await self._turns.answer_elsewhere(
+                    bond_id, turn_id, self._clock.now()
+                )
+        except ForemindError:
+            self.forget_history()  # whether it was answered is read with the next message
+            return None
+        if reply_turn is not None:
+            self._settle(message, turn_id)
+            await self._read_reply(reply_turn)
+        return reply_turn
+
+    async def _commit_and_reply(
+        self, message: MessageSend, policy: Policy, arrived: float, under_way: UnderWay
+    ) -> int | None:
+        """Store the message while its context is fetched and the model begins to answer.
+
+        Return the turn of the reply, None where it was answered before or nothing was said.
+        """
         parties = self._parties
-        commit = asyncio.create_task(
-            self._turns.commit_message(parties.opened, message.id, message.text, self._clock.now()),
-            name="commit-message",
+        erasures = self._erasures  # before anything is gathered for the reply
+        commit = begin(
+            self._turns.commit_message(
+                parties.opened,
+                message.id,
+                message.text,
+                self._clock.now(),
+                kept=message.remember,
+            ),
+            "commit-message",
         )
         reply: Reply | None = None
         try:
             taken = await self._watcher.take(message.text, lambda: self._subject(policy))
-            if not self._history_known:
-                await self._read_history(message.id)
+            await self.read_history(message.id)
             reply, ahead = self._begin(message, taken, policy)
             ready = self._clock.monotonic()
             stored = await commit
@@ -226,60 +401,64 @@ class Conversation:
                 reply.cancel()
             await asyncio.gather(commit, return_exceptions=True)
             raise
+        under_way.stored.set_result(stored.id)
         if stored.answered:
             reply.cancel()
-            self._settled[message.id] = stored.id
+            self._settle(message, stored.id)
             self._emit(self._accepted(message.id, stored.id, arrived))
-            return
+            return None
+        if stored.elsewhere:
+            reply.cancel()
+            under_way.elsewhere = True
+            self._following.add(message.id)  # whatever comes next need not wait for it
+            self.heard_elsewhere(PastTurn("user", message.text, stored.id))
+            self._emit(self._accepted(message.id, stored.id, arrived))
+            return None
         self._note(message, stored, taken, ready - arrived, ahead)
-        await self._speak(message, stored, reply, arrived)
+        return await self._speak(message, stored, reply, policy, arrived, erasures)
 
-    async def _read_history(self, message_id: str) -> None:
-        opened = self._parties.opened
-        past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
-        # The message under way may be stored by now; it is not its own past.
-        self._add(
-            *(
-                PastTurn(turn.speaker, turn.content, turn.id)
-                for turn in past
-                if turn.message_id != message_id
-            )
-        )
-        self._history_known = True
+    async def _release(self, message: MessageSend) -> None:
+        """Let another process answer what was not answered here, if it is stored at all."""
+        try:
+            await self._turns.release(self._parties.opened, message.id)
+        except ForemindError as error:  # then it may once the claim is over
+            _log.warning("turn.not_released", reason=error.code)
 
     def _add(self, *turns: PastTurn) -> None:
-        self._history += turns
-        del self._history[:-MOST_TURNS]
+        if self._history_known:  # else it is read with the next message
+            self._history = self._held([*self._history, *turns])
+
+    def _held(self, turns: list[PastTurn]) -> list[PastTurn]:
+        return newest_held(turns, self._policy().layers.context_tokens)
 
     def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> tuple[Reply, DoneAhead]:
         """Begin the reply, or take over the one that was made ahead."""
-        fresh = self._assembled(message.text, taken.context, policy.layers)
+        fresh = self._assembled(message.text, taken.standing, taken.context, policy.layers)
         assembled = self._ahead.lay(fresh)
         assembled.prompt.messages()  # laid out now, so that ready means ready
-        reply, ahead = self._ahead.take(assembled)
+        reply, ahead = self._ahead.take(assembled, self._voices.server_of(policy.voice))
         if reply is None:
-            voice = self._voices.voice_of(self._companion())
+            voice = self._voices.voice_of(policy.voice)
             reply = Reply(voice, assembled, self._heard, self._clock)
         self._reply = reply
         return reply, ahead
 
     def _assembled_ahead(self, draft: str, context: PreparedContext) -> Assembled:
-        return self._assembled(draft, context, context.validity.layers)
+        return self._assembled(draft, context.standing, context, context.validity.layers)
 
     def _assembled(
-        self, text: str, context: PreparedContext | None, policy: LayerPolicy
+        self, text: str, standing: Standing, context: PreparedContext | None, policy: LayerPolicy
     ) -> Assembled:
         """Put together the prompt that a message leads to."""
         parties = self._parties
-        held = self._held.get(parties.opened.relationship_id)
         return assemble(
             self._companion(),
             policy,
             user_name=parties.user_name,
-            standing={} if held is None else held.standing,
+            standing=standing.sections,
             recalled={} if context is None else context.recalled,
             memories=() if context is None else context.memories,
-            history=without_summarised(self._history, held),
+            history=without_summarised(self._history, standing.summarised_turn_id),
             message=text,
             opening=not self._history,
             now=self._clock.now().astimezone(parties.time_zone),
@@ -299,7 +478,7 @@ class Conversation:
     ) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
         self._add(PastTurn("user", message.text, stored.id))
-        if taken.context is not None:
+        if taken.context is not None and message.remember:
             self._rememberer.hand_over(stored.id, taken.context.vector)
         self._metrics.contexts.labels(taken.outcome).inc()
         self._metrics.stage_seconds.labels("ready").observe(ready_s)
@@ -312,6 +491,7 @@ class Conversation:
                 context=taken.outcome,
                 ready_ms=round(ready_s * 1000, 3),
                 ahead=ahead,
+                remembered=message.remember,
             )
         )
         _log.info(
@@ -325,51 +505,97 @@ class Conversation:
         )
 
     async def _speak(
-        self, message: MessageSend, stored: StoredTurn, reply: Reply, arrived: float
-    ) -> None:
+        self,
+        message: MessageSend,
+        stored: StoredTurn,
+        reply: Reply,
+        policy: Policy,
+        arrived: float,
+        erasures: int,
+    ) -> int | None:
         self._emit(ResponseCreated(response_id=reply.id, message_id=message.id))
-        if len(self._waiting) > 1:
-            reply.cancel()  # a newer message waits already
-        reply.open_gate()
+        if self._newer_waits() or erasures != self._erasures:
+            reply.cancel()  # a newer message waits already, or something was forgotten meanwhile
+        if erasures == self._erasures:
+            reply.open_gate()
         result = await reply.result()
         self._reply = None
-        if result.text:
-            turn_id = await self._store_reply(stored, reply, result)
-            self._add(PastTurn("companion", result.text, turn_id))
-            self._settled[message.id] = stored.id
+        turn_id: int | None = None
+        if erasures == self._erasures and result.text:
+            turn_id = await self._keep(message, stored, reply, result, erasures)
+        if erasures != self._erasures:  # what was said may be made of what is forgotten
+            result = ReplyResult("cancelled", "", result.first_token_at, None)
         self._finish(reply, result, arrived)
         if result.status == "completed":
-            self._run_afterwards(message, reply, result)
+            self._run_afterwards(message, reply, result, policy)
+        return turn_id
 
-    def _run_afterwards(self, message: MessageSend, reply: Reply, result: ReplyResult) -> None:
-        exchange = [PastTurn("user", message.text), PastTurn("companion", result.text)]
-
-        def done(name: str, text: str) -> None:
-            self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
-
-        for each in reply.afterwards:
-            self._afterwards.run(each, self._companion().settings, exchange, done)
-
-    async def _store_reply(
-        self, stored: StoredTurn, reply: Reply, result: ReplyResult
+    async def _keep(
+        self,
+        message: MessageSend,
+        stored: StoredTurn,
+        reply: Reply,
+        result: ReplyResult,
+        erasures: int,
     ) -> int | None:
-        turn_id: int | None = None
+        """Store a reply, unless the database knows that something was forgotten meanwhile."""
         try:
-            turn_id = await self._turns.commit_reply(
-                self._parties.opened,
-                stored.id,
-                result.status,
-                result.text,
-                self._clock.now(),
-                judged=reply.voice.says_new_things,
-                unheard=self._unheard,
-            )
-            used = used_in(result.text, reply.prompt.memories)
-            await self._rememberer.refresh(self._parties.opened.relationship_id, used)
-            self._curation.look()
+            turn_id = await self._store_reply(message, stored, reply, result, erasures)
         except ForemindError as error:
             # It was said all the same; only the record of it is missing.
             _log.error("reply.not_stored", turn_id=stored.id, reason=error.code)
+            self._add(PastTurn("companion", result.text, None))
+            return None
+        self._settle(message, stored.id)
+        if turn_id is None:
+            self.forget_history()
+        else:
+            self._add(PastTurn("companion", result.text, turn_id))
+        return turn_id
+
+    def _newer_waits(self) -> bool:
+        """Tell whether another message waits to be answered here."""
+        return len(self._waiting) - len(self._following) > 1
+
+    def _run_afterwards(
+        self, message: MessageSend, reply: Reply, result: ReplyResult, policy: Policy
+    ) -> None:
+        exchange = [PastTurn("user", message.text), PastTurn("companion", result.text)]
+
+        erasures = self._erasures
+
+        def done(name: str, text: str) -> None:
+            if erasures != self._erasures:
+                return
+            self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
+
+        for each in reply.afterwards:
+            self._afterwards.run(each, policy.voice, exchange, done)
+
+    async def _store_reply(
+        self,
+        message: MessageSend,
+        stored: StoredTurn,
+        reply: Reply,
+        result: ReplyResult,
+        erasures: int,
+    ) -> int | None:
+        turn_id = await self._turns.commit_reply(
+            self._parties.opened,
+            stored.id,
+            result.status,
+            result.text,
+            self._clock.now(),
+            judged=reply.voice.says_new_things,
+            kept=message.remember,
+            erasures=erasures,
+            unheard=self._unheard,
+        )
+        if turn_id is not None:
+            memories = reply.prompt.memories
+            used = await aside(len(result.text), lambda: used_in(result.text, memories))
+            await self._rememberer.refresh(self._parties.opened.relationship_id, used)
+            self._curation.look()
         return turn_id
 
     def _finish(self, reply: Reply, result: ReplyResult, arrived: float) -> None:
@@ -388,10 +614,13 @@ class Conversation:
                     first_token_ms=None if first is None else round(first * 1000, 3),
                     total_ms=round(total * 1000, 3),
                 ),
-                error=None if result.error is None else error_body(result.error, None),
+                error=None if result.error is None else error_body(result.error, Cause()),
             )
         )
         _log.info("response.done", status=result.status, chars=len(result.text))
+
+    def _settle(self, message: MessageSend, turn_id: int) -> None:
+        self._settled[message.id] = _Settled(hash(message.text), turn_id)
 
     def _accepted(self, message_id: str, turn_id: int, arrived: float) -> MessageAccepted:
         """Acknowledge again a message that was answered before."""
@@ -404,9 +633,16 @@ class Conversation:
         )
 
 
-def without_summarised(
-    turns: Sequence[PastTurn], held: RelationshipLayers | None
-) -> list[PastTurn]:
-    """Return the turns that no summary holds."""
-    upto = 0 if held is None else held.summarised_turn_id
+def _check_same(text_hash: int, message: MessageSend) -> None:
+    """Check that a message that comes again says what it said.
+
+    Raises:
+        Conflict: it does not.
+    """
+    if text_hash != hash(message.text):
+        raise Conflict(ANOTHER_TEXT, param="id")
+
+
+def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
+    """Return the turns that no summary holds: those after one."""
     return [turn for turn in turns if turn.id is None or turn.id > upto]

@@ -1,22 +1,22 @@
 """Strict decoding of what clients send, with errors that name the field. Pure."""
 
+import json
 import re
+from typing import NamedTuple
 
 import msgspec
 
-from foremind.errors import (
-    NOT_JSON,
-    ForemindError,
-    InvalidMessage,
-    NotAllowed,
-    NotAuthenticated,
-    RateLimited,
-    RequestError,
-    TemporaryError,
+from foremind.errors import NOT_JSON, ForemindError, InvalidMessage
+from foremind.gateway.messages import (
+    MAX_FRAME_BYTES,
+    MAX_ID_CHARS,
+    ClientMessage,
+    ErrorBody,
+    MessageSend,
 )
-from foremind.gateway.messages import ClientMessage, ErrorBody
 from foremind.storable import check_storable
 
+_HALF = re.compile("[\ud800-\udfff]")
 _decoder = msgspec.json.Decoder(ClientMessage)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
@@ -45,39 +45,67 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     return message
 
 
-def event_id_of(raw: str) -> str | None:
-    """Return the `event_id` of a frame that could not be decoded, where it has one."""
+_OTHER_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
+
+
+def too_large(raw: str) -> bool:
+    """Tell whether a frame is over the limit.
+
+    An escape of JSON counts as two bytes, as the character would without it, so that every way to
+    write a text of an allowed length fits.
+    """
+    if len(raw) <= MAX_FRAME_BYTES // 4:  # of four bytes at most
+        return False
+    size = len(raw) if raw.isascii() else len(raw.encode("utf-8", "surrogatepass"))
+    if size <= MAX_FRAME_BYTES:
+        return False
+    # An escaped backslash before a "u" is none.
+    escapes = _OTHER_ESCAPE.sub("", raw).count("\\u")
+    return size - 4 * escapes > MAX_FRAME_BYTES
+
+
+class Cause(NamedTuple):
+    """What an error answers: a client's `event_id`, and the id of the message it sent."""
+
+    event_id: str | None = None
+    message_id: str | None = None
+
+
+def cause_of(message: ClientMessage) -> Cause:
+    """Return what an error about a message answers."""
+    return Cause(message.event_id, message.id if isinstance(message, MessageSend) else None)
+
+
+def cause_in(raw: str) -> Cause:
+    """Return what an error about a frame that could not be decoded answers, if it says so."""
     try:
-        loose = msgspec.json.decode(raw)
-    except NOT_JSON:
-        return None
-    event_id = loose.get("event_id") if isinstance(loose, dict) else None
-    return event_id if isinstance(event_id, str) else None
+        loose = json.loads(raw)  # unlike msgspec's it also reads a frame with half a character
+    except (ValueError, RecursionError):
+        return Cause()
+    if not isinstance(loose, dict):
+        return Cause()
+    sent = loose.get("type") == MessageSend.__struct_config__.tag
+    return Cause(_identifier(loose.get("event_id")), _identifier(loose.get("id")) if sent else None)
 
 
-def error_body(error: ForemindError, event_id: str | None) -> ErrorBody:
+def error_body(error: ForemindError, cause: Cause) -> ErrorBody:
     """Return an error as the wire carries it."""
-    match error:
-        case NotAuthenticated():
-            kind = "authentication_error"
-        case NotAllowed():
-            kind = "permission_error"
-        case RateLimited():
-            kind = "rate_limit_error"
-        case RequestError():
-            kind = "invalid_request_error"
-        case TemporaryError():
-            kind = "unavailable_error"
-        case _:
-            kind = "server_error"
     return ErrorBody(
-        type=kind,
+        type=error.kind,
         code=error.code,
         message=error.message,
         param=error.param,
-        event_id=event_id,
+        event_id=cause.event_id,
+        message_id=cause.message_id,
         retryable=error.retryable,
     )
+
+
+def _identifier(value: object) -> str | None:
+    """Return what may be an identifier and can be sent back."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+        return None
+    return value if value.isascii() or not _HALF.search(value) else None
 
 
 def _named(reason: str) -> InvalidMessage:

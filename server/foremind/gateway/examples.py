@@ -1,10 +1,12 @@
 """Every message by example, as a short conversation would have it."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from foremind import __version__
 from foremind.gateway.messages import (
+    PROTOCOL,
     BehaviourDone,
     CompanionCard,
     ContextReady,
@@ -27,6 +29,8 @@ from foremind.gateway.messages import (
     Resume,
     SessionOpen,
     SessionOpened,
+    SessionUpdate,
+    SessionUpdated,
     SummaryAppliedEvent,
     TurnStored,
     TurnView,
@@ -47,12 +51,15 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             time_zone="Europe/Lisbon",
             resume=Resume(_SESSION, 9),
         ),
+        SessionUpdate("…", "e1"),
         DraftUpdate(text="What did I promise?"),
         DraftClear(),
         MessageSend(id="m1", text="What did I promise?", event_id="m1"),
         ResponseCancel(response_id=_RESPONSE),
         SessionOpened(
             seq=1,
+            protocol=PROTOCOL,
+            server=__version__,
             session_id=_SESSION,
             relationship_id="1",
             user=UserClaim("u1", "Ana"),
@@ -72,8 +79,12 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
                 outbound_bytes=1_048_576,
             ),
             resumed=False,
+            consent="assumed",
             model=None,
             turns=[TurnView("7", "user", "m0", "completed", "I promise to help tomorrow", _THEN)],
+        ),
+        SessionUpdated(
+            seq=15, expires_at=_NOW + timedelta(hours=1), scopes=["chat", "memory:read"]
         ),
         ContextReady(
             seq=2,
@@ -128,6 +139,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
                 message="text: expected a value, it is missing",
                 param="text",
                 event_id=None,
+                message_id="m1",
                 retryable=False,
             ),
         ),

@@ -1,73 +1,146 @@
 """`session.open`: who it is, whether it may, and which session it gets."""
 
+from dataclasses import replace
+
 import structlog
 
-from foremind.errors import NotAllowed, RateLimited
-from foremind.gateway.messages import Resume, SessionOpen
+from foremind.clock import zone_named
+from foremind.companions import Companion
+from foremind.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
+from foremind.gateway.addresses import Place
+from foremind.gateway.messages import Resume, SessionOpen, TurnView
+from foremind.gateway.opening import Opening
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.services import Services
 from foremind.gateway.session import Session
 from foremind.gateway.stream import Listener
-from foremind.identity.caller import Caller
+from foremind.identity.authority import require
 
 _log = structlog.get_logger("foremind.gateway")
 
 
 class Handshake:
-    """Opens and resumes sessions."""
+    """Opens, resumes and renews sessions.
+
+    Whoever waits for the database here is told meanwhile of what is announced (`Opening`), has a
+    place before it reads, and is greeted without waiting once everything is read.
+    """
 
     def __init__(self, services: Services, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
 
-    async def open(self, message: SessionOpen, token: str | None, listener: Listener) -> Session:
+    async def open(
+        self, message: SessionOpen, token: str | None, listener: Listener, place: Place
+    ) -> Session:
         """Return the session that a client is connected to from now on; it has been greeted.
 
         Args:
             token: one that came with the connection rather than in the message.
+            place: what the connection counts for at its address.
 
         Raises:
             NotAuthenticated, NotAllowed, NotFound: it may not enter.
             InvalidMessage: a field is wrong.
-            Overloaded, RateLimited, StorageUnavailable: it may try again.
+            Overloaded, RateLimited, Draining, Interrupted, StorageUnavailable: it may try again.
         """
-        caller = await self._services.authority.of_session(
+        authority, registry = self._services.authority, self._registry
+        caller = authority.of_session(
             message.token or token,
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
-        shut_s = self._registry.allowance(caller.user_id).shut_s(self._services.clock.monotonic())
+        shut_s = registry.allowance(caller.user_id).shut_s(self._services.clock.monotonic())
         if shut_s:
             raise RateLimited(
                 f"Too many messages before; come back in {shut_s:.0f} s.", retry_after_s=shut_s
             )
-        known = self._known(message.resume, caller, message.companion)
-        if message.resume is not None and known is not None:
-            known.caller = caller
-            if known.resume(listener, message.resume.seq):
-                _log.info("session.resumed", session_id=known.id)
-                return known
-            await known.greet(listener)
-            return known
-        return await self._open(message, caller, listener)
+        with registry.opening(caller) as opening:
+            await authority.check_revoked(caller)
+            place.identified(host=caller.allows("host"))
+            companion = await self._services.companions.find(message.companion)
+            if companion.retired:
+                raise NotFound("companion: it is not there any more", param="companion")
+            opening.check()
+            known = self._known(message.resume, opening, message.companion)
+            if known is not None and message.resume is not None:
+                return await self._resume(known, message.resume, opening, listener)
+            registry.reserve(opening)
+            async with registry.reading:
+                return await self._begin(message, companion, opening, listener)
 
-    async def _open(self, message: SessionOpen, caller: Caller, listener: Listener) -> Session:
+    async def renew(self, session: Session, token: str) -> None:
+        """Let a session go on by another token of its user.
+
+        Raises:
+            InvalidMessage: the server runs open.
+            NotAuthenticated: the token is wrong, expired or revoked.
+            NotAllowed: it is another user's, or does not allow this session.
+            Draining, StorageUnavailable: it may try again.
+        """
+        if self._services.settings.open_mode:
+            raise InvalidMessage("token: this server asks for none", param="token")
+        authority = self._services.authority
+        caller = authority.named_by(token)
+        require(caller, "chat")
+        if caller.user_id != session.caller.user_id or not caller.may_open(session.companion):
+            raise NotAllowed(
+                "token: expected one of this session's user that allows its companion",
+                param="token",
+            )
+        with self._registry.opening(caller) as opening:
+            await authority.check_revoked(caller)
+            opening.check()
+            session.renew(replace(caller, name=session.caller.name))
+        _log.info("session.renewed", session_id=session.id)
+
+    async def _resume(
+        self, session: Session, resume: Resume, opening: Opening, listener: Listener
+    ) -> Session:
+        """Go on with a session that this process holds."""
+        session.renew(opening.caller)
+        if session.resume(listener, resume.seq):
+            _log.info("session.resumed", session_id=session.id)
+            return session
+        past = await self._read_past(session, opening)
+        if not self._registry.holds(session):
+            raise Interrupted("The session ended meanwhile; open it again.")
+        session.greet(listener, past)
+        return session
+
+    async def _begin(
+        self, message: SessionOpen, companion: Companion, opening: Opening, listener: Listener
+    ) -> Session:
         """Begin a session, or go on with one of which this process holds nothing."""
-        self._registry.check_room(caller.user_id)
+        session = await Session.open(
+            self._services,
+            opening.caller,
+            companion,
+            zone_named(message.time_zone),
+            message.consent,
+        )
         resume = message.resume
-        async with self._registry.opening:
-            session = await Session.open(self._services, caller, message)
-        taken = resume is not None and resume.session_id == session.id
-        if resume is not None and taken:
+        if resume is not None and resume.session_id == session.id:
             session.go_on_after(resume.seq)
-        await session.greet(listener)
-        self._registry.add(session)
-        if taken:
             await session.tell_taken()
+        past = await self._read_past(session, opening)
+        session.greet(listener, past)
+        self._registry.add(session, opening)
         _log.info("session.opened", session_id=session.id, companion=message.companion)
         return session
 
-    def _known(self, resume: Resume | None, caller: Caller, companion: str) -> Session | None:
+    async def _read_past(self, session: Session, opening: Opening) -> list[TurnView]:
+        """Read what was said; anew, where something of it is forgotten meanwhile."""
+        while True:
+            past = await session.read_past()
+            opening.check()
+            forgets = opening.take_forgets(session.relationship_id)
+            if not forgets:
+                return past
+            for each in forgets:
+                session.forget(each.memory_version, each.erasures)
+
+    def _known(self, resume: Resume | None, opening: Opening, companion: str) -> Session | None:
         """Return the session that a client wants back, if this process holds it.
 
         Raises:
@@ -76,7 +149,8 @@ class Handshake:
         session = None if resume is None else self._registry.find(resume.session_id, resume.seq)
         if session is None:
             return None
-        if session.caller.user_id != caller.user_id or session.companion != companion:
+        whose = (session.caller.user_id, session.companion)
+        if whose != (opening.caller.user_id, companion):
             raise NotAllowed(
                 "resume.session_id: expected a session of this user with this companion",
                 param="resume.session_id",

@@ -12,13 +12,14 @@ from foremind.gateway.messages import (
     Limits,
 )
 from foremind.gateway.stream import MOST_EVENTS
-from foremind.rates import Bucket
+from foremind.rates import Bucket, Patience
 from foremind.settings import Settings
 
 Kind = Literal["draft", "send"]
 
 _BURST_S = 4.0  # what may come at once: the rate of so many seconds
 _OF_A_USER = 2.0  # connections' worth that one user may send over all of them
+_CHARS_OF_ONE = 512  # of what is sent: so many more count as one message more
 _PATIENCE_S = 3.0  # pressed on for longer than this, a client is no typist
 _FIRST_SHUT_S, _LONGEST_SHUT_S = 30.0, 600.0  # for which its user then opens no session
 
@@ -32,9 +33,13 @@ class Allowance:
             "send": Bucket(share * settings.sends_per_s, _BURST_S),
         }
 
-    def take(self, kind: Kind, now: float) -> float:
-        """Take in one message; return the seconds after which it is due."""
-        return self._buckets[kind].take(now)
+    def take(self, kind: Kind, now: float, amount: float = 1.0) -> float:
+        """Take in what counts as so many messages; return the seconds after which it is due.
+
+        None counts for more than may come at once: a single message is never too many.
+        """
+        bucket = self._buckets[kind]
+        return bucket.take(now, min(amount, bucket.most))
 
 
 class UserAllowance(Allowance):
@@ -66,28 +71,26 @@ class UserAllowance(Allowance):
 class Pace:
     """Slows one connection down to what is allowed, and tells when to give it up.
 
-    Not reading is all that slows a sender without costing others anything. One that waits for its
-    answers falls into step; one that keeps pressing builds up `pressure`, which is the time it was
-    held back less the time it left the server waiting.
+    Not reading is all that slows a sender without costing others anything.
     """
 
     def __init__(self, own: Allowance) -> None:
         self._own = own
         #: What its user may send over all connections, once it is known.
         self.of_user: UserAllowance | None = None
-        self._pressure = 0.0
+        self._patience = Patience(_PATIENCE_S)
 
-    def take(self, kind: Kind, idle_s: float, now: float) -> float | None:
+    def take(self, kind: Kind, idle_s: float, now: float, amount: float = 1.0) -> float | None:
         """Return how long to wait before reading on; None: it pressed on for too long.
 
         Args:
             idle_s: how long the server had waited for this message.
+            amount: how many messages it counts as.
         """
-        wait = self._own.take(kind, now)
+        wait = self._own.take(kind, now, amount)
         if self.of_user is not None:
-            wait = max(wait, self.of_user.take(kind, now))
-        self._pressure = max(0.0, self._pressure + wait - idle_s)
-        if self._pressure <= _PATIENCE_S:
+            wait = max(wait, self.of_user.take(kind, now, amount))
+        if not self._patience.lost(wait, idle_s):
             return wait
         if self.of_user is not None:
             self.of_user.pressed_on(now)
@@ -97,6 +100,15 @@ class Pace:
 def kind_of(message: ClientMessage) -> Kind:
     """Return what a message counts as."""
     return "draft" if isinstance(message, DraftUpdate | DraftClear) else "send"
+
+
+def amount_of(kind: Kind, chars: int) -> float:
+    """Return how many messages one of so many characters counts as, however JSON writes them.
+
+    What is sent costs by its length: it is embedded, stored, judged and answered. Drafts do not:
+    the next one takes the last one's place.
+    """
+    return 1.0 + chars / _CHARS_OF_ONE if kind == "send" else 1.0
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -1,16 +1,21 @@
 """The vocabulary of the socket, version 1: every message a client may send and every event."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from foremind.typeahead.watcher import Outcome, Trigger
 
+Consented = Literal["assumed", "given", "missing"]
 DoneAhead = Literal["nothing", "prefill", "reply"]
 
+PROTOCOL = 1
+#: Of a frame in which every `\\uXXXX` counts as two bytes: what a character takes, or half of one.
 MAX_FRAME_BYTES = 65_536
+#: Of the same frame, if it holds nothing else.
+MAX_ESCAPED_BYTES = 3 * MAX_FRAME_BYTES
 MAX_ID_CHARS = 128
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
@@ -32,13 +37,25 @@ class Resume(Struct, frozen=True):
 
 
 class SessionOpen(Struct, frozen=True, tag="session.open"):
-    """The first message: who talks with whom, and the IANA time zone of the player's clock."""
+    """The first message: who talks with whom, and the IANA time zone of the player's clock.
+
+    `consent` says whether the user agrees to be remembered, where the companion asks for it; left
+    out, what was said before holds.
+    """
 
     companion: Identifier
     token: str | None = None
     user: UserClaim | None = None
     time_zone: Identifier | None = None
+    consent: bool | None = None
     resume: Resume | None = None
+    event_id: Identifier | None = None
+
+
+class SessionUpdate(Struct, frozen=True, tag="session.update"):
+    """A fresh token for the running session, of the same user; what it allows holds at once."""
+
+    token: str
     event_id: Identifier | None = None
 
 
@@ -58,12 +75,14 @@ class DraftClear(Struct, frozen=True, tag="draft.clear"):
 class MessageSend(Struct, frozen=True, tag="message.send"):
     """Enter. The same `id` again is never stored or answered twice.
 
-    `settings` hold for this turn only, over those of the relationship.
+    `settings` hold for this turn only, over those of the relationship. With `remember` false it is
+    answered and then let go: nothing is made of it, and it is erased when its session is over.
     """
 
     id: Identifier
     text: str
-    settings: dict[str, Any] | None = None
+    settings: dict[str, msgspec.Raw] | None = None
+    remember: bool = True
     event_id: Identifier | None = None
 
 
@@ -74,7 +93,9 @@ class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
     event_id: Identifier | None = None
 
 
-ClientMessage = SessionOpen | DraftUpdate | DraftClear | MessageSend | ResponseCancel
+ClientMessage = (
+    SessionOpen | SessionUpdate | DraftUpdate | DraftClear | MessageSend | ResponseCancel
+)
 
 
 class CompanionCard(Struct, frozen=True):
@@ -154,13 +175,17 @@ class ResponseTimings(Struct, frozen=True):
 
 
 class ErrorBody(Struct, frozen=True):
-    """What went wrong; `param` names the field, `event_id` repeats the client's."""
+    """What went wrong; `param` names the field, `event_id` repeats the client's.
+
+    `message_id` is that of the `message.send` which it is about, if it is about one.
+    """
 
     type: str
     code: str
     message: str
     param: str | None
     event_id: str | None
+    message_id: str | None
     retryable: bool
 
 
@@ -176,8 +201,15 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     `resumed`: what was missed follows, from the number after `seq` on, which repeats the client's.
     Else `turns` are the last of the conversation.
 
-    `relationship_id` is what `/v1/relationships` knows this user and companion by.
+    `consent` is that to be remembered: `missing` where the companion wants it and the user has not
+    given it; what is said is then answered, and erased when the session is over.
+
+    `relationship_id` is what `/v1/relationships` knows this user and companion by. `protocol` is
+    the version of this vocabulary, `server` that of the server.
     """
+
+    protocol: int
+    server: str
 
     session_id: str
     relationship_id: str
@@ -186,8 +218,16 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     pause_ms: int
     limits: Limits
     resumed: bool
+    consent: Consented
     model: str | None
     turns: list[TurnView]
+
+
+class SessionUpdated(Event, tag="session.updated", kw_only=True):
+    """The session goes on by the token of `session.update`, until it expires."""
+
+    expires_at: datetime
+    scopes: list[str]
 
 
 class ContextReady(Event, tag="context.ready", kw_only=True):
@@ -202,7 +242,8 @@ class ContextReady(Event, tag="context.ready", kw_only=True):
 class MessageAccepted(Event, tag="message.accepted", kw_only=True):
     """The message is durably stored; `ready_ms` from its arrival to the model request.
 
-    `ahead` is what the language model had done for it before Enter.
+    `ahead` is what the language model had done for it before Enter; `remembered` is False where
+    nothing is made of it and it is erased when its session is over.
     """
 
     id: str
@@ -211,6 +252,7 @@ class MessageAccepted(Event, tag="message.accepted", kw_only=True):
     context: Outcome
     ready_ms: float
     ahead: DoneAhead = "nothing"
+    remembered: bool = True
 
 
 class ResponseCreated(Event, tag="response.created", kw_only=True):
@@ -277,8 +319,19 @@ class ErrorEvent(Event, tag="error", kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
+_contexts = msgspec.json.Decoder(ContextReady)
+_CONTEXT = b'{"type":"context.ready"'
 
 
 def encode(event: Event) -> bytes:
     """Return the JSON of an event."""
     return _encoder.encode(event)
+
+
+def without_memories(frame: bytes) -> bytes:
+    """Return the JSON of an event as one reads it who may see no memories."""
+    if not frame.startswith(_CONTEXT):
+        return frame
+    event = _contexts.decode(frame)
+    event.memories = []
+    return encode(event)

@@ -7,6 +7,7 @@ from typing import Self
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from foremind.metrics import Metrics
+from foremind.supervision import begin
 
 SLOW_READER = 4413
 _GONE = 1006  # nobody is told: there is nobody
@@ -68,7 +69,7 @@ class Outbox:
 
     def _write_on(self) -> None:
         if self._writer is None:
-            self._writer = asyncio.create_task(self._run(), name="outbox")
+            self._writer = begin(self._run(), "outbox")
 
     async def _run(self) -> None:
         try:

@@ -1,29 +1,36 @@
 """The sessions of this process: found by id, told of what happens, ended in time."""
 
 import asyncio
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import structlog
 from cachetools import LRUCache
 
 from foremind.clock import Clock
-from foremind.errors import ForemindError, Overloaded
+from foremind.errors import Draining, ForemindError, Overloaded, StorageUnavailable
 from foremind.gateway.limits import UserAllowance
+from foremind.gateway.opening import Opening
 from foremind.gateway.session import REPLACED, Session, SessionShown
 from foremind.gateway.stream import Listener
+from foremind.gateway.timetable import Timetable
 from foremind.identity.authority import Authority
+from foremind.identity.caller import Caller
 from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.memories import MemoryStore
+from foremind.storage.memory_version import MemoriesChanged
 from foremind.storage.notifications import Announcement
 from foremind.storage.records import LayersChanged
+from foremind.storage.relationships import ConsentGiven
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.revocations import AccessRevoked
 from foremind.storage.turns import ReplyStored, SessionTaken
+from foremind.storage.users import UserErased
+from foremind.supervision import Supervised, Supervisor, TaskSet
 
 NOT_AUTHENTICATED = 4401
 NOT_ALLOWED = 4403
@@ -32,6 +39,8 @@ DRAINING = 4503
 _POLL_S = 0.05
 _LOOK_AGAIN_S = 2.0  # for what has no time of its own: keys withdrawn, a wall clock that stepped
 _CATCH_UP_S = 600.0  # revocations that a lost database connection may have kept from us
+_PRUNE_S = 30.0  # between two looks for events that are too old to be asked for
+_SWEPT_AT_ONCE = 50  # sessions, before others get their turn
 _OPENED_AT_ONCE = 4  # so that a crowd that comes back leaves the database to who is there
 _USERS_KNOWN = 10_000  # whose rates are counted
 
@@ -51,6 +60,7 @@ class SessionRegistry:
         authority: Authority,
         clock: Clock,
         metrics: Metrics,
+        supervisor: Supervisor,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -60,30 +70,36 @@ class SessionRegistry:
         self._sessions: set[Session] = set()
         self._by_id: defaultdict[str, list[Session]] = defaultdict(list)
         self._by_relationship: defaultdict[int, set[Session]] = defaultdict(set)
+        #: Sessions of each user, and of all: those included for which a place is reserved.
         self._of_user: Counter[str] = Counter()
+        self._places = 0
+        self._openings: set[Opening] = set()
         #: Taken while a session is read from the database.
-        self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self.reading = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._allowances: LRUCache[str, UserAllowance] = LRUCache(_USERS_KNOWN)
-        self._look = asyncio.Event()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._timetable: Timetable[Session] = Timetable()
+        self._look = asyncio.Event()  # something is due earlier than the sweeper knows
+        self._ending = TaskSet()
+        self._supervisor = supervisor
+        self._sweeper: Supervised | None = None
         self.draining = False
         self._stopping = False
 
     async def __aenter__(self) -> Self:
-        self._sweeper = asyncio.create_task(self._sweep_on(), name="session-sweeper")
+        self._sweeper = self._supervisor.start("session-sweeper", self._sweep_on)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
+            await self._sweeper.stop()
         for session in self._all():
             self.end(session)
         self._stopping = True
-        while self._ending:
-            await asyncio.wait(self._ending)
+        await self._ending.finish()
+
+    def is_draining(self) -> bool:
+        """Tell whether no new sessions are taken, for the server is to stop."""
+        return self.draining
 
     def find(self, session_id: str, seq: int) -> Session | None:
         """Return the session that a client wants back which has its events up to `seq`.
@@ -102,40 +118,75 @@ class SessionRegistry:
             known = self._allowances[user_id] = UserAllowance(self._settings)
         return known
 
-    def check_room(self, user_id: str) -> None:
-        """Check that one more session may be opened.
+    def holds(self, session: Session) -> bool:
+        """Tell whether a session is open, with or without a connection."""
+        return session in self._sessions
+
+    @contextmanager
+    def opening(self, caller: Caller) -> Iterator[Opening]:
+        """Hear for a caller, as long as the block lasts, what is announced meanwhile.
+
+        A place that was reserved and not taken is given back.
 
         Raises:
-            Overloaded: the server, or this user, holds as many as it may.
+            Draining: no session is opened any more.
         """
+        if self.draining:
+            raise Draining("The server is draining; connect again.")
+        opening = Opening(caller)
+        self._openings.add(opening)
+        try:
+            yield opening
+        finally:
+            self._openings.discard(opening)
+            if opening.reserved:
+                self._give_back(caller.user_id)
+
+    def reserve(self, opening: Opening) -> None:
+        """Keep a place for one more session, ending one that lost its connection if need be.
+
+        Raises:
+            Overloaded: the server, or this user, has as many as it may.
+        """
+        user_id = opening.caller.user_id
         if self._of_user[user_id] >= self._settings.max_sessions_per_user and not self._leave(
             each for each in self._all() if each.caller.user_id == user_id
         ):
             raise Overloaded(
                 f"At most {self._settings.max_sessions_per_user} sessions of a user may be open."
             )
-        if len(self._sessions) >= self._settings.max_sessions and not self._leave(self._all()):
+        if self._places >= self._settings.max_sessions and not self._leave(self._all()):
             raise Overloaded("The server holds as many sessions as it may; try again shortly.")
+        self._of_user[user_id] += 1
+        self._places += 1
+        opening.reserved = True
 
-    def add(self, session: Session) -> None:
-        """Take in a session that opened."""
+    def add(self, session: Session, opening: Opening) -> None:
+        """Take in a session that opened, in the place that was kept for it.
+
+        It learns of what was announced meanwhile.
+        """
+        opening.reserved = False
         self._sessions.add(session)
         self._by_id[session.id].append(session)
         self._by_relationship[session.relationship_id].add(session)
-        self._of_user[session.caller.user_id] += 1
         self._metrics.sessions.set(len(self._sessions))
-        self._look.set()
+        self._schedule(session)
+        for told in opening.take_heard():
+            self._tell(told, [session])
 
     def detach(self, session: Session, listener: Listener) -> None:
         """Learn that a connection is gone."""
         session.detach(listener)
-        self._look.set()
+        if session in self._sessions:
+            self._schedule(session)
 
     def end(self, session: Session, grace_s: float = 0.0) -> None:
         """End a session, in the background: a reply under way may go on for `grace_s`."""
         if session not in self._sessions:
             return
         self._sessions.discard(session)
+        self._timetable.set(session, None)
         self._by_id[session.id].remove(session)
         if not self._by_id[session.id]:
             del self._by_id[session.id]
@@ -143,10 +194,7 @@ class SessionRegistry:
         group.discard(session)
         if not group:
             del self._by_relationship[session.relationship_id]
-        user_id = session.caller.user_id
-        self._of_user[user_id] -= 1
-        if not self._of_user[user_id]:
-            del self._of_user[user_id]
+        self._give_back(session.caller.user_id)
         self._metrics.sessions.set(len(self._sessions))
         self._do(self._close(session, grace_s), "session-close")
 
@@ -164,51 +212,69 @@ class SessionRegistry:
 
     def announce(self, announcement: Announcement) -> None:
         """Tell the sessions that it concerns what happened, here or in another process."""
+        for opening in self._openings:
+            opening.announce(announcement)
         match announcement:
             case SessionTaken() | ReplyStored():
-                self._happened_elsewhere(announcement)
-            case AccessRevoked():
-                self._revoked(announcement)
-            case MemoriesForgotten():
-                for session in self._of(announcement.relationship_id):
-                    session.forget(announcement.memory_version)
-            case LayersChanged():
-                for session in self._of(announcement.relationship_id):
-                    session.layers_changed(announcement)
-            case MemoryAnnouncement():
-                for session in self._of(announcement.relationship_id):
-                    session.heard(announcement)
+                concerned = list(self._by_id.get(announcement.session_id, ()))
+            case MemoriesForgotten() | LayersChanged() | MemoriesChanged() | MemoryAnnouncement():
+                concerned = list(self._by_relationship.get(announcement.relationship_id, ()))
+            case _:
+                concerned = self._all()
+        self._tell(announcement, concerned)
 
-    def _happened_elsewhere(self, told: SessionTaken | ReplyStored) -> None:
-        for session in list(self._by_id.get(told.session_id, ())):
-            if session.origin == told.origin:
-                continue
-            if isinstance(told, SessionTaken):
-                self._replace(session)
-            else:
-                self._do(session.read_reply(told.turn_id), "read-reply")
+    def _tell(self, told: Announcement, sessions: list[Session]) -> None:
+        """Tell sessions what happened, each if it concerns it."""
+        for session in sessions:
+            match told:
+                case SessionTaken() | ReplyStored() if told.session_id == session.id:
+                    self._happened_elsewhere(told, session)
+                case AccessRevoked():
+                    self._revoked(told, session)
+                case UserErased() if told.user_id == session.caller.user_id:
+                    session.disconnect(NOT_ALLOWED, "the user was erased")
+                    self.end(session)
+                case ConsentGiven() if told.relationship_id == session.relationship_id:
+                    session.consented(given=told.given)
+                case MemoriesForgotten() if told.relationship_id == session.relationship_id:
+                    session.forget(told.memory_version, told.erasures)
+                case LayersChanged() if told.relationship_id == session.relationship_id:
+                    session.layers_changed(told)
+                case MemoriesChanged() if told.relationship_id == session.relationship_id:
+                    session.observe_version(told.memory_version)
+                case MemoryAnnouncement() if told.relationship_id == session.relationship_id:
+                    session.heard(told)
 
-    def _revoked(self, told: AccessRevoked) -> None:
-        for session in self._all():
-            caller = session.caller
-            if told.covers(caller.user_id, caller.token_id, caller.issued_at):
-                self._expel(session, "token revoked")
+    def _happened_elsewhere(self, told: SessionTaken | ReplyStored, session: Session) -> None:
+        if session.origin == told.origin:
+            return
+        if isinstance(told, SessionTaken):
+            self._replace(session)
+        else:
+            self._do(session.read_reply(told.turn_id), "read-reply")
 
-    def _of(self, relationship_id: int) -> list[Session]:
-        return list(self._by_relationship.get(relationship_id, ()))
+    def _revoked(self, told: AccessRevoked, session: Session) -> None:
+        caller = session.caller
+        if told.covers(caller.user_id, caller.token_id, caller.issued_at):
+            self._expel(session, "token revoked")
 
     async def catch_up(self) -> None:
         """Learn the memory versions anew, after announcements may have been missed."""
+        for opening in self._openings:
+            opening.refuse(StorageUnavailable("The database was away; try again shortly."))
         versions = await self._store.versions(list(self._by_relationship))
-        for relationship_id, version in versions.items():
+        for relationship_id, (version, erasures) in versions.items():
             for session in self._by_relationship.get(relationship_id, ()):
-                session.forget(version)  # that something was forgotten may have been missed too
+                # That something was forgotten may have been missed too.
+                session.forget(version, erasures)
         for each in await self._authority.revoked_lately(_CATCH_UP_S):
             self.announce(each)
 
     async def drain(self, seconds: float) -> None:
         """Let replies under way finish for at most `seconds`, then close every session."""
         self.draining = True
+        for opening in self._openings:
+            opening.refuse(Draining("The server is draining; connect again."))
         until = self._clock.monotonic() + seconds
         while any(each.busy for each in self._all()) and self._clock.monotonic() < until:
             await self._clock.sleep(_POLL_S)
@@ -216,28 +282,47 @@ class SessionRegistry:
             session.disconnect(DRAINING, "server draining")
             self.end(session)
 
-    async def _sweep_on(self) -> None:
-        """Sweep whenever a session's time may have come."""
+    async def _sweep_on(self, loop: Supervised) -> None:
+        """Look at each session when its time has come."""
         while True:
             self._look.clear()
-            now = self._clock.monotonic()
-            due = min(filter(None, (self._due(each, now) for each in self._all())), default=None)
-            timer = None if due is None else self._clock.call_at(due, self._look.set)
+            first = self._timetable.first()
+            timer = None if first is None else self._clock.call_at(first, self._look.set)
             try:
                 await self._look.wait()
             finally:
                 if timer is not None:
                     timer.cancel()
-            for session in self._all():
-                self._sweep(session, self._clock.monotonic())
+            for number, session in enumerate(self._timetable.take(self._clock.monotonic()), 1):
+                self._sweep_one(session)
+                if number % _SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            loop.well()
 
-    def _due(self, session: Session, now: float) -> float | None:
-        """Return when a session is to be looked at next, None where nothing will come of it."""
+    def _sweep_one(self, session: Session) -> None:
+        try:
+            self._sweep(session, self._clock.monotonic())
+        except Exception:  # the loop starts again without it
+            self.end(session)
+            raise
+        if session in self._sessions:
+            self._schedule(session)
+
+    def _schedule(self, session: Session) -> None:
+        """Note when a session is to be looked at next."""
+        before = self._timetable.first()
+        when = self._due(session, self._clock.monotonic())
+        self._timetable.set(session, when)
+        if before is None or when < before:
+            self._look.set()
+
+    def _due(self, session: Session, now: float) -> float:
+        """Return when a session is to be looked at next."""
         settings = self._settings
         if session.detached_at is not None:
             waits = settings.reply_grace_s if session.busy else settings.resume_s
             return max(session.detached_at + waits, now + _POLL_S)
-        return None if session.caller.expires_at is None else now + _LOOK_AGAIN_S
+        return now + (_PRUNE_S if session.caller.expires_at is None else _LOOK_AGAIN_S)
 
     def _sweep(self, session: Session, now: float) -> None:
         """Do what a session's time has come for."""
@@ -280,10 +365,15 @@ class SessionRegistry:
             _log.warning("session.not_closed", session_id=session.id, reason=error.code)
         _log.info("session.closed", session_id=session.id)
 
+    def _give_back(self, user_id: str) -> None:
+        """Free a place: that of a session that ended, or one from which nothing came."""
+        self._places -= 1
+        self._of_user[user_id] -= 1
+        if not self._of_user[user_id]:
+            del self._of_user[user_id]
+
     def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending.begin(work, name)
 
     def _all(self) -> list[Session]:
         return list(self._sessions)

@@ -1,5 +1,7 @@
 """What a client may have missed: the last events of a session, to be sent again. Pure."""
 
+from collections.abc import Callable
+
 import msgspec
 
 
@@ -33,6 +35,11 @@ class ReplayBuffer:
         """Let the newest event say more than it did."""
         self._bytes -= len(self._kept.pop().frame)
         self.add(self._newest, frame, now)
+
+    def rewrite(self, changed: Callable[[bytes], bytes]) -> None:
+        """Let every event read as `changed` returns it."""
+        self._kept = [_Kept(each.seq, changed(each.frame), each.at) for each in self._kept]
+        self._bytes = sum(len(each.frame) for each in self._kept)
 
     def after(self, seq: int, now: float) -> list[bytes] | None:
         """Return every event after `seq`, or None where some of them are gone or never were."""

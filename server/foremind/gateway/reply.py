@@ -13,6 +13,7 @@ from foremind.clock import Clock
 from foremind.errors import ForemindError
 from foremind.generation.assembly import Assembled
 from foremind.generation.voice import Voice
+from foremind.supervision import begin
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
 
@@ -59,7 +60,7 @@ class Reply:
         self._said: list[str] = []
         self._first_token_at: float | None = None
         #: Ends when the voice has said everything.
-        self.task = asyncio.create_task(self._speak(), name="reply")
+        self.task = begin(self._speak(), "reply")
 
     def open_gate(self) -> None:
         """Let the words be heard, those first that came before."""

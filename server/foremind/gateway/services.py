@@ -1,10 +1,12 @@
 """What every session of a server shares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foremind.clock import Clock
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.worker import Curation
+from foremind.gateway.answering import Answering
+from foremind.gateway.current import Current
 from foremind.generation.voices import Voices
 from foremind.identity.authority import Authority
 from foremind.layers.held import HeldLayers
@@ -14,6 +16,7 @@ from foremind.memory.remember import Rememberer
 from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
+from foremind.storage.relationships import RelationshipStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
@@ -28,6 +31,8 @@ class Services:
     metrics: Metrics
     authority: Authority
     companions: CompanionStore
+    relationships: RelationshipStore
+    current: Current
     turns: TurnStore
     preparer: Preparer
     prepared: PreparedCache
@@ -39,3 +44,4 @@ class Services:
     rememberer: Rememberer
     voices: Voices
     embedding: str
+    answering: Answering = field(default_factory=Answering)

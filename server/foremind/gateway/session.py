@@ -1,16 +1,21 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
+from msgspec.structs import replace
 
-from foremind.clock import zone_named
-from foremind.errors import ForemindError, InvalidMessage, NotFound, StorageUnavailable
+from foremind import __version__
+from foremind.companions import Companion
+from foremind.errors import ForemindError, InvalidMessage, StorageUnavailable
 from foremind.gateway.conversation import Conversation, Parties
-from foremind.gateway.decode import error_body
+from foremind.gateway.decode import Cause, error_body
 from foremind.gateway.limits import limits_of
 from foremind.gateway.messages import (
+    PROTOCOL,
     ClientMessage,
     CompanionCard,
     ContextReady,
@@ -24,6 +29,8 @@ from foremind.gateway.messages import (
     ResponseCancel,
     SessionOpen,
     SessionOpened,
+    SessionUpdate,
+    SessionUpdated,
     SummaryAppliedEvent,
     TurnStored,
     TurnView,
@@ -33,10 +40,10 @@ from foremind.gateway.services import Services
 from foremind.gateway.stream import EventStream, Listener
 from foremind.gateway.terms import Terms
 from foremind.gateway.views import memory_view, turn_view
-from foremind.generation.assembly import MOST_TURNS
 from foremind.generation.prompt import PastTurn
 from foremind.identity.caller import Caller
 from foremind.layers.tokens import counter_for
+from foremind.levels import in_force
 from foremind.policies import policy_for
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
@@ -73,7 +80,7 @@ class Session:
         caller: Caller,
         terms: Terms,
         opened: OpenedSession,
-        past: list[PastTurn],
+        past: list[PastTurn] | None,
         stream: EventStream,
     ) -> None:
         self._services = services
@@ -91,8 +98,8 @@ class Session:
             services.prepared,
             terms.subject,
             self._on_prepared,
-            terms.policy.pause_s,
-            terms.policy.eager,
+            lambda: (terms.policy.pause_s, terms.policy.eager),
+            services.settings.recall_timeout_s,
             services.clock,
             services.metrics,
         )
@@ -100,7 +107,6 @@ class Session:
             Parties(opened, caller.name, terms.time_zone),
             past,
             watcher=self._watcher,
-            held=services.held,
             curation=services.curation,
             afterwards=services.afterwards,
             voices=services.voices,
@@ -109,27 +115,38 @@ class Session:
             clock=services.clock,
             metrics=services.metrics,
             companion=lambda: terms.companion,
+            policy=lambda: terms.policy,
             subject=terms.subject,
             emit=stream.emit,
             unheard=self._unheard,
+            read_reply=self.read_reply,
+            answering=services.answering,
             fail=self.fail,
             on_context=self._on_taken,
         )
 
     @classmethod
-    async def open(cls, services: Services, caller: Caller, message: SessionOpen) -> "Session":
+    async def open(
+        cls,
+        services: Services,
+        caller: Caller,
+        companion: Companion,
+        time_zone: ZoneInfo,
+        consent: bool | None = None,
+    ) -> "Session":
         """Open a session for a known caller; nobody is connected to it yet.
 
+        Args:
+            consent: whether the user agrees to be remembered, None where nothing is said of it.
+
         Raises:
-            NotFound: there is no such companion, or no longer.
-            InvalidMessage: the time zone is not known.
             StorageUnavailable: the database did not answer.
         """
-        time_zone = zone_named(message.time_zone)
-        companion = await services.companions.find(message.companion)
-        if companion.retired:
-            raise NotFound("companion: it is not there any more", param="companion")
-        policy = policy_for(companion.settings, services.settings)
+        changes = services.current.changes
+        own = await services.relationships.settings_with(caller.user_id, companion.id)
+        settings = in_force(companion.settings, own, services.settings)
+        policy = policy_for(settings, services.settings)
+        await services.voices.prepare(policy.voice)
         opened = await services.turns.open_session(
             caller.user_id,
             caller.name,
@@ -137,15 +154,21 @@ class Session:
             services.clock.now(),
             time_zone.key,
             policy.layers.session,
+            consent,
         )
         services.index.load(opened.relationship_id)
         await services.held.load(opened.relationship_id, counter_for(policy.layers.tokenizer))
         await services.library.load(companion.id)
-        said = await services.turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
-        past = [PastTurn(turn.speaker, turn.content, turn.id) for turn in said]
         stream = EventStream(services.settings.resume_s, services.clock)
-        terms = Terms(services, caller.name, companion, opened, time_zone)
-        return cls(services, caller, terms, opened, past, stream)
+        terms = Terms(
+            services,
+            caller.name,
+            await services.current.companion(companion),
+            await services.current.settings(opened.relationship_id, opened.settings, changes),
+            opened,
+            time_zone,
+        )
+        return cls(services, caller, terms, opened, None, stream)
 
     @property
     def id(self) -> str:
@@ -173,15 +196,36 @@ class Session:
         """True while a message is not answered yet."""
         return self._conversation.busy
 
-    async def greet(self, listener: Listener) -> None:
-        """Take a connection and tell it that the session is open, and what was said lately.
+    async def read_past(self) -> list[TurnView]:
+        """Read what was said so far, and return what to show of it.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
+        await self._conversation.read_history()
         shown = await self._services.turns.recent(self.relationship_id, _SHOWN_TURNS)
+        return [turn_view(each) for each in shown]
+
+    def greet(self, listener: Listener, past: list[TurnView]) -> None:
+        """Take a connection and tell it that the session is open, and what was said lately."""
         self._attach(listener)
-        self._stream.emit(self._opened_event([turn_view(each) for each in shown]))
+        self._stream.emit(self._opened_event(past))
+
+    def renew(self, caller: Caller) -> None:
+        """Go on for the same user by another token, which may allow less from here on."""
+        self.caller = caller
+        if not caller.allows("memory:read"):
+            self._stream.withhold_memories()
+
+    def tell_renewed(self) -> None:
+        """Tell the client that a fresh token holds."""
+        caller = self.caller
+        self._stream.emit(
+            SessionUpdated(
+                expires_at=datetime.fromtimestamp(caller.expires_at or 0.0, UTC),
+                scopes=sorted(caller.scopes),
+            )
+        )
 
     def resume(self, listener: Listener, seq: int) -> bool:
         """Take a connection that knows every event up to `seq`, and send it those it missed.
@@ -218,8 +262,9 @@ class Session:
             self._conversation.forget_history()
             return
         if turn is not None:
-            self._conversation.heard_elsewhere(PastTurn(turn.speaker, turn.content, turn.id))
-            self._stream.emit(TurnStored(turn=turn_view(turn)))
+            past = PastTurn(turn.speaker, turn.content, turn.id)
+            if self._conversation.heard_elsewhere(past):
+                self._stream.emit(TurnStored(turn=turn_view(turn)))
 
     def detach(self, listener: Listener) -> None:
         """Learn that a connection is gone: what is answered goes on, the draft is given up."""
@@ -247,13 +292,16 @@ class Session:
                 if not message.text.strip():
                     raise InvalidMessage("text: expected something to say", param="text")
                 self._own_messages[message.id] = None
-                self._conversation.send(message, self._terms.policy_of(message), arrived)
+                if self._terms.consent == "missing":
+                    message = replace(message, remember=False)
+                policy = self._terms.policy_of(message, player=not self.caller.admin)
+                self._conversation.send(message, policy, arrived)
             case ResponseCancel():
                 if not self._conversation.cancel(message.response_id):
                     raise InvalidMessage(
                         "response_id: expected the reply under way", param="response_id"
                     )
-            case SessionOpen():
+            case SessionOpen() | SessionUpdate():
                 raise InvalidMessage(
                     "type: this session is open already", param="type", code="already_open"
                 )
@@ -261,7 +309,7 @@ class Session:
     def heard(self, announcement: MemoryAnnouncement) -> None:
         """Learn what became of a turn of this relationship, here or in another process."""
         if announcement.memory_version is not None:
-            self._terms.observe_version(announcement.memory_version)
+            self.observe_version(announcement.memory_version)
         message_id = announcement.message_id
         if announcement.speaker == "user" and message_id in self._own_messages:
             self._stream.emit(
@@ -275,11 +323,17 @@ class Session:
                 )
             )
 
+    def observe_version(self, memory_version: int) -> None:
+        """Learn that memories of this relationship changed: what is prepared is out of date."""
+        self._terms.observe_version(memory_version)
+
+    def consented(self, *, given: bool) -> None:
+        """Learn that the user agreed to be remembered, or no longer does."""
+        self._terms.consented(given=given)
+
     def layers_changed(self, announcement: LayersChanged) -> None:
         """Learn that records of this relationship changed, here or in another process."""
-        if announcement.forgotten:
-            self._conversation.forget_ahead()
-            self._stream.forget()
+        self._terms.observe_layers(announcement.layers_version)
         applied = announcement.summary
         if applied is not None:
             self._stream.emit(
@@ -288,16 +342,17 @@ class Session:
                 )
             )
 
-    def forget(self, memory_version: int) -> None:
+    def forget(self, memory_version: int, erasures: int) -> None:
         """Learn that things said here or elsewhere are forgotten: the history is read anew."""
         self._terms.observe_version(memory_version)
-        self._conversation.forget_history()
+        self._terms.forget_layers()
+        self._conversation.forget_history(erasures)
         self._stream.forget()
 
-    def fail(self, error: ForemindError, event_id: str | None) -> None:
+    def fail(self, error: ForemindError, cause: Cause) -> None:
         """Tell the client that something it sent could not be done."""
         self._services.metrics.errors.labels(error.code).inc()
-        self._stream.emit(ErrorEvent(error=error_body(error, event_id)))
+        self._stream.emit(ErrorEvent(error=error_body(error, cause)))
 
     def disconnect(self, code: int, reason: str) -> None:
         """Close the connection, if there is one, once everything said is sent."""
@@ -334,6 +389,8 @@ class Session:
     def _opened_event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
         companion, settings = self._terms.companion, self._services.settings
         return SessionOpened(
+            protocol=PROTOCOL,
+            server=__version__,
             session_id=self.id,
             relationship_id=str(self.relationship_id),
             user=UserClaim(self.caller.user_id, self.caller.name),
@@ -341,19 +398,25 @@ class Session:
             pause_ms=round(self._terms.policy.pause_s * 1000),
             limits=limits_of(settings),
             resumed=resumed,
+            consent=self._terms.consent,
             model=None if self._terms.model == "offline" else self._terms.model,
             turns=turns,
         )
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        self._terms.observe_layers(context.validity.layers_version)
         self._emit_context(draft, context, trigger)
         self._conversation.prepared(draft, context, trigger)
 
     def _on_taken(self, text: str, taken: Taken) -> None:
+        if taken.context is not None:
+            self._terms.observe_layers(taken.context.validity.layers_version)
         if taken.context is not None and taken.trigger is not None:
             self._emit_context(text, taken.context, taken.trigger)
 
     def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        if self._services.prepared.holds_forgotten(self.relationship_id, context):
+            return
         now = self._services.clock.now().astimezone(self._terms.time_zone)
         self._stream.emit(
             ContextReady(

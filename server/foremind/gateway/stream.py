@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from foremind.clock import Clock
-from foremind.gateway.messages import Event, ResponseDelta, encode
+from foremind.gateway.messages import Event, ResponseDelta, encode, without_memories
 from foremind.gateway.replay import ReplayBuffer
 
 MOST_EVENTS = 128
@@ -81,6 +81,10 @@ class EventStream:
         """Drop what was said: something in it is forgotten, and must not be said again."""
         self._kept.clear()
         self._unheard = None
+
+    def withhold_memories(self) -> None:
+        """Take the memories out of what may be sent again: who comes back may not read them."""
+        self._kept.rewrite(without_memories)
 
     def prune(self) -> None:
         """Drop events that are too old to be asked for."""

@@ -1,8 +1,10 @@
 """What operators do: companions, sessions, revocations, draining. All need the scope `admin`."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from datetime import datetime
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -12,16 +14,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from foremind.clock import Clock
-from foremind.companions import CompanionFile, CompanionSettings, wrong_field
-from foremind.errors import InvalidMessage, NotFound
-from foremind.http.answers import answered, json_response
+from foremind.companions import Companion, CompanionFile, CompanionSettings, wrong_field
+from foremind.errors import InvalidFile, InvalidMessage, NotFound
+from foremind.http.answers import json_response
 from foremind.http.callers import body_of
 from foremind.http.entrance import Entrance
-from foremind.identity.authority import require
+from foremind.identity.authority import Authority, require
 from foremind.identity.caller import MAX_USER_CHARS
+from foremind.layers.tokens import load_counter
 from foremind.settings import Settings
-from foremind.storage.companions import CompanionStore
-from foremind.storage.revocations import RevocationStore
+from foremind.storage.companions import CompanionChanged, CompanionStore
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
 
@@ -39,6 +41,13 @@ class Sessions(Protocol):
         """Take no more, let replies finish for `seconds`, end every one."""
 
 
+class Current(Protocol):
+    """What the open sessions of this process go by."""
+
+    async def changed(self, announcement: CompanionChanged) -> None:
+        """Read anew what was changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdminServices:
     """What these routes need."""
@@ -47,8 +56,9 @@ class AdminServices:
     settings: Settings
     clock: Clock
     companions: CompanionStore
-    revocations: RevocationStore
+    authority: Authority
     sessions: Sessions
+    current: Current
 
 
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +66,16 @@ class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     user: Identifier
     token_id: Identifier | None = None
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """`issued_until`: tokens that claim to be issued by then no longer count; None for one token.
+
+    That is half a minute ahead, as the clock of who mints them may be.
+    """
+
+    issued_until: datetime | None
+    status: Literal["ok"] = "ok"
 
 
 class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +87,30 @@ class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: CompanionSettings = CompanionSettings()
 
 
+class CompanionDetail(msgspec.Struct, frozen=True):
+    """A companion as operators see it; `version` rises with every change."""
+
+    id: str
+    slug: str
+    name: str
+    greeting: str
+    persona: str
+    settings: CompanionSettings
+    version: int
+    retired: bool
+
+
+def _check_tokenizer(path: str | None) -> None:
+    try:
+        if path is not None:
+            load_counter(path)
+    except InvalidFile:  # which says what is in the file
+        raise InvalidMessage(
+            "settings.llm_tokenizer: expected the path of a tokenizer.json on the server",
+            param="settings.llm_tokenizer",
+        ) from None
+
+
 def admin_routes(services: AdminServices) -> list[BaseRoute]:
     """Return the routes below `/v1/admin`."""
 
@@ -75,7 +119,9 @@ def admin_routes(services: AdminServices) -> list[BaseRoute]:
 
     async def companions(request: Request) -> Response:
         await admin(request)
-        return json_response({"companions": await services.companions.list()})
+        return json_response(
+            {"companions": [_view(each) for each in await services.companions.list()]}
+        )
 
     async def put_companion(request: Request) -> Response:
         await admin(request)
@@ -83,10 +129,13 @@ def admin_routes(services: AdminServices) -> list[BaseRoute]:
         companion = CompanionFile(
             request.path_params["slug"], body.name, body.persona, body.greeting, body.settings
         )
-        wrong = wrong_field(companion, services.settings)
+        wrong = wrong_field(companion)
         if wrong is not None:
             raise InvalidMessage(": ".join(wrong), param=wrong[0])
-        return json_response(await services.companions.put(companion))
+        await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
+        stored = await services.companions.put(companion)
+        await services.current.changed(CompanionChanged(stored.id))
+        return json_response(_view(stored))
 
     async def retire_companion(request: Request) -> Response:
         await admin(request)
@@ -106,8 +155,8 @@ def admin_routes(services: AdminServices) -> list[BaseRoute]:
     async def revoke(request: Request) -> Response:
         await admin(request)
         body = await body_of(request, Revocation)
-        await services.revocations.revoke(body.user, body.token_id, services.clock.now())
-        return json_response({"status": "ok"}, 201)
+        until = await services.authority.revoke(body.user, body.token_id)
+        return json_response(Revoked(None if body.token_id else until), 201)
 
     async def drain(request: Request) -> Response:
         await admin(request)
@@ -117,11 +166,24 @@ def admin_routes(services: AdminServices) -> list[BaseRoute]:
 
     path = "/v1/admin"
     return [
-        Route(path + "/companions", answered(companions)),
-        Route(path + "/companions/{slug}", answered(put_companion), methods=["PUT"]),
-        Route(path + "/companions/{slug}", answered(retire_companion), methods=["DELETE"]),
-        Route(path + "/sessions", answered(sessions)),
-        Route(path + "/sessions/{session}", answered(end_session), methods=["DELETE"]),
-        Route(path + "/revocations", answered(revoke), methods=["POST"]),
-        Route(path + "/drain", answered(drain), methods=["POST"]),
+        Route(path + "/companions", companions),
+        Route(path + "/companions/{slug}", put_companion, methods=["PUT"]),
+        Route(path + "/companions/{slug}", retire_companion, methods=["DELETE"]),
+        Route(path + "/sessions", sessions),
+        Route(path + "/sessions/{session}", end_session, methods=["DELETE"]),
+        Route(path + "/revocations", revoke, methods=["POST"]),
+        Route(path + "/drain", drain, methods=["POST"]),
     ]
+
+
+def _view(companion: Companion) -> CompanionDetail:
+    return CompanionDetail(
+        str(companion.id),
+        companion.slug,
+        companion.name,
+        companion.greeting,
+        companion.persona,
+        companion.settings,
+        companion.version,
+        companion.retired,
+    )

@@ -1,40 +1,51 @@
 """Who asks for which relationship, and what every route about one needs."""
 
-import asyncio
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import msgspec
 from starlette.requests import Request
 
 from foremind.clock import Clock
 from foremind.companions import Companion
 from foremind.curation.by_hand import Editor
+from foremind.curation.removing import Remover
 from foremind.curation.worker import Curation
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import NOT_JSON, InvalidMessage, NotAllowed
+from foremind.errors import InvalidMessage, NotAllowed, TooLarge
+from foremind.http.decoding import Check, decoded
 from foremind.http.entrance import Entrance
+from foremind.http.spool import LargeAnswers, received
 from foremind.identity.authority import require
 from foremind.identity.caller import Caller
-from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
+from foremind.levels import in_force
 from foremind.memory.correct import Corrector
 from foremind.memory.forget import Forgetter
 from foremind.memory.restore import Restorer
-from foremind.policies import Policy, laid_over, policy_for
+from foremind.policies import Policy, policy_for
 from foremind.settings import Settings
 from foremind.storable import check_storable
 from foremind.storage.companions import CompanionStore
 from foremind.storage.record_store import RecordStore
-from foremind.storage.relationships import Relationship, RelationshipStore
+from foremind.storage.relationships import (
+    Relationship,
+    RelationshipStore,
+    SettingsChanged,
+)
 from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 
 _MOST_BODY = 200_000  # bytes of a JSON body; exports and documents have limits of their own
-_MOST_AT_ONCE = 16_384  # bytes that are looked through on the event loop: a millisecond or two
 
 Shape = TypeVar("Shape")
+
+
+class Current(Protocol):
+    """What the open sessions of this process go by."""
+
+    async def changed(self, announcement: SettingsChanged) -> None:
+        """Read anew what was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +60,17 @@ class RelationshipServices:
     turns: TurnStore
     preparer: Preparer
     records: RecordStore
-    held: HeldLayers
     library: Library
     curation: Curation
     embedder: EmbeddingService
     forgetter: Forgetter
     corrector: Corrector
     editor: Editor
+    remover: Remover
     transfer: TransferStore
+    exports: LargeAnswers
     restorer: Restorer
+    current: Current
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +105,20 @@ async def find(services: RelationshipServices, request: Request) -> Found:
     if not caller.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
     owner = await services.companions.find(relationship.companion)
+    what = "".join(request.url.path.split("/")[4:5])
+    await note_if_others(services, caller, id_, "read" if reads else "change", what)
+    own = in_force(owner.settings, relationship.settings, services.settings)
+    policy = policy_for(own, services.settings)
+    return Found(caller, relationship, replace(owner, settings=own), owner, policy)
+
+
+async def note_if_others(
+    services: RelationshipServices, caller: Caller, relationship_id: int, action: str, what: str
+) -> None:
+    """Note in the audit trail of a relationship what somebody but its user did with it."""
     if caller.whose != caller.user_id:
-        what = request.url.path.split("/")[4:5]
-        await services.records.note(
-            id_, caller.user_id, "read" if reads else "change", "".join(what), services.clock.now()
-        )
-    companion = replace(owner, settings=laid_over(owner.settings, relationship.settings))
-    policy = policy_for(companion.settings, services.settings)
-    return Found(caller, relationship, companion, owner, policy)
+        now = services.clock.now()
+        await services.records.note(relationship_id, caller.user_id, action, what, now)
 
 
 def number(text: str, name: str, least: int, most: int) -> int:
@@ -108,45 +127,40 @@ def number(text: str, name: str, least: int, most: int) -> int:
     Raises:
         InvalidMessage: it is none, or out of bounds.
     """
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    # Python refuses to read thousands of digits at all.
+    readable = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not readable or not least <= int(text) <= most:
         raise InvalidMessage(f"{name}: expected a number from {least} to {most}", param=name)
     return int(text)
 
 
-async def body_of(request: Request, shape: type[Shape], most: int = _MOST_BODY) -> Shape:
-    """Read a JSON body of a shape.
+async def body_of(
+    request: Request,
+    shape: type[Shape],
+    most: int = _MOST_BODY,
+    check: Check = check_storable,
+) -> Shape:
+    """Read a JSON body of a shape, and check everything in it.
 
     Raises:
-        InvalidMessage: it is none, too large, or a field is wrong.
+        InvalidMessage: it is none, or a field is wrong.
+        TooLarge: it has more than `most` bytes.
     """
-    raw = await bytes_of(request, most)
-    try:
-        body = msgspec.json.decode(raw, type=shape)
-    except msgspec.ValidationError as error:
-        message = str(error)
-        param = message.rpartition("$.")[2].rstrip("`") if "$." in message else "body"
-        raise InvalidMessage(f"{param}: {message}", param=param) from None
-    except NOT_JSON as error:
-        raise InvalidMessage(f"body: expected JSON: {error}", param="body") from None
-    if len(raw) <= _MOST_AT_ONCE:
-        check_storable(body)
-    else:  # an import may hold a million fields, and others are to have their turn meanwhile
-        await asyncio.to_thread(check_storable, body)
-    return body
+    return await decoded(await bytes_of(request, most), shape, check)
 
 
 async def bytes_of(request: Request, most: int) -> bytes:
     """Read a body of at most so many bytes.
 
     Raises:
-        InvalidMessage: it is larger.
+        TooLarge: it has more.
     """
-    raw = bytearray()
-    async for part in request.stream():
-        raw += part
-        if len(raw) > most:
-            raise InvalidMessage(f"body: expected at most {most} bytes", param="body")
-    return bytes(raw)
+    too_large = TooLarge(f"body: expected at most {most} bytes", param="body")
+    said = request.headers.get("content-length", "0")
+    if len(said) > len(str(most)) or int(said) > most:
+        request.state.connection.count_refused("body_size")
+        raise too_large
+    return await received(request, most, too_large)
 
 
 def page_of(request: Request, usual: int, most: int) -> tuple[int, int]:

@@ -8,20 +8,49 @@ from typing import Any
 import msgspec
 
 from foremind import __version__
-from foremind.companions import Companion
-from foremind.http.admin import CompanionBody, Revocation
+from foremind.http.admin import CompanionBody, CompanionDetail, Revocation, Revoked
+from foremind.http.answers import Failure
+from foremind.http.memories import Correction
 from foremind.http.records import Changed, RecordView, Restored, Written
 from foremind.http.relationships import Config
+from foremind.http.users import UserExport
+from foremind.layers.reading import MEDIA_TYPES
 from foremind.memory.forget import Receipt
+from foremind.memory.users import ErasureReceipt
 from foremind.storage.documents import Document
-from foremind.storage.records import AuditEntry, Revision
+from foremind.storage.records import RECORD_LAYERS, AuditEntry, Revision
 from foremind.storage.relationships import SessionView, StoredMemory
 from foremind.storage.transfer import Export
 
 _BONDS, _BOND, _ADMIN = "/v1/relationships", "/v1/relationships/{id}", "/v1/admin"
-_INTEGER = {"type": "integer", "minimum": 0}
-_PAGE = {"after": _INTEGER, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}}
+_ID = {"type": "string", "pattern": "^[0-9]{1,18}$"}  # of one type everywhere, as in JSON
+_PAGE = {"after": _ID, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}}
 _TEXT = {"type": "string"}
+_ABOUT = """\
+With a token as a bearer. Where the server runs open, without one, from loopback and with `user` as
+a query; with a token of scope admin, `user` is on whose behalf it asks.
+
+A query parameter or a field of a body that an operation does not describe is refused with 400, and
+so is a parameter that is given twice, or a body where none is described. A body is JSON and says so
+in `content-type`, but for documents. Pages of other origins than the server's own and those of
+`FOREMIND_ALLOWED_ORIGINS` are refused with 403.
+
+Every error has the shape of `Failure`; so has that of an unknown path (404) and of a method that a
+path does not have (405, with `Allow`).
+"""
+_ERRORS = {
+    400: "A parameter or field is unknown, missing or wrong; `param` names it.",
+    401: "The token is missing, wrong, expired or revoked; or `Host` is not a loopback name where "
+    "the server runs open.",
+    403: "The token does not allow this, or the page is of a foreign origin.",
+    404: "What the path names does not exist, or is another user's.",
+    409: "What was to be changed has changed meanwhile.",
+    413: "The body has more bytes than are taken.",
+    415: "The body is of another type than is taken.",
+    429: "Too many requests; `Retry-After` says in how many seconds there may be another.",
+    500: "A defect of the server.",
+    503: "Something that the server needs does not answer; later it may.",
+}
 
 
 class CompanionView(msgspec.Struct):
@@ -35,7 +64,7 @@ class CompanionView(msgspec.Struct):
 class BondView(msgspec.Struct):
     """A relationship of the caller: its id, its companion's slug, how many memories it has."""
 
-    id: int
+    id: str
     companion: str
     memories: int
 
@@ -44,14 +73,14 @@ class MemoryPage(msgspec.Struct):
     """Memories in order, and what to ask for after them."""
 
     memories: list[StoredMemory]
-    next_after: int | None
+    next_after: str | None
 
 
 class AuditPage(msgspec.Struct):
     """The audit trail in order, and what to ask for after it."""
 
     audit: list[AuditEntry]
-    next_after: int | None
+    next_after: str | None
 
 
 class Records(msgspec.Struct):
@@ -82,7 +111,7 @@ class Documents(msgspec.Struct):
 class Made(msgspec.Struct):
     """The id of what was made."""
 
-    id: int
+    id: str
 
 
 class Done(msgspec.Struct):
@@ -94,7 +123,7 @@ class Done(msgspec.Struct):
 class Companions(msgspec.Struct):
     """Companions as operators see them."""
 
-    companions: list[Companion]
+    companions: list[CompanionDetail]
 
 
 class OpenSessions(msgspec.Struct):
@@ -103,30 +132,13 @@ class OpenSessions(msgspec.Struct):
     sessions: list[dict[str, Any]]
 
 
-class Problem(msgspec.Struct):
-    """What went wrong; `param` names the field."""
-
-    code: str
-    message: str
-    param: str | None
-    retryable: bool
-
-
-class Failure(msgspec.Struct):
-    """The body of every answer that is an error."""
-
-    error: Problem
-
-
-class Correction(msgspec.Struct):
-    """What a memory shall say."""
-
-    content: str
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One request that the server answers; `scope` is what a token must allow, None: nothing."""
+    """One request that the server answers.
+
+    `scope` is what a token must allow: "" any token, None none; `body` the shape of what is sent,
+    `bytes` for a document; `also` the shapes of answers with other statuses.
+    """
 
     method: str
     path: str
@@ -137,19 +149,35 @@ class Operation:
     query: Mapping[str, Any] = field(default_factory=dict)
     scope: str | None = "memory:read"
     media_type: str = "application/json"
+    also: Mapping[int, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The schemas of all query parameters that it knows, by name."""
+        return self.query if self.scope is None else {**self.query, "user": _TEXT}
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        """What a body may be."""
+        return MEDIA_TYPES if self.body is bytes else ("application/json",)
 
 
 OPERATIONS = (
     Operation("GET", "/healthz", "Alive.", Done, scope=None),
-    Operation("GET", "/readyz", "Model, database and migrations; 503 where one is not ready.",
-              dict[str, str], scope=None),
-    Operation("GET", "/metrics", "Prometheus metrics.", str, media_type="text/plain", scope="chat"),
+    Operation("GET", "/readyz", "Everything that a message needs; 503 where it is not well.",
+              dict[str, str], scope=None, also={503: dict[str, str]}),
+    Operation("GET", "/metrics", "Prometheus metrics.", str, media_type="text/plain",
+              scope="metrics"),
     Operation("GET", "/v1/companions", "Companions that the caller may open.",
-              list[CompanionView], scope="chat"),
+              list[CompanionView], scope=""),
     Operation("GET", "/v1/asyncapi.json", "The socket's contract.", dict[str, Any], scope=None),
     Operation("GET", "/v1/openapi.json", "This document.", dict[str, Any], scope=None),
     Operation("GET", "/v1/schemas/export", "The JSON Schema of exports.", dict[str, Any],
-              scope=None),
+              scope=""),
+    Operation("GET", "/v1/users/{id}/export", "Everything of a user, with every companion.",
+              UserExport),
+    Operation("DELETE", "/v1/users/{id}", "Erase a user everywhere.", ErasureReceipt,
+              scope="memory:write"),
     Operation("GET", _BONDS, "The user's relationships.", list[BondView]),
     Operation("POST", f"{_BONDS}/import", "Restore an export.", Made, 201, Export,
               {"companion": _TEXT}, "memory:write"),
@@ -163,13 +191,13 @@ OPERATIONS = (
               dict[str, Any], query={"draft": _TEXT}),
     Operation("GET", f"{_BOND}/memories", "Memories with their reasons.", MemoryPage, query=_PAGE),
     Operation("DELETE", f"{_BOND}/memories", "Forget everything, or what a query names.", Receipt,
-              query={"session": _TEXT, "about": _TEXT}, scope="memory:write"),
+              query={"session": _TEXT, "about": _TEXT, "turn": _ID}, scope="memory:write"),
     Operation("PATCH", f"{_BOND}/memories/{{memory}}", "Correct a memory.", Done, body=Correction,
               scope="memory:write"),
     Operation("DELETE", f"{_BOND}/memories/{{memory}}", "Forget a memory.", Receipt,
               scope="memory:write"),
     Operation("GET", f"{_BOND}/records", "What the other layers hold.", Records,
-              query={"layer": _TEXT}),
+              query={"layer": {"type": "string", "enum": list(RECORD_LAYERS)}}),
     Operation("POST", f"{_BOND}/records", "Write a record.", Made, 201, Written,
               scope="memory:write"),
     Operation("PATCH", f"{_BOND}/records/{{record}}", "Change a record.", Done, body=Changed,
@@ -188,14 +216,14 @@ OPERATIONS = (
     Operation("DELETE", "/v1/companions/{slug}/documents/{document}", "Remove a document.", Done,
               scope="admin"),
     Operation("GET", f"{_ADMIN}/companions", "Every companion.", Companions, scope="admin"),
-    Operation("PUT", f"{_ADMIN}/companions/{{slug}}", "Create or change a companion.", Companion,
-              body=CompanionBody, scope="admin"),
+    Operation("PUT", f"{_ADMIN}/companions/{{slug}}", "Create or change a companion.",
+              CompanionDetail, body=CompanionBody, scope="admin"),
     Operation("DELETE", f"{_ADMIN}/companions/{{slug}}", "Retire a companion.", Done,
               scope="admin"),
     Operation("GET", f"{_ADMIN}/sessions", "The sessions of this process.", OpenSessions,
               scope="admin"),
     Operation("DELETE", f"{_ADMIN}/sessions/{{session}}", "End a session.", Done, scope="admin"),
-    Operation("POST", f"{_ADMIN}/revocations", "Revoke a user's tokens.", Done, 201, Revocation,
+    Operation("POST", f"{_ADMIN}/revocations", "Revoke a user's tokens.", Revoked, 201, Revocation,
               scope="admin"),
     Operation("POST", f"{_ADMIN}/drain", "Take no more sessions.", Done, 202, scope="admin"),
 )  # fmt: skip
@@ -223,17 +251,14 @@ def openapi() -> dict[str, Any]:
             "title": "Foremind",
             "version": __version__,
             "license": {"name": "MIT", "identifier": "MIT"},
-            "description": (
-                "With a token as a bearer. Where the server runs open, without one, from loopback "
-                "and with `user` as a query; with a token of scope admin, `user` is on whose "
-                "behalf it asks."
-            ),
+            "description": _ABOUT,
         },
         "servers": [{"url": "http://127.0.0.1:8770"}],
         "security": [{"bearer": []}, {}],
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "responses": {f"Error{status}": _failure(text) for status, text in _ERRORS.items()},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
             },
@@ -243,36 +268,35 @@ def openapi() -> dict[str, Any]:
 
 def _described(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, Any]:
     answer = schema_of.get(repr(operation.answer), {})
-    query = dict(operation.query)
-    if operation.scope not in (None, "chat"):
-        query["user"] = _TEXT
-    failure = {
-        "description": "What went wrong.",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}},
-    }
     described: dict[str, Any] = {
         "operationId": _name(operation),
         "summary": operation.summary,
         "parameters": [
             {"name": name, "in": "path", "required": True,
-             "schema": _INTEGER if name in ("id", "memory", "record", "document") else _TEXT}
+             "schema": _ID if name in ("id", "memory", "record", "document") else _TEXT}
             for name in re.findall(r"{(\w+)}", operation.path)
-        ] + [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()],
+        ] + [
+            {"name": name, "in": "query", "schema": schema}
+            for name, schema in operation.parameters.items()
+        ],
         "responses": {
-            str(operation.status): {
-                "description": operation.summary,
-                "content": {operation.media_type: {"schema": answer}},
-            },
-            "default": failure,
+            **{str(status): _answer(operation.summary, "application/json", schema_of[repr(shape)])
+               for status, shape in operation.also.items()},
+            **{str(status): {"$ref": f"#/components/responses/Error{status}"}
+               for status in _errors_of(operation)},
+
+            str(operation.status): _answer(operation.summary, operation.media_type, answer),
+            "default": _failure("What went wrong."),
         },
     }  # fmt: skip
-    if operation.scope is not None:
-        described["description"] = f"Needs the scope `{operation.scope}`."
-    else:
+    if operation.scope is None:
         described["security"] = [{}]
+    elif operation.scope:
+        described["description"] = f"Needs the scope `{operation.scope}`."
     if operation.body is bytes:
+        document = {"schema": {"type": "string"}}
         described["requestBody"] = {
-            "required": True, "content": {"text/plain": {"schema": {"type": "string"}}}
+            "required": True, "content": dict.fromkeys(operation.media_types, document)
         }  # fmt: skip
     elif operation.body is not None:
         described["requestBody"] = {
@@ -280,6 +304,28 @@ def _described(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
             "content": {"application/json": {"schema": schema_of[repr(operation.body)]}},
         }
     return described
+
+
+def _errors_of(operation: Operation) -> list[int]:
+    """Return the statuses of the errors that an operation may be answered with."""
+    left_out = set()
+    if operation.method == "GET":
+        left_out.add(409)
+    if operation.scope is None:
+        left_out.add(429)
+    if operation.body is None:
+        left_out |= {413, 415}
+    if "{" not in operation.path:
+        left_out.add(404)
+    return [status for status in _ERRORS if status not in {*left_out, *operation.also}]
+
+
+def _answer(description: str, media_type: str, schema: Any) -> dict[str, Any]:
+    return {"description": description, "content": {media_type: {"schema": schema}}}
+
+
+def _failure(description: str) -> dict[str, Any]:
+    return _answer(description, "application/json", {"$ref": "#/components/schemas/Failure"})
 
 
 def _name(operation: Operation) -> str:

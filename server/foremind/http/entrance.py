@@ -9,6 +9,7 @@ from foremind.identity.authority import Authority
 from foremind.identity.caller import Caller
 from foremind.rates import Bucket
 from foremind.settings import Settings
+from foremind.storage.database import work_for
 
 _BEARER = "Bearer "
 _BURST_S = 4.0
@@ -16,7 +17,10 @@ _USERS_KNOWN = 10_000  # whose rates are counted
 
 
 class Entrance:
-    """Names the callers of HTTP requests; each may send so many a second."""
+    """Names the callers of HTTP requests; each may send so many a second.
+
+    What they ask for takes its connections to the database in turn, one for each caller.
+    """
 
     def __init__(self, authority: Authority, settings: Settings, clock: Clock) -> None:
         self._authority = authority
@@ -32,9 +36,11 @@ class Entrance:
             RateLimited: it sends too many.
         """
         caller = await self._authority.of_request(
-            _bearer_token(request), request.query_params.get("user"), request.url.hostname
+            _bearer_token(request), request.query_params.get("user")
         )
         self._count(caller.user_id)
+        request.state.connection.identified()
+        work_for(caller.user_id)
         return caller
 
     async def player(self, request: Request) -> Caller | None:
@@ -45,9 +51,11 @@ class Entrance:
             RateLimited: it sends too many.
         """
         if self._settings.open_mode:
+            self._count("")
             return None
         caller = await self._authority.of_token(_bearer_token(request))
         self._count(caller.user_id)
+        request.state.connection.identified()
         return caller
 
     def _count(self, user_id: str) -> None:

@@ -3,18 +3,23 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route, request_response
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from foremind.assets import asset
 from foremind.http.answers import answered, json_response
+from foremind.http.conformance import conforming
 from foremind.http.entrance import Entrance
 from foremind.http.readiness import Readiness
+from foremind.identity.authority import require
 from foremind.metrics import Metrics
 from foremind.storage.companions import CompanionStore
 from foremind.storage.database import Database
@@ -40,17 +45,10 @@ class HttpServices:
     contracts: Mapping[str, object]
 
 
-class Page(StaticFiles):
-    """The demo page with headers that keep it to itself."""
-
-    async def get_response(self, path: str, scope: Any) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers.update(_PAGE_HEADERS)
-        return response
-
-
 def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """Return the routes, with `more` before the catch-all page."""
+    """Return the routes, with `more`: each serves only what the contract describes."""
+    # Encoded once: anybody may ask for these.
+    contracts = {name: msgspec.json.encode(each) for name, each in services.contracts.items()}
 
     async def healthz(_: Request) -> Response:
         return json_response({"status": "ok"})
@@ -63,7 +61,9 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
         )
 
     async def metrics(request: Request) -> Response:
-        await services.entrance.player(request)
+        caller = await services.entrance.player(request)
+        if caller is not None:
+            require(caller, "metrics")
         services.metrics.tasks.set(len(asyncio.all_tasks()))
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -80,14 +80,41 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
         )
 
     async def contract(request: Request) -> Response:
-        return json_response(services.contracts[request.url.path.rpartition("/")[2]])
+        encoded = contracts[request.url.path.rpartition("/")[2]]
+        return Response(encoded, media_type="application/json")
 
-    return [
+    own = [
         *(Route(f"/v1/{name}", contract) for name in services.contracts),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
-        Route("/metrics", answered(metrics)),
-        Route("/v1/companions", answered(companions)),
-        *more,
-        Mount("/", Page(directory=asset("client_demo"), html=True)),
+        Route("/metrics", metrics),
+        Route("/v1/companions", companions),
     ]
+    return [conforming(each) if isinstance(each, Route) else each for each in (*own, *more)]
+
+
+def page() -> ASGIApp:
+    """Return what serves the demo page's files, and says of everything else that it is not here."""
+    files = StaticFiles(directory=asset("client_demo"), html=True)
+
+    async def file(request: Request) -> Response:
+        path = files.get_path(request.scope)
+        try:
+            if request.method not in ("GET", "HEAD"):
+                found = await asyncio.to_thread(files.lookup_path, path)
+                raise HTTPException(404 if found[1] is None else 405)
+            response = await files.get_response(path, request.scope)
+        except ValueError:  # no path that a file could have
+            raise HTTPException(404) from None
+        response.headers.update(_PAGE_HEADERS)
+        return response
+
+    serve = request_response(answered(file))
+
+    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+        else:
+            await serve(scope, receive, send)
+
+    return elsewhere

@@ -1,14 +1,13 @@
 """Decides who a caller is: by token, or in open mode by what it says of itself."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from foremind.clock import Clock
 from foremind.errors import InvalidMessage, NotAllowed, NotAuthenticated
-from foremind.identity.caller import MAX_USER_CHARS, SCOPES, Caller, Scope
+from foremind.identity.caller import MAX_USER_CHARS, SCOPES, Caller, Scope, user_id_problem
 from foremind.identity.keys import KeyRing
-from foremind.identity.origins import LOOPBACK
-from foremind.identity.tokens import read_token
+from foremind.identity.tokens import CLOCK_SKEW_S, read_token
 from foremind.settings import Settings
 from foremind.storage.revocations import AccessRevoked, RevocationStore
 
@@ -26,22 +25,25 @@ class Authority:
         self._revocations = revocations
         self._clock = clock
 
-    async def of_session(
+    def of_session(
         self, token: str | None, claimed: tuple[str, str] | None, companion: str
     ) -> Caller:
-        """Return who wants to open a session with a companion.
+        """Return who wants to open a session with a companion; it may have been revoked.
 
         Args:
             claimed: id and name that a client gives itself, which count in open mode only.
 
         Raises:
-            NotAuthenticated: the token is missing, wrong, expired or revoked, or no user is given.
+            NotAuthenticated: the token is missing, wrong or expired, or no user is given.
             NotAllowed: this caller may not open this companion.
+            InvalidMessage: what a client calls itself can be nobody's id.
         """
         if not self._settings.open_mode:
-            caller = await self.of_token(token)
+            caller = self.named_by(token)
         elif claimed is None:
             raise NotAuthenticated("user: expected {id, name}", param="user")
+        elif problem := user_id_problem(claimed[0]):
+            raise InvalidMessage(f"user.id: {problem}", param="user.id")
         else:
             caller = Caller(*claimed)
         require(caller, "chat")
@@ -49,13 +51,10 @@ class Authority:
             raise NotAllowed("companion: the token does not allow this one", param="companion")
         return caller
 
-    async def of_request(self, token: str | None, user_id: str | None, host: str | None) -> Caller:
+    async def of_request(self, token: str | None, user_id: str | None) -> Caller:
         """Return who sends an HTTP request: by token, or in open mode the `user` it names.
 
         With a token of scope `admin`, `user` is on whose behalf it asks.
-
-        In open mode the request must be made to a loopback name: a page of a foreign name that
-        points here (DNS rebinding) is nobody.
 
         Raises:
             NotAuthenticated: the token is missing, wrong, expired or revoked, or no user is given.
@@ -63,8 +62,6 @@ class Authority:
         if not self._settings.open_mode:
             caller = await self.of_token(token)
             return replace(caller, on_behalf_of=_known(user_id)) if caller.admin else caller
-        if host not in LOOPBACK:
-            raise NotAuthenticated("host: expected a loopback name", param="host")
         user = _known(user_id)
         if user is None:
             raise NotAuthenticated("user: expected the id of a user", param="user")
@@ -76,23 +73,62 @@ class Authority:
         Raises:
             NotAuthenticated: it is missing, wrong, expired or revoked.
         """
-        now = self._clock.now().timestamp()
-        caller = read_token(token, self._keys, self._settings.auth_audience, now)
-        if await self._revocations.revoked(caller.user_id, caller.token_id, caller.issued_at):
-            raise NotAuthenticated("token: it was revoked", param="token")
+        caller = self.named_by(token)
+        await self.check_revoked(caller)
         return caller
+
+    def named_by(self, token: str | None) -> Caller:
+        """Return whom a token names, who may have been revoked meanwhile.
+
+        Raises:
+            NotAuthenticated: it is missing, wrong or expired.
+        """
+        now = self._clock.now().timestamp()
+        return read_token(token, self._keys, self._settings.auth_audience, now)
+
+    async def check_revoked(self, caller: Caller) -> None:
+        """Check that a caller's token was not revoked.
+
+        Raises:
+            NotAuthenticated: it was.
+        """
+        if caller.expires_at is None:
+            return  # it has none
+        if await self._revocations.revoked(caller.user_id, caller.token_id, caller.issued_at):
+            raise revoked()
+
+    async def revoke(self, user_id: str, token_id: str | None) -> datetime:
+        """Revoke one token of a user, or all that can have been minted by now.
+
+        A minting server's clock may be ahead, so that its tokens claim to be issued later than they
+        were. Return until when: a token that claims to be issued after that counts.
+
+        Raises:
+            StorageUnavailable: nothing was revoked.
+        """
+        until = self._clock.now() + timedelta(seconds=CLOCK_SKEW_S)
+        await self._revocations.revoke(user_id, token_id, until)
+        return until
 
     async def revoked_lately(self, seconds: float) -> list[AccessRevoked]:
         """Return what was revoked in the last `seconds`."""
         return await self._revocations.since(self._clock.now() - timedelta(seconds=seconds))
 
     def still_valid(self, caller: Caller) -> bool:
-        """Tell whether a session may go on: its token has time and its key was not withdrawn."""
+        """Tell whether a session may go on: its token has time, and its key is still the same."""
         if caller.expires_at is None:
             return True
-        return not caller.expired(self._clock.now().timestamp()) and (
-            self._keys.find(caller.key_id) is not None
+        key = self._keys.find(caller.key_id)
+        return (
+            not caller.expired(self._clock.now().timestamp())
+            and key is not None
+            and key.fingerprint == caller.key_fingerprint
         )
+
+
+def revoked() -> NotAuthenticated:
+    """Return the error that tells of a revoked token."""
+    return NotAuthenticated("token: it was revoked", param="token")
 
 
 def _known(user_id: str | None) -> str | None:

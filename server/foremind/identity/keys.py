@@ -1,13 +1,14 @@
 """The keys that tokens are signed with: one secret, or a file of keys that may change meanwhile."""
 
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jwt
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from jwt.algorithms import OKPAlgorithm
 
 from foremind.errors import InvalidFile
@@ -20,11 +21,18 @@ _log = structlog.get_logger("foremind.identity")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key and the one algorithm it is for: a token does not choose its own."""
+    """A key and the one algorithm it is for: a token does not choose its own.
+
+    `fingerprint` tells it from another key of the same id.
+    """
 
     id: str | None
     algorithm: str
     material: Any
+    fingerprint: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", _fingerprint(self))
 
 
 class KeyRing:
@@ -107,6 +115,17 @@ def new_key(kid: str) -> tuple[dict[str, Any], dict[str, Any]]:
         named | OKPAlgorithm.to_jwk(private, as_dict=True),
         named | OKPAlgorithm.to_jwk(private.public_key(), as_dict=True),
     )
+
+
+def _fingerprint(key: Key) -> str:
+    """Return a hash of what verifies: the same for a private key and its public half."""
+    material = key.material
+    if isinstance(material, Ed25519PrivateKey):
+        material = material.public_key()
+    if isinstance(material, Ed25519PublicKey):
+        material = material.public_bytes_raw()
+    raw = material.encode() if isinstance(material, str) else material
+    return hashlib.sha256(key.algorithm.encode() + b"\0" + raw).hexdigest()
 
 
 def _signs(key: Key) -> bool:

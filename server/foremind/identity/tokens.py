@@ -6,13 +6,14 @@ from typing import Any
 import jwt
 
 from foremind.errors import InvalidMessage, NotAuthenticated
-from foremind.identity.caller import MAX_USER_CHARS, PLAYER, SCOPES, Caller, Scope
+from foremind.identity.caller import PLAYER, SCOPES, Caller, Scope, user_id_problem
 from foremind.identity.keys import Key, KeyRing
 from foremind.storable import check_storable
 
 _MAX_NAME_CHARS = 64
 _LATEST = 1e12  # seconds; neither without end nor no number
-_SKEW_S = 30.0  # how far the minting server's clock may be ahead
+#: How far the minting server's clock may be ahead.
+CLOCK_SKEW_S = 30.0
 
 
 def read_token(token: str | None, keys: KeyRing, audience: str | None, now: float) -> Caller:
@@ -58,8 +59,8 @@ def mint(claims: dict[str, Any], key: Key) -> str:
 
 def _caller(claims: dict[str, Any], key: Key, now: float) -> Caller:
     subject, name = claims["sub"], claims.get("name") or claims["sub"]
-    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_USER_CHARS:
-        raise _refused(f"expected text of at most {MAX_USER_CHARS} characters in 'sub'")
+    if problem := user_id_problem(subject if isinstance(subject, str) else ""):
+        raise _refused(f"{problem} in 'sub'")
     if not isinstance(name, str):
         raise _refused("expected text in 'name'")
     token_id = claims.get("jti")
@@ -74,6 +75,7 @@ def _caller(claims: dict[str, Any], key: Key, now: float) -> Caller:
         _time(claims, "exp"),
         token_id,
         key.id,
+        key.fingerprint,
     )
     try:
         check_storable({"sub": subject, "name": name, "jti": token_id})
@@ -82,7 +84,7 @@ def _caller(claims: dict[str, Any], key: Key, now: float) -> Caller:
     begins = _time(claims, "nbf")
     if caller.expired(now):
         raise _refused("it has expired")
-    if any(each is not None and each > now + _SKEW_S for each in (begins, caller.issued_at)):
+    if any(each is not None and each > now + CLOCK_SKEW_S for each in (begins, caller.issued_at)):
         raise _refused("it is not valid yet")
     return caller
 

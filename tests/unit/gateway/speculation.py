@@ -17,10 +17,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 
-from foremind.companions import Companion, CompanionSettings
+from foremind.companions import Companion, CompanionSettings, RelationshipSettings
 from foremind.embedding.manifest import Manifest
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError, Overloaded, StorageUnavailable
+from foremind.gateway.current import Shared
 from foremind.gateway.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
 from foremind.gateway.services import Services
 from foremind.gateway.session import Session
@@ -36,12 +37,13 @@ from foremind.metrics import Metrics
 from foremind.settings import Ahead, Settings
 from foremind.storage.records import LayersState
 from foremind.storage.turns import OpenedSession, StoredTurn
+from foremind.supervision import Supervisor
 from foremind.testing.virtual_time import VirtualClock
 from foremind.testing.voice import InProcessModel, OneVoice
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
 
-_OPENED = OpenedSession(UUID(int=1), 1, 1, 0, 0, CompanionSettings(), True)
+_OPENED = OpenedSession(UUID(int=1), 1, 1, 0, 0, RelationshipSettings(), 0, False, True)
 _COMPANION = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
 _WORDS = (
     "the", "harbour", "storm", "boat", "sister", "lives", "near", "an", "old", "lighthouse",
@@ -78,7 +80,8 @@ class World:
     written: list[tuple[str, str]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     layers_version: int = 0
-    layers: dict[tuple[int, int], RelationshipLayers] = field(default_factory=dict)
+    erasures: int = 0
+    layers: dict[int, RelationshipLayers] = field(default_factory=dict)
 
     def trouble(self, share: float) -> bool:
         """Tell whether something fails now, and note it."""
@@ -118,7 +121,7 @@ class World:
 
     # The store of turns.
     async def commit_message(
-        self, session: OpenedSession, message_id: str, text: str, now: datetime
+        self, session: OpenedSession, message_id: str, text: str, now: datetime, *, kept: bool
     ) -> StoredTurn:
         """Note a message."""
         await asyncio.sleep(self.random.uniform(0.001, 0.02))
@@ -129,10 +132,12 @@ class World:
 
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
-        *, judged: bool, unheard: object,
-    ) -> int:  # fmt: skip
-        """Note a reply."""
+        *, judged: bool, kept: bool, erasures: int, unheard: object,
+    ) -> int | None:  # fmt: skip
+        """Note a reply, unless something was forgotten since its prompt was put together."""
         await asyncio.sleep(self.random.uniform(0.001, 0.02))
+        if erasures != self.erasures:
+            return None
         self.written.append(("companion", text))
         return len(self.written)
 
@@ -150,12 +155,12 @@ class World:
 
     # What is held of the relationship.
     def get(self, relationship_id: int) -> RelationshipLayers:
-        """Return the relationship's settings; it has no records."""
-        held = (self.layers_version, self.limits[-1][1])
-        if held not in self.layers:
-            state = LayersState(held[0], 0, CompanionSettings(recall_limit=held[1]))
-            self.layers[held] = RelationshipLayers(state, [], {}, self.manifest, estimate_tokens)
-        return self.layers[held]
+        """Return what is held: it has no records."""
+        version = self.layers_version
+        if version not in self.layers:
+            state = LayersState(version, 0, 0)
+            self.layers[version] = RelationshipLayers(state, [], {}, self.manifest, estimate_tokens)
+        return self.layers[version]
 
 
 def recalled(text: str, ids: frozenset[int], limit: int) -> list[Recalled]:
@@ -207,28 +212,32 @@ async def live(world: World) -> None:
     settings = world.settings.model_copy(update={"eager": world.eager, "recall_gate": False})
     other = SimpleNamespace(
         look=lambda: None, run=lambda *_: None, hand_over=lambda *_: None, refresh=_nothing,
-        has_documents=lambda _: False,
+        may_have_documents=lambda _: False,
     )  # fmt: skip
     here = cast("Any", world)
-    async with EmbeddingService(here, world.manifest, 8, clock, world.metrics) as embedder:
+    supervisor = Supervisor(clock, world.metrics)
+    async with EmbeddingService(
+        here, world.manifest, 8, clock, world.metrics, supervisor
+    ) as embedder:
         preparer = Preparer(embedder, here, here, cast("Any", other), clock, world.metrics)
         services = Services(
             settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", other),
-            companions=here, turns=here,
-            preparer=preparer, prepared=PreparedCache(100, 60.0, clock), index=here, held=here,
+            companions=here, relationships=here, current=here, turns=here,
+            preparer=preparer, prepared=PreparedCache(100, 1 << 20, 60.0, clock),
+            index=here, held=here,
             library=cast("Any", other), curation=cast("Any", other),
             afterwards=cast("Any", other), rememberer=cast("Any", other),
             voices=OneVoice(settings, model, world.ahead), embedding="drawn",
         )  # fmt: skip
         outbox = _Outbox(world)
         caller = Caller("ana", "Ana")
-        terms = Terms(services, caller.name, _COMPANION, _OPENED, ZoneInfo("UTC"))
+        own = Shared(RelationshipSettings())
+        terms = Terms(services, caller.name, Shared(_COMPANION), own, _OPENED, ZoneInfo("UTC"))
         session = Session(services, caller, terms, _OPENED, [], EventStream(300.0, clock))
         outbox.session = session
-        await session.greet(outbox)
+        session.greet(outbox, await session.read_past())
         await _act(world, session)
         await session.close()
-    await model.close()
 
 
 async def _nothing(*_: object) -> None:
@@ -269,12 +278,16 @@ async def _act(world: World, session: Session) -> None:
                     _, version, ids = world.versions[-1]
                     ids = ids | {version + 7} if what == "write" else ids - {min(ids, default=0)}
                     world.versions.append((loop.time(), version + 1, ids))
-                    (session._terms.observe_version if what == "write" else session.forget)(
-                        version + 1
-                    )
+                    if what == "write":
+                        session._terms.observe_version(version + 1)
+                    else:
+                        world.erasures += 1
+                        session.forget(version + 1, world.erasures)
                 case "settings":
                     world.layers_version += 1
                     world.limits.append((loop.time(), draw.choice(_LIMITS)))
+                    own = CompanionSettings(recall_limit=world.limits[-1][1])
+                    session._terms._shared_own.value = RelationshipSettings(user=own)
         except ForemindError as error:
             if what == "send":
                 world.sent[-1].failed = error.code
@@ -336,10 +349,13 @@ def _check_events(world: World) -> None:
             case "response.output_text.delta":
                 open_[event["response_id"]] += event["delta"]
             case "response.done":
-                assert open_.pop(event["response_id"]) == event["text"]
+                said = open_.pop(event["response_id"])
+                taken_back = event["status"] == "cancelled" and not event["text"]
+                assert taken_back or said == event["text"]
                 if event["text"]:
                     heard.append(event["text"])
             case other:
                 assert other in ("session.opened", "context.ready", "error")
     assert not open_, "every reply has an end"
-    assert heard == [text for speaker, text in world.written if speaker == "companion"]
+    stored = iter(text for speaker, text in world.written if speaker == "companion")
+    assert all(each in stored for each in heard), "in the same order"

@@ -1,6 +1,6 @@
 """How fast a client may be."""
 
-from foremind.gateway.limits import Allowance, Kind, Pace, UserAllowance
+from foremind.gateway.limits import Allowance, Kind, Pace, UserAllowance, amount_of
 from foremind.rates import Bucket
 from foremind.settings import load_settings
 
@@ -87,3 +87,21 @@ def test_it_is_never_shut_out_for_longer_than_ten_minutes() -> None:
         now += user.shut_s(now)
     user.pressed_on(now)
     assert user.shut_s(now) == 600.0
+
+
+def test_long_messages_count_for_more() -> None:
+    """In a minute of pressing on, one sends no more text than the rate lets through."""
+    own, chars, now, sent = Allowance(SETTINGS), 8000, 0.0, 0
+    while now < 60.0:
+        now += own.take("send", now, amount_of("send", chars))
+        sent += chars
+    assert sent <= (60 + 4 + 1) * SETTINGS.sends_per_s * 512
+    assert amount_of("send", 60) < 1.2  # what is typed hardly does
+    assert amount_of("draft", chars) == 1
+
+
+def test_no_single_message_is_too_many() -> None:
+    """However long it is, and however little an operator allows."""
+    pace = Pace(Allowance(load_settings(sends_per_s=1)))
+    assert pace.take("send", 60.0, 60.0, amount_of("send", 65_536)) == 0
+    assert pace.take("send", 0.0, 60.0, 1.0) is not None

@@ -45,6 +45,8 @@ def test_a_signed_token_is_believed() -> None:
         token(sub=None),
         token(sub=""),
         token(sub="x" * 129),
+        token(sub="."),
+        token(sub=".."),
         token(name="a\0b"),
         token(sub="a\0b"),
         token(sub="a\ud800b"),

@@ -1,0 +1,112 @@
+"""Nothing holds the event loop for more than 50 ms; the watchdog of `start` looks at every test."""
+
+import time
+from typing import Any
+
+import httpx2
+import pytest
+
+from foremind.memory.remember import Rememberer
+from foremind.testing.model_server import Script, scripted_model
+from tests.acceptance.layers import world
+from tests.acceptance.test_path import answered
+from tests.conftest import PATIENCE, StartServer, everything_heard, owner_of, patiently
+from tests.watchdog import MOST_S, Watchdog
+
+_SYLLABLES = [f"{a}{b}{c}" for a in "ktmn" for b in "aeiou" for c in "lr"]
+
+
+def _burn(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def test_what_holds_the_loop_is_found_and_named(
+    start: StartServer, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of the server's, not what a test does itself."""
+    judge: Any = Rememberer._judge
+
+    def slowly(*args: Any) -> Any:
+        _burn(2 * MOST_S)
+        return judge(*args)
+
+    client = await (await start()).session()
+    _burn(2 * MOST_S)
+    await answered(client, "I promise to water your plants")
+    assert watchdog.holds == []
+    monkeypatch.setattr(Rememberer, "_judge", slowly)
+    await answered(client, "I promise to feed your cat too")
+    assert watchdog.holds
+    assert all("Rememberer.remember" in each for each in watchdog.holds)
+    watchdog.holds.clear()
+
+
+async def test_a_library_of_long_documents_is_read_and_searched(start: StartServer) -> None:
+    """A draft of hundreds of words, in a thousand chunks that hold most of them."""
+    words = [f"{a}{b}" for a in _SYLLABLES for b in _SYLLABLES]
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents?title=Menu&user=ana"
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            body = " ".join(words * 500).encode()
+            sent = await http.post(url, content=body, headers={"content-type": "text/plain"})
+        assert sent.json()["chunks"] > 1000, sent.text
+        await everything_heard(w.server)
+        assert await w.lines("library", " ".join(words[::2]))
+
+
+def _long(number: int, chars: int) -> str:
+    words = (f"I like {a}{b}{number} and" for a in _SYLLABLES for b in _SYLLABLES)
+    return " ".join(words)[:chars]
+
+
+async def test_the_longest_messages_are_judged_and_curated(start: StartServer) -> None:
+    """Each is read with those beside it, and once more in the background.
+
+    The sign stands for four words, which are read one by one.
+    """
+    texts = [
+        f"I like ferry {n}. " + "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM} " * 7900
+        for n in range(5)
+    ]
+    async with world(start, model=False, max_text_chars=16_000, sends_per_s=1000) as w:
+        await w.talk(*texts)
+        await w.next_day()
+        found = await owner_of(w.server.app.core).fetchval("SELECT count(*) FROM memories")
+        assert found == 5
+
+
+async def test_a_reply_of_megabytes_is_judged(start: StartServer) -> None:
+    """A model may be allowed to say as much."""
+    reply = " ".join(_long(number, 16_000) for number in range(130))
+    script = Script(reply=lambda _: [reply[n : n + 4000] for n in range(0, len(reply), 4000)])
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url, llm_max_tokens=200_000, outbound_bytes=16_000_000)
+        client = await server.session()
+        await client.send("What do you like?")
+        done = await client.expect("response.done")
+        assert done["text"] == reply
+        owner = owner_of(server.app.core)
+
+        async def judged() -> bool:
+            left = "SELECT count(*) FROM turns WHERE embedding IS NULL"
+            jobs = "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+            return not await owner.fetchval(left) and not await owner.fetchval(jobs)
+
+        await patiently(judged)
+
+
+async def test_fifty_thousand_turns_are_exported(start: StartServer) -> None:
+    """Read and written out in portions."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        await owner_of(w.server.app.core).execute(
+            "INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status,"
+            " content, created_at)"
+            " SELECT relationship_id, session_id, user_id, speaker, 'many' || number, status,"
+            " content, created_at FROM turns, generate_series(1, 50000) AS number"
+            " WHERE speaker = 'user'"
+        )
+        assert len((await w.request("GET", "/export"))["turns"]) > 50_000
