@@ -14,8 +14,8 @@
  *
  * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
  * `detail`. Besides these there is "state", with detail { state, code, reason }: "connecting",
- * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, or the
- * server said not to come back).
+ * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, the server
+ * said not to reconnect, or it refused to open the session).
  */
 
 const MERGE_MS = 50; // what the protocol allows a client to hold keystrokes back
@@ -23,16 +23,22 @@ const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 15_000;
 const RESUBMIT_MS = 1_000; // after a retryable error
 const MAX_UNACCEPTED = 16; // messages kept for sending again
-const FINAL_CODES = new Set([4400, 4401, 4403, 4409]);
-const TOKEN_OVER = 4401;
+const FINAL_CODES = new Set([4400, 4403, 4409]); // do not reconnect after these
+const NOT_AUTHENTICATED = 4401;
+const MAX_REFUSALS = 3; // fresh tokens that may be refused in a row
+const TOKEN_TIMEOUT_MS = 30_000;
+const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
 
 /**
  * @typedef {Object} Options
  * @property {string} companion slug of the companion to talk with
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
- *   not; or what gets one, which is asked again for every connection
+ *   not; or what gets one, which is asked for every connection, and again before a token expires;
+ *   where it fails, it is asked again like a connection that cannot be made
  * @property {string} [url] the socket; by default that of the page's own server
+ * @property {number} [firstRetryMs] longest wait before the first attempt to reconnect; it doubles
+ *   up to 15 s
  */
 
 /**
@@ -49,14 +55,20 @@ export class Foremind extends EventTarget {
   #socket = null;
   #closed = false;
   #attempt = 0;
+  /** Fresh tokens that were refused since a session was opened. */
+  #refusals = 0;
+  /** Raised by whatever ends an attempt to connect, so that what it still awaits is let go. */
+  #dialled = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #retry;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #renewal;
   #open = false;
   /** The newest draft that is not sent yet. @type {string | null} */
   #draft = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #merge;
-  /** Its id and its user's, once the session is open. @type {{id: number, user: string} | null} */
+  /** Its id and its user's, once the session is open. @type {{id: string, user: string} | null} */
   #relationship = null;
   /** To resume it by. @type {{session_id: string, seq: number} | null} */
   #session = null;
@@ -78,6 +90,7 @@ export class Foremind extends EventTarget {
 
   /** Connect, and stay connected until `close()`. */
   connect() {
+    if (this.#socket) return;
     this.#closed = false;
     this.#dial();
   }
@@ -126,7 +139,7 @@ export class Foremind extends EventTarget {
   /**
    * Forget a memory for good, with everything that quotes it.
    * @param {string} memoryId as in context.ready and memory.stored
-   * @returns {Promise<{memories: number[], turns: number, records: number, reread: number}>} the receipt
+   * @returns {Promise<{memories: string[], turns: number, records: number, reread: number}>} the receipt
    * @throws {Error} saying why it could not be done
    */
   forget(memoryId) {
@@ -147,9 +160,32 @@ export class Foremind extends EventTarget {
   }
 
   /**
+   * Everything that is known of this user, with every companion.
+   * @returns {Promise<object>}
+   * @throws {Error} saying why it could not be done
+   */
+  exportUser() {
+    return this.#fetch("GET", `/v1/users/${encodeURIComponent(this.#user())}/export`);
+  }
+
+  /**
+   * Erase this user everywhere, with every companion and for good; the session ends.
+   * @returns {Promise<object>} how much there was
+   * @throws {Error} saying why it could not be done
+   */
+  eraseUser() {
+    return this.#fetch("DELETE", `/v1/users/${encodeURIComponent(this.#user())}`);
+  }
+
+  #user() {
+    if (!this.#relationship) throw new Error("not connected");
+    return this.#relationship.user;
+  }
+
+  /**
    * Restore what was exported, as this user's relationship with this companion.
    * @param {object} exported
-   * @returns {Promise<{id: number}>}
+   * @returns {Promise<{id: string}>}
    * @throws {Error} saying why it could not be done
    */
   restore(exported) {
@@ -169,6 +205,7 @@ export class Foremind extends EventTarget {
     const headers = new Headers();
     if (token) headers.set("authorization", `Bearer ${token}`);
     else if (this.#relationship) target.searchParams.set("user", this.#relationship.user);
+    if (body) headers.set("content-type", "application/json");
     const answer = await fetch(target, { method, headers, body: body && JSON.stringify(body) });
     const result = await answer.json();
     if (!answer.ok) throw new Error(result.error.message);
@@ -179,18 +216,28 @@ export class Foremind extends EventTarget {
   close() {
     this.#closed = true;
     clearTimeout(this.#retry);
+    clearTimeout(this.#renewal);
+    this.#dialled++;
     this.#forgetDraft();
     if (this.#socket) this.#socket.close(1000);
     else this.#tell("closed", 1000, "");
   }
 
-  #dial() {
+  async #dial() {
     this.#tell("connecting");
+    const attempt = ++this.#dialled;
+    try {
+      const token = await this.#freshToken(); // first: the server waits only so long for it
+      if (attempt !== this.#dialled) return;
+      this.#token = token;
+    } catch (error) {
+      if (attempt === this.#dialled) this.#lost(0, `no token: ${error}`);
+      return;
+    }
     const socket = new WebSocket(this.#options.url ?? ownServer());
     this.#socket = socket;
-    socket.onopen = async () => {
-      const { companion, user, token } = this.#options;
-      this.#token = typeof token === "function" ? await token() : (token ?? null);
+    socket.onopen = () => {
+      const { companion, user } = this.#options;
       // "Yesterday" is the player's, not the server's.
       const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
       const who = this.#token ? { token: this.#token } : { user };
@@ -200,7 +247,43 @@ export class Foremind extends EventTarget {
     socket.onmessage = ({ data }) => {
       if (this.#socket === socket) this.#receive(JSON.parse(data));
     };
-    socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+    socket.onclose = ({ code, reason }) => {
+      if (this.#socket === socket) this.#lost(code, reason);
+    };
+  }
+
+  /** @returns {Promise<string | null>} */
+  async #freshToken() {
+    const { token } = this.#options;
+    if (typeof token !== "function") return token ?? null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let timer;
+    const tooLate = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Error("it took too long")), TOKEN_TIMEOUT_MS);
+    });
+    try {
+      return await Promise.race([token(), tooLate]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Give the session a fresh token before the one that it has expires. */
+  #renewLater() {
+    const delay = renewalDelay(this.#token, Date.now() / 1000);
+    if (typeof this.#options.token !== "function" || delay === null) return;
+    const socket = this.#socket;
+    this.#renewal = setTimeout(async () => {
+      try {
+        const token = await this.#freshToken();
+        if (this.#socket !== socket || !this.#open) return;
+        this.#token = token;
+        this.#write({ type: "session.update", token });
+        this.#renewLater();
+      } catch {
+        // The next connection gets one of its own.
+      }
+    }, Math.min(delay * 1000, 2 ** 31 - 1)); // what a timer can wait for
   }
 
   /** @param {ServerEvent} event */
@@ -210,15 +293,31 @@ export class Foremind extends EventTarget {
       this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
       this.#attempt = 0;
+      this.#refusals = 0;
+      this.#renewLater();
       this.#tell("open");
     }
-    if (this.#session) this.#session.seq = event.seq;
+    if (this.#open && this.#session) this.#session.seq = event.seq;
     if (event.type === "message.accepted") this.#unaccepted.delete(event.id);
     if (event.type === "error") this.#refused(event.error);
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
     if (event.type === "session.opened") {
       for (const id of this.#unaccepted.keys()) this.#submit(id);
     }
+    if (event.type === "error" && !this.#open) this.#notOpened(event.error);
+  }
+
+  /**
+   * The session was not opened: try again where that may help, else leave for good. What is wrong
+   * with a token is told by the close code that follows.
+   * @param {{code: string, message: string, retryable: boolean}} error
+   */
+  #notOpened({ code, message, retryable }) {
+    if (code === "not_authenticated") return;
+    const socket = this.#socket;
+    this.#closed ||= !retryable;
+    this.#lost(0, message);
+    socket?.close(1000);
   }
 
   /**
@@ -247,16 +346,25 @@ export class Foremind extends EventTarget {
   #lost(code, reason) {
     this.#open = false;
     this.#socket = null;
-    // A token that ran out can be had anew; one that was never taken cannot.
-    const renewable = code === TOKEN_OVER && this.#session && typeof this.#options.token === "function";
-    if (this.#closed || (FINAL_CODES.has(code) && !renewable)) {
+    clearTimeout(this.#renewal);
+    if (this.#closed || this.#final(code)) {
       this.#tell("closed", code, reason);
       return;
     }
     // Full jitter: clients that lost the same server do not come back at the same moment.
-    const longest = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.#attempt++);
+    const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
+    const longest = Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt++);
     this.#tell("waiting", code, reason);
     this.#retry = setTimeout(() => this.#dial(), Math.random() * longest);
+  }
+
+  /**
+   * Whether it would be the same again: a fresh token may do what an old one did not.
+   * @param {number} code
+   */
+  #final(code) {
+    if (code !== NOT_AUTHENTICATED) return FINAL_CODES.has(code);
+    return typeof this.#options.token !== "function" || ++this.#refusals >= MAX_REFUSALS;
   }
 
   #flushDraft() {
@@ -288,6 +396,24 @@ export class Foremind extends EventTarget {
 
 function ownServer() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/ws`;
+}
+
+/**
+ * The seconds until a token should be replaced; null where it does not say its end. It is read, not
+ * verified: the server does that.
+ * @param {string | null} token
+ * @param {number} now seconds since 1970
+ */
+function renewalDelay(token, now) {
+  try {
+    const payload = (token ?? "").split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    const { exp, iat = now } = JSON.parse(atob(payload));
+    if (!Number.isFinite(exp) || !Number.isFinite(iat)) return null;
+    const left = exp - now; // by this machine's clock, which may be wrong
+    return Math.max(1, SHARE_OF_LIFE * (left > 0 ? Math.min(exp - iat, left) : exp - iat));
+  } catch {
+    return null;
+  }
 }
 
 /** A random id; unlike crypto.randomUUID also on pages that were not loaded over TLS. */

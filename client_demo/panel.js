@@ -29,6 +29,8 @@ export class MemoryPanel {
     on("forget-all", "click", () => {
       if (confirm("Forget everything, for good?")) this.#do(() => this.#mind.request("DELETE", "/memories"));
     });
+    on("export-user", "click", () => this.#do(async () => save(await this.#mind.exportUser(), "all")));
+    on("erase-user", "click", () => this.#erase());
     on("remember", "submit", (event) => {
       event.preventDefault();
       const layer = this.#find("remember-layer").value;
@@ -111,12 +113,18 @@ export class MemoryPanel {
 
   async #export() {
     const exported = await this.#mind.request("GET", "/export");
-    const link = make("a");
-    link.href = URL.createObjectURL(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }));
-    link.download = `foremind-${exported.companion}.json`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-    return { exported: exported.turns.length };
+    return save(exported, exported.companion);
+  }
+
+  async #erase() {
+    if (!confirm("Erase everything that is known of you, with every companion, for good?")) return;
+    try {
+      const { relationships, memories, turns } = await this.#mind.eraseUser();
+      this.#find("layers").replaceChildren();
+      this.#say(`Erased for good: ${relationships} companions, ${memories} memories, ${turns} turns.`);
+    } catch (error) {
+      this.#say(`That could not be done: ${error.message}`);
+    }
   }
 
   async #import(input) {
@@ -151,6 +159,17 @@ function told(answer) {
   }
   if ("exported" in answer) return `Exported ${answer.exported} turns.`;
   return "Done.";
+}
+
+/** Hand out a file. */
+function save(exported, name) {
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }));
+  link.download = `foremind-${name}.json`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+  const all = exported.relationships ?? [exported];
+  return { exported: all.reduce((count, { turns }) => count + turns.length, 0) };
 }
 
 function trail(audit) {

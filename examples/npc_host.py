@@ -61,7 +61,7 @@ class NpcHost:
                 "iat": now,
                 "exp": now + TOKEN_S,
                 "companions": [self._companion],
-                "scopes": ["chat", "memory:read"],
+                "scopes": ["chat", "memory:read", "host"],
             }
             return jwt.encode(claims, self._secret, algorithm="HS256")
 

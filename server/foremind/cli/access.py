@@ -10,7 +10,7 @@ import typer
 from foremind.clock import SystemClock
 from foremind.errors import InvalidFile
 from foremind.identity.authority import keyring
-from foremind.identity.caller import SCOPES
+from foremind.identity.caller import SCOPES, user_id_problem
 from foremind.identity.keys import new_key, read_keys
 from foremind.identity.tokens import mint
 from foremind.settings import load_settings
@@ -33,6 +33,8 @@ def token(
     settings = load_settings()
     if unknown := set(scope) - SCOPES:
         raise typer.BadParameter(f"scope: {', '.join(unknown)}; expected {', '.join(SCOPES)}")
+    if problem := user_id_problem(user):
+        raise typer.BadParameter(f"user: {problem}")
     key = keyring(settings).signing(kid)
     if key is None:
         raise InvalidFile(

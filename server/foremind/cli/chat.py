@@ -66,7 +66,7 @@ class _Terminal:
         self._url = url
         self._user = who.name
         self._companion_name = who.companion
-        self._conversation = Conversation(url, who, lost=self._lost)
+        self._conversation = Conversation(url, who, open_timeout_s=None, lost=self._lost)
         self._editor = Editor()
         self._state = "away"
         self._detail = "connecting"

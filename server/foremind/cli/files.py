@@ -1,16 +1,19 @@
 """`foremind files`: a relationship as a folder, to be read and edited with ordinary tools."""
 
 import asyncio
+import getpass
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import typer
 
-from foremind.app import Core, core
+from foremind.app import Core, core, forgetter_of
 from foremind.cli.running import run, say
 from foremind.curation.by_hand import Change, Editor
 from foremind.curation.files import BASE, Base, Edit, conflicts_file, edits_of, folder_of
+from foremind.curation.removing import Remover
 from foremind.errors import Conflict, InvalidFile, NotFound
 from foremind.settings import load_settings
 from foremind.storage.curation import CurationStore
@@ -18,7 +21,6 @@ from foremind.storage.records import NewRecord
 from foremind.storage.relationships import Relationship, RelationshipStore
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
-_ACTOR = "developer"
 
 
 @app.command()
@@ -43,15 +45,16 @@ def read(folder: Path = typer.Argument(help="A folder that was written before.")
         base = msgspec.json.decode((folder / BASE).read_bytes(), type=Base)
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
-    files = {each.name: each.read_text("utf-8") for each in folder.glob("*.md")}
+    files = {each.name: _text_of(each) for each in folder.glob("*.md")}
     edits = edits_of(files, base)
+    relationship_id = int(base.relationship)
 
     async def work() -> list[Edit]:
         async with core(load_settings(), say=say) as built:
-            conflicts = await _apply(built, base.relationship, edits)
-            relationship = await RelationshipStore(built.database).any(base.relationship)
+            conflicts = await _apply(built, relationship_id, edits)
+            relationship = await RelationshipStore(built.database).any(relationship_id)
             await _write(built, relationship, folder)
-            await CurationStore(built.database).make_due(base.relationship, built.clock.now())
+            await CurationStore(built.database).make_due(relationship_id, built.clock.now())
             return conflicts
 
     conflicts = run(work())
@@ -73,10 +76,27 @@ async def _find(built: Core, user: str, companion: str) -> Relationship:
 
 async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
     companion = await built.companions.find(relationship.companion)
+    now = built.clock.now()
+    await built.records.note(relationship.id, _operator(), "read", "files", now)
     records = await built.records.all(relationship.id)
     files = folder_of(relationship.id, relationship.user_name, companion, records)
     await asyncio.to_thread(_store, folder, files)
     return len(records)
+
+
+def _operator() -> str:
+    """Return who works at the command line, as the audit trail names them."""
+    try:
+        return f"operator {getpass.getuser()}"
+    except (KeyError, OSError):  # an account without a name, as in a container
+        return f"operator {os.getuid()}"
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file}: expected UTF-8: {error}") from None
 
 
 def _store(folder: Path, files: Mapping[str, str]) -> None:
@@ -106,12 +126,13 @@ async def _make(editor: Editor, built: Core, relationship_id: int, edit: Edit) -
             title=edit.title,
             kind=edit.kind,
         )
-        await editor.write(relationship_id, _ACTOR, record)
+        await editor.write(relationship_id, _operator(), record)
     elif edit.content is None:
         present = await built.records.find(relationship_id, edit.record)
         if present.revision != edit.revision:
             raise Conflict("The record was changed meanwhile.", param="revision")
-        await editor.remove(relationship_id, _ACTOR, edit.record)
+        remover = Remover(built.records, CurationStore(built.database), forgetter_of(built))
+        await remover.remove(relationship_id, _operator(), edit.record)
     else:
         change = Change(edit.content, edit.title, edit.kind, None, edit.revision)
-        await editor.change(relationship_id, _ACTOR, edit.record, change, "developer")
+        await editor.change(relationship_id, _operator(), edit.record, change, "developer")

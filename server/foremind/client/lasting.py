@@ -2,23 +2,33 @@
 
 import asyncio
 import contextlib
+import logging
 import random
+import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from foremind.client.connection import Client, Closed, Event, connect
+from foremind.client.tokens import Token, fetch_token, renewal_delay
 
 MERGE_S = 0.05  # what the protocol allows a client to hold keystrokes back
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.25, 15.0
-_FINAL_CODES = frozenset({4400, 4401, 4403, 4409})  # after which a client does not come back
+_OPEN_S = 30.0  # for the first session to be opened
+_FINAL_CODES = frozenset({4400, 4403, 4409})  # do not reconnect after these
+_NOT_AUTHENTICATED = 4401
+_MOST_REFUSALS = 3  # fresh tokens that may be refused in a row
 _AGAIN_S = 1.0  # after an error that says to come back
 _MOST_UNACCEPTED = 16
 _MOST_EVENTS = 1024  # that wait to be read; the oldest go first
 
-Token = str | Callable[[], Awaitable[str]]
+_log = logging.getLogger("foremind.client")
+
+
+class Unreachable(ConnectionError):
+    """No session could be opened in time; the text says why the last attempt failed."""
 
 
 class Refused(Exception):
@@ -52,7 +62,11 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """With whom a conversation is, and whose: a token (or what gets one), or a named user."""
+    """With whom a conversation is, and whose: a token (or what gets one), or a named user.
+
+    A function that gets a token is called for every connection, and again when most of a token's
+    life is over. Where it fails it is called again, like a connection that cannot be made.
+    """
 
     companion: str
     user_id: str | None = None
@@ -73,7 +87,14 @@ class Conversation:
     Args:
         url: `ws://HOST:PORT/v1/ws`.
         first_retry_s: longest wait before the first attempt to reconnect; doubles up to 15 s.
-        lost: told each time that a connection ended or could not be made, and why.
+        open_timeout_s: longest wait for the first session; None waits for ever.
+        lost: told each time that a connection ended or could not be made, and why; by default that
+            is logged as a warning.
+
+    Raises:
+        Unreachable: on entering, no session could be opened in time.
+        Refused: on entering, the server will not open a session.
+        Closed: on entering, the server said not to reconnect.
     """
 
     def __init__(
@@ -82,12 +103,17 @@ class Conversation:
         who: Who,
         *,
         first_retry_s: float = _FIRST_RETRY_S,
-        lost: Callable[[Exception], None] = lambda _: None,
+        open_timeout_s: float | None = _OPEN_S,
+        lost: Callable[[Exception], None] | None = None,
     ) -> None:
         self._url = url
         self._who = who
         self._first_retry_s = first_retry_s
-        self._lost = lost
+        self._open_timeout_s = open_timeout_s
+        self._tell_lost = _log_lost if lost is None else lost
+        self._last_loss: Exception | None = None
+        self._refusals = 0  # of fresh tokens, since a session was opened
+        self._renewal: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         #: How often it was connected.
         self.connections = 0
@@ -105,18 +131,34 @@ class Conversation:
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._stay_connected(), name="conversation")
         opened = asyncio.create_task(self._opened.wait())
-        await asyncio.wait({self._task, opened}, return_when=asyncio.FIRST_COMPLETED)
-        opened.cancel()
-        if self._task.done():
-            self._task.result()
+        try:
+            await asyncio.wait(
+                {self._task, opened},
+                timeout=self._open_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not self._opened.is_set():
+                if self._task.done():
+                    self._task.result()
+                why = self._last_loss or "the server does not answer"
+                self._failure = Unreachable(
+                    f"No session was opened in {self._open_timeout_s:g} s: {why}"
+                )
+                raise self._failure
+        except BaseException:
+            await self.__aexit__()
+            raise
+        finally:
+            opened.cancel()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._forget_draft()
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Closed, Refused):
-                await self._task
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.exception()  # whoever waited was told
         for sent in self._unanswered.values():
             if sent.again is not None:
                 sent.again.cancel()
@@ -182,50 +224,84 @@ class Conversation:
         attempt = 0
         try:
             while True:
+                before = self.connections
                 try:
-                    async with connect(self._url) as client:
-                        await self._open(client)
-                        attempt = 0
-                        while True:
-                            self._received(await client.next_event())
+                    await self._serve_connection()
                 except (Closed, OSError) as error:
-                    if isinstance(error, Closed) and error.code in _FINAL_CODES:
+                    if self._is_final(error):
                         raise
-                    self._lost(error)
-                self._client = None
+                    self._last_loss = error
+                    self._tell_lost(error)
+                attempt = 0 if self.connections > before else attempt + 1
                 longest = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
-                attempt += 1
                 # Full jitter: clients that lost the same server do not come back at once.
                 await asyncio.sleep(random.uniform(0, longest))  # noqa: S311
-        except (Closed, Refused) as error:
+        except Exception as error:  # whatever it is, nobody may wait for ever
             self._failure = error
             for sent in self._unanswered.values():
                 sent.refuse(error)
             self._keep(None)
             raise
-        finally:
-            self._client = None
 
-    async def _open(self, client: Client) -> None:
-        token = self._who.token
+    async def _serve_connection(self) -> None:
+        token = await fetch_token(self._who.token)  # first: the server waits only so long for it
+        async with connect(self._url) as client:
+            await self._open(client, token)
+            try:
+                while True:
+                    self._received(await client.next_event())
+            finally:
+                self._client = None
+                if self._renewal is not None:
+                    self._renewal.cancel()
+                    await asyncio.wait({self._renewal})
+
+    def _is_final(self, error: Exception) -> bool:
+        """Tell whether it would be the same again: a fresh token may do what an old one did not."""
+        if not isinstance(error, Closed):
+            return False
+        if error.code != _NOT_AUTHENTICATED:
+            return error.code in _FINAL_CODES
+        self._refusals += 1
+        return not callable(self._who.token) or self._refusals >= _MOST_REFUSALS
+
+    async def _open(self, client: Client, token: str | None) -> None:
         opened = await client.open_session(
             self._who.companion,
             user_id=self._who.user_id,
             name=self._who.name,
-            token=await token() if callable(token) else token,
+            token=token,
             time_zone=self._who.time_zone,
             resume=None if self._session is None else (self._session, self._seq),
         )
         if opened["type"] == "error":
-            if opened["error"]["retryable"]:
-                raise TimeoutError(opened["error"]["message"])
-            raise Refused(opened["error"])
+            error = opened["error"]
+            # What is wrong with a token is told by the close code that follows.
+            if error["code"] == "not_authenticated":
+                await client.next_event()
+            if error["retryable"]:
+                raise ConnectionError(error["message"])
+            raise Refused(error)
         self._session, self._seq, self._client = opened["session_id"], opened["seq"], client
+        self._refusals = 0
         self.connections += 1
         self._opened.set()
         self._keep(opened)
+        if callable(self._who.token) and token is not None:
+            self._renewal = asyncio.create_task(self._renew(client, token), name="token-renewal")
         for message_id in self._unanswered:
             self._submit(message_id)
+
+    async def _renew(self, client: Client, token: str) -> None:
+        """Give the session a fresh token before the one that it has expires."""
+        while (delay := renewal_delay(token, time.time())) is not None:
+            await asyncio.sleep(delay)
+            try:
+                token = await fetch_token(self._who.token) or token
+                await client.send_raw({"type": "session.update", "token": token})
+            except (Closed, OSError) as error:  # the next connection gets one of its own
+                self._tell_lost(error)
+                return
 
     def _received(self, event: Event) -> None:
         self._seq = event["seq"]
@@ -308,3 +384,7 @@ class Conversation:
     async def _write_to(self, client: Client, message: dict[str, Any]) -> None:
         with contextlib.suppress(Closed, OSError):  # it is sent again where that matters
             await client.send_raw(message)
+
+
+def _log_lost(error: Exception) -> None:
+    _log.warning("The connection is lost and will be made again: %s", error)

@@ -1,0 +1,87 @@
+"""A server that plays one recorded conversation, connection by connection."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+
+Step = dict[str, Any]
+# What every session.opened has, beside what a step says.
+_OPENED = {
+    "relationship_id": "1",
+    "user": {"id": "ana", "name": "Ana"},
+    "companion": {"slug": "wren", "name": "Wren", "greeting": ""},
+    "turns": [],
+}
+
+
+class Recording:
+    """Plays the steps; values that begin with `$` are kept when they first come, and sent back."""
+
+    def __init__(
+        self, connections: list[list[Step]], command: Callable[[Step], Awaitable[None]]
+    ) -> None:
+        self._connections = connections
+        self._command = command
+        self._values: dict[str, Any] = {}
+        self._begun = 0
+        #: Resolved once every step is played; fails with what came instead of what was expected.
+        self.played: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def play(self, socket: ServerConnection) -> None:
+        """Play the steps of the next connection."""
+        number, self._begun = self._begun, self._begun + 1
+        try:
+            assert number < len(self._connections), "one connection more than expected"
+            for step in self._connections[number]:
+                await self._play(step, socket)
+        except Exception as error:
+            if not self.played.done():
+                self.played.set_exception(error)
+            raise
+        if number + 1 == len(self._connections) and not self.played.done():
+            self.played.set_result(None)
+        await socket.wait_closed()
+
+    async def _play(self, step: Step, socket: ServerConnection) -> None:
+        match step:
+            case {"receive": expected}:
+                frame = json.loads(await socket.recv())
+                assert self._fits(expected, frame), f"expected {expected}, received {frame}"
+            case {"send": event}:
+                always = _OPENED if event["type"] == "session.opened" else {}
+                await socket.send(json.dumps(always | self._filled(event)))
+            case {"close": code}:
+                await socket.close(code)
+            case {"abort": True}:
+                socket.transport.abort()
+            case {"command": command}:
+                await self._command(command)
+            case _:
+                raise AssertionError(f"unknown step {step}")
+
+    def _fits(self, expected: Any, actual: Any) -> bool:
+        if isinstance(expected, dict):
+            return isinstance(actual, dict) and all(
+                name in actual and self._fits(value, actual[name])
+                for name, value in expected.items()
+            )
+        if isinstance(expected, str) and expected.startswith("$"):
+            return bool(self._values.setdefault(expected, actual) == actual)
+        return bool(expected == actual)
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._filled(part) for name, part in value.items()}
+        return self._values.get(value, value) if isinstance(value, str) else value
+
+
+@asynccontextmanager
+async def playing(recording: Recording) -> AsyncIterator[str]:
+    """Run the server; yield its URL."""
+    async with serve(recording.play, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield f"ws://127.0.0.1:{port}/v1/ws"

@@ -1,0 +1,105 @@
+"""Every client goes through the same recorded conversations with a server that misbehaves."""
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foremind.client import Conversation, Unreachable, Who
+from foremind.client.tokens import renewal_delay
+from foremind.testing.server_process import free_port
+from tests.clients.scripted_server import Recording, Step, playing
+from tests.unit.identity.test_tokens import token
+
+HERE = Path(__file__).parent
+CONVERSATIONS: list[dict[str, Any]] = json.loads((HERE / "conversations.json").read_text())
+CLIENTS = {
+    "python": [sys.executable, str(HERE / "driver.py")],
+    "javascript": [
+        shutil.which("node") or "node",
+        "--experimental-websocket",
+        "--no-warnings",
+        str(HERE / "driver.mjs"),
+    ],
+}
+_PATIENCE_S = 120.0  # for a machine that is busy with something else
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda each: each["name"])
+async def test_a_client_does_as_the_recording_says(
+    client: str, conversation: dict[str, Any]
+) -> None:
+    """The server sees exactly the frames that it should, and the game exactly the events."""
+    process: asyncio.subprocess.Process | None = None
+
+    async def command(step: Step) -> None:
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(step).encode() + b"\n")
+        await process.stdin.drain()
+
+    recording = Recording(conversation["connections"], command)
+    async with asyncio.timeout(_PATIENCE_S), playing(recording) as url:
+        process = await asyncio.create_subprocess_exec(
+            *CLIENTS[client],
+            url,
+            json.dumps(conversation.get("options", {})),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            for step in conversation.get("commands", ()):
+                await command(step)
+            await recording.played
+            await _see(process, conversation["events"])
+            if conversation.get("over"):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def _see(process: asyncio.subprocess.Process, events: list[dict[str, Any]]) -> None:
+    """Read what the client tells its game until all of `events` have come, in order."""
+    assert process.stdout is not None
+    wanted = list(events)
+    while wanted:
+        line = await process.stdout.readline()
+        assert line, f"the client ended without {wanted[0]}"
+        event = json.loads(line)
+        if all(event.get(name) == value for name, value in wanted[0].items()):
+            wanted.pop(0)
+
+
+async def test_a_server_that_is_not_there_is_told_of() -> None:
+    """A game server that starts before Foremind hears why, instead of waiting in silence."""
+    losses: list[Exception] = []
+    conversation = Conversation(
+        f"ws://127.0.0.1:{free_port()}/v1/ws",
+        Who("wren", user_id="ana"),
+        first_retry_s=0.01,
+        open_timeout_s=0.5,
+        lost=losses.append,
+    )
+    with pytest.raises(Unreachable, match=r"No session was opened in 0\.5 s: "):
+        async with conversation:
+            pass
+    assert losses
+    with pytest.raises(Unreachable, match="No session"):
+        await conversation.say("Hello")
+
+
+def test_a_token_is_replaced_when_most_of_its_life_is_over() -> None:
+    """Whatever this machine's clock says; one that tells no end is kept."""
+    minted = token(iat=1000, exp=1600)
+    assert renewal_delay(minted, 1000) == pytest.approx(480)
+    assert renewal_delay(minted, 1400) == pytest.approx(160)
+    assert renewal_delay(minted, 9999) == pytest.approx(480)
+    for none in ("", "opaque", "a.b.c", "a.e30.c"):
+        assert renewal_delay(none, 1000) is None
