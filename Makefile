@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm compare hostile soak fuzz lock clean
+.PHONY: setup serve test lint bench load replay warm compare hostile soak fuzz pictures lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -62,14 +62,17 @@ warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word,
 compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
 	$(BIN)/python -m loadtests.compare.run $(FILE)
 
-hostile: $(VENV)/test.stamp setup  ## honest typists beside slow readers, flooders and idlers
-	$(BIN)/python -m loadtests.hostile
+hostile: $(VENV)/test.stamp setup  ## honest typists beside attackers: make hostile HOSTILE="--attacks pings,headers"
+	$(BIN)/python -m loadtests.hostile $(HOSTILE)
 
 soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60
 	$(BIN)/python -m loadtests.soak --minutes $(or $(MINUTES),10)
 
 fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
 	$(BIN)/python -m tests.fuzzing.run --minutes $(or $(MINUTES),10)
+
+pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
+	$(BIN)/python -m tests.pictures
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \

@@ -1,8 +1,10 @@
 """Real parts for every test: PostgreSQL with pgvector, the embedding model, sockets."""
 
 import asyncio
+import gc
 import itertools
 import os
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -12,9 +14,10 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import asyncpg
+import hypothesis
 import pytest
 
 from foremind.app import Application, Core, core, serving
@@ -28,10 +31,18 @@ from foremind.logs import configure_logging
 from foremind.settings import Settings, load_settings
 from foremind.storage.embedded import embedded_postgres
 from foremind.storage.migrations import migrate
+from foremind.storage.turns import SessionTaken
 from foremind.testing.clock import ManualClock
 from tests.contract.check import check_event
+from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[1]
+Entered = TypeVar("Entered")
+#: Seconds after which what should have happened never will. On a good day nothing waits as long; on
+#: a bad one the machine is busy with something else, which is not what a test is about.
+PATIENCE = 100.0
+_MARK = "a test"
+_READS = {"index-update", "layers-read", "library-read"}
 _numbers = itertools.count()
 
 
@@ -41,7 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Keep the settings of the person who runs the tests out of them."""
+    """Keep the settings of the person who runs the tests out of them, and the machine's speed."""
+    hypothesis.settings.register_profile(
+        "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("patient")
     data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
     for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
         del os.environ[name]
@@ -85,8 +100,19 @@ async def database_url(postgres: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 def settings(database_url: str, model: PreparedModel, tmp_path: Path) -> Settings:
-    """Settings for a server on a free port with this test's database."""
-    return load_settings(port=0, database_url=database_url, data_dir=tmp_path, drain_s=2.0)
+    """Settings for a patient server on a free port with this test's database."""
+    return load_settings(
+        port=0,
+        database_url=database_url,
+        data_dir=tmp_path,
+        drain_s=2.0,
+        database_timeout_s=PATIENCE,
+        open_timeout_s=PATIENCE,
+        recall_timeout_s=PATIENCE,
+        layers_deadline_ms=10_000,
+        llm_connect_timeout_s=PATIENCE,
+        heartbeat_timeout_s=PATIENCE,
+    )
 
 
 @pytest.fixture
@@ -158,7 +184,11 @@ class RunningServer:
     async def connect(self, **options: str) -> Client:
         """Open a connection that ends with the test; every frame must be as the contract says."""
         connection = connect(self.url, kind=CheckedClient, **options)
-        return await self._stack.enter_async_context(connection)
+        return await self.entered(connection)
+
+    async def entered(self, context: AbstractAsyncContextManager[Entered]) -> Entered:
+        """Enter something that ends with the test."""
+        return await self._stack.enter_async_context(context)
 
     async def session(self, user: str = "ana", companion: str = "wren") -> Client:
         """Open a session that ends with the test."""
@@ -194,20 +224,65 @@ StartServer = Callable[..., Awaitable[RunningServer]]
 
 
 @pytest.fixture
-async def start(settings: Settings) -> AsyncIterator[StartServer]:
+async def watchdog() -> AsyncIterator[Watchdog]:
+    """Fail the test in which a server holds the event loop for more than 50 ms."""
+    watchdog = Watchdog()
+    with watchdog.watching():
+        yield watchdog
+    if watchdog.holds:
+        pytest.fail("\n".join(["The event loop was held.", *watchdog.holds]), pytrace=False)
+
+
+@pytest.fixture
+async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartServer]:
     """Start servers: `await start(clock=..., pause_ms=...)`; they stop with the test."""
     async with AsyncExitStack() as stack:
 
         async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
             server = _serving(load_settings(**(settings.model_dump() | changes)), clock)
-            app, port = await stack.enter_async_context(server)
+            with watchdog.looking_away():
+                app, port = await stack.enter_async_context(server)
             return RunningServer(app, port, stack)
 
         yield begin
+        with watchdog.looking_away():
+            await stack.aclose()
+    gc.collect()  # a server is garbage in cycles, and 40 MB; the collector waits for more of them
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool]) -> None:
     """Wait for something that another task does; fail where it does not happen."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+class _Ear:
+    """Stands where a session would, and notes that it was looked at."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.heard = asyncio.Event()
+
+    @property
+    def origin(self) -> str:
+        """Asked for by whoever has something to tell."""
+        self.heard.set()
+        return _MARK
+
+
+async def everything_heard(server: RunningServer) -> None:
+    """Wait until a server has heard, and read, whatever was announced so far."""
+    ear = _Ear()
+    server.app.registry._by_id[ear.id] = [cast("Any", ear)]
+    await server.app.core.database.announce(SessionTaken(ear.id, _MARK))
+    await eventually(ear.heard.is_set)  # announcements keep their order
+    del server.app.registry._by_id[ear.id]
+    await eventually(lambda: not any(each.get_name() in _READS for each in asyncio.all_tasks()))
+
+
+async def patiently(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that has to be asked for; fail where it does not happen."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():
+            await asyncio.sleep(0.02)

@@ -12,6 +12,7 @@ import pytest
 from foremind.app import core
 from foremind.client import connect
 from foremind.errors import DatabaseUnsuitable
+from foremind.identity.caller import PLAYER, SCOPES
 from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.backup import back_up, restore
@@ -52,6 +53,17 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are(name: str) -> None:
         assert wanted <= labels_of(grouped), (grouped, wanted)
 
 
+def test_prometheus_collects_with_a_token_for_metrics() -> None:
+    """Under the job that the rules ask for; the token is minted with a scope that there is."""
+    text = (DEPLOY / "prometheus.yaml").read_text()
+    set_to = dict(re.findall(r"(\w+): (\S+)$", text, re.MULTILINE))
+    assert (set_to["metrics_path"], set_to["type"]) == ("/metrics", "Bearer")
+    assert f'job="{set_to["job_name"]}"' in (DEPLOY / "alerts.yaml").read_text()
+    assert f"> {set_to['credentials_file']}\n" in text
+    (scope,) = re.findall(r"--scope (\S+)", text)
+    assert scope in SCOPES - PLAYER
+
+
 def test_the_dashboard_shows_everything_that_is_counted() -> None:
     """A metric without a panel is one that nobody looks at."""
     dashboard = json.loads((DEPLOY / "grafana.json").read_text())
@@ -78,12 +90,9 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     assert "foremind.service" not in said.stderr, said.stderr
 
 
-def test_the_container_file_copies_what_there_is() -> None:
-    """Every source exists, every setting is one, and it does not run as root."""
+def test_the_container_does_not_run_as_root() -> None:
+    """And every setting in its file is one; what it builds is tested in test_container.py."""
     text = (DEPLOY / "Dockerfile").read_text()
-    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
-        *sources, _ = line.split()
-        assert all((ROOT / each).exists() for each in sources), line
     settings = {name.upper() for name in Settings.model_fields}
     assert set(re.findall(r"FOREMIND_(\w+)=", text)) <= settings
     assert "\nUSER foremind\n" in text

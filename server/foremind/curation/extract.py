@@ -76,6 +76,11 @@ class Utterance:
     significance: float
 
 
+def chars_of(said: Iterable[Utterance]) -> int:
+    """Return how much was said."""
+    return sum(len(each.text) for each in said)
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """A sentence of an utterance, and how well it stands for the rest."""

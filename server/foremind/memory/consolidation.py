@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from foremind.memory.terms import names_in, terms_of
+from foremind.memory.terms import MOST_CHARS, names_in, terms_of
 from foremind.storage.remembering import SimilarMemory
 from foremind.storage.turns import Speaker
 
@@ -54,6 +54,8 @@ def says_the_same(text: str, known: SimilarMemory) -> bool:
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
     cosine 0.84). Events are not repeated: what happened "yesterday" happened twice.
     """
+    if max(len(text), len(known.content)) > MOST_CHARS:
+        return False
     if known.cosine < SAME or _TIME.search(text) or _TIME.search(known.content):
         return False
     if text.rstrip().endswith("?") or known.content.rstrip().endswith("?"):

@@ -7,7 +7,8 @@ anyway: no text is embedded twice.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,15 @@ REACH = max(NEIGHBOURS)
 
 
 def read_in_exchange(
-    around: Sequence[ExchangeTurn], position: int, names: Mapping[Speaker, Vector]
+    around: Sequence[ExchangeTurn],
+    position: int,
+    names: Mapping[Speaker, Vector],
+    counted: Callable[[str], Mapping[str, int]] = count_terms,
 ) -> MemoryText:
     """Return the text of the turn at `position` of `around`, read with the turns beside it.
 
     Neighbours without a vector are not judged yet and count as silence; `names` are the unit
-    vectors of the names.
+    vectors of the names. `counted` counts the terms of a text.
     """
     total = NAME * names[around[position].speaker]
     terms: dict[str, float] = defaultdict(float)
@@ -42,7 +46,7 @@ def read_in_exchange(
         vector = around[index].vector
         if vector is not None:
             total = total + share * vector
-            for term, count in count_terms(around[index].content).items():
+            for term, count in counted(around[index].content).items():
                 terms[term] += share * count
     return MemoryText((total / np.linalg.norm(total)).astype(np.float32), dict(terms))
 
@@ -57,9 +61,10 @@ def reread(
 ) -> dict[int, Rereading]:
     """Return the new texts, by memory id, of the neighbours whose exchange a turn belongs to."""
     here = position_of(around, turn_id)
-    new_terms = frozenset(count_terms(around[here].content))
+    counted = cache(count_terms)  # each is read with several others
+    new_terms = frozenset(counted(around[here].content))
     return {
-        each.memory_id: Rereading(read_in_exchange(around, index, names), new_terms)
+        each.memory_id: Rereading(read_in_exchange(around, index, names, counted), new_terms)
         for index, each in enumerate(around)
         if each.memory_id is not None and 0 < abs(index - here) <= REACH
     }

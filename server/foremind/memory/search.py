@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from foremind.memory.aside import aside
 from foremind.memory.asked import read_draft
 from foremind.memory.candidates import CandidateSet, gathered
 from foremind.memory.gate import worth_searching
@@ -50,7 +51,8 @@ class GatedSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        if query.policy.gate and not self._worth_searching(query):
+        chars = len(query.text)
+        if query.policy.gate and not await aside(chars, lambda: self._worth_searching(query)):
             return []
         return await self._search.search(query)
 
@@ -94,7 +96,7 @@ class RankedSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        asked = read_draft(query.text, query.now)
+        asked = await aside(len(query.text), lambda: read_draft(query.text, query.now))
         candidates, statistics = await self._source.candidates(
             Wanted(
                 relationship_id=query.relationship_id,

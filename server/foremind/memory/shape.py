@@ -6,7 +6,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from foremind.memory.terms import names_in
+from foremind.memory.terms import MOST_CHARS, names_in
 
 NAMES = (
     "length", "questions", "digits", "time", "names", "first person", "second person",
@@ -38,6 +38,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 def shape_of(text: str) -> npt.NDArray[np.float32]:
     """Return the nine numbers of `text`, float32 [9], in the order of `NAMES`."""
+    text = text[:MOST_CHARS]
     words = max(3, len(text.split()))
     sentences = [each for each in _SENTENCE_END.split(text) if each] or [""]
     return _SCALE * np.array(

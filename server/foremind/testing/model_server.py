@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from foremind.http.server import listening
 from foremind.settings import load_settings
+from foremind.transport.server import listening
 
 Chat = dict[str, Any]
 
@@ -99,7 +99,7 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
                 raise ConnectionResetError
             if script.hold_after == index and script.hold_before is not None:
                 await script.hold_before.wait()
-            yield f"data: {json.dumps(_chunk(word))}\n\n"
+            yield chunk_line(word)
         yield "data: [DONE]\n\n"
         outcome = "done"
     finally:
@@ -114,11 +114,13 @@ def _words(script: Script, body: Chat) -> list[str]:
     return script.reply(body)
 
 
-def _chunk(word: str) -> Chat:
-    return {
+def chunk_line(word: str) -> str:
+    """Return a word as a server-sent event of a streamed reply."""
+    chunk = {
         "id": "scripted",
         "object": "chat.completion.chunk",
         "created": 0,
         "model": "scripted",
         "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}],
     }
+    return f"data: {json.dumps(chunk)}\n\n"

@@ -3,18 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from foremind.companions import Companion, CompanionSettings
 from foremind.errors import ModelServerError
+from foremind.generation.model_client import ModelAddress, ModelClient
 from foremind.generation.model_server import ModelServer, ModelServerOptions
 from foremind.generation.prompt import Message
 from foremind.generation.slots import Slots
 from foremind.generation.voices import Voices
+from foremind.policies import VoicePolicy
 from foremind.settings import Ahead, Settings
 
-_OPTIONS = ModelServerOptions(
-    url="http://localhost/v1", model="scripted", key=None, max_tokens=400, temperature=0.8,
-    connect_timeout_s=5.0, token_timeout_s=30.0, reply_timeout_s=120.0,
-)  # fmt: skip
+_ADDRESS = ModelAddress("http://localhost/v1", None, connect_timeout_s=5.0, token_timeout_s=30.0)
+_OPTIONS = ModelServerOptions(_ADDRESS, "scripted", 400, 0.8, reply_timeout_s=120.0)
 
 
 class InProcessModel(ModelServer):
@@ -28,12 +27,9 @@ class InProcessModel(ModelServer):
     def __init__(
         self, delay: Callable[[], float], reply: Callable[[Sequence[Message]], Sequence[str]]
     ) -> None:
-        super().__init__(_OPTIONS, Slots(1))
+        super().__init__(_OPTIONS, ModelClient(_ADDRESS, Slots(1), lambda _: None))
         self._delay = delay
         self._words = reply
-
-    async def close(self) -> None:
-        """There is no connection to close."""
 
     async def _write(
         self,
@@ -60,14 +56,14 @@ class OneVoice(Voices):
         self._model = model
         self._mode = ahead
 
-    def model_of(self, companion: Companion) -> str:
+    def model_of(self, policy: VoicePolicy) -> str:
         """Name the model."""
         return "scripted"
 
-    def server_of(self, own: CompanionSettings) -> InProcessModel:
+    def server_of(self, policy: VoicePolicy) -> InProcessModel:
         """Return the model."""
         return self._model
 
-    def ahead_of(self, own: CompanionSettings) -> tuple[ModelServer, Ahead]:
+    def ahead_of(self, policy: VoicePolicy) -> tuple[ModelServer, Ahead]:
         """Return the model, and what it may do before Enter."""
         return self._model, self._mode

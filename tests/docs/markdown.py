@@ -1,0 +1,49 @@
+"""The documents that users read, and their code blocks."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block; `first` is its first line, by which the tests name it."""
+
+    file: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def first(self) -> str:
+        """The first line, without white space around it."""
+        return self.text.strip().splitlines()[0].strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.first})"
+
+
+def documents() -> list[Path]:
+    """Return every document at the root, in docs/ and in deploy/."""
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "deploy").glob("*.md")]
+
+
+def blocks() -> list[Block]:
+    """Return the code blocks of every document."""
+    found = []
+    for path in sorted(documents()):
+        text = path.read_text("utf-8")
+        for match in _FENCE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(str(path.relative_to(ROOT)), line, match[1], match[2]))
+    return found
+
+
+def block(file: str, first: str) -> Block:
+    """Return the one block of a file whose first line begins like this."""
+    (found,) = [each for each in blocks() if each.file == file and each.first.startswith(first)]
+    return found

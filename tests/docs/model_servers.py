@@ -1,0 +1,83 @@
+"""Language model servers that are as strict, forgetful or talkative as the real ones.
+
+Each takes in only so many tokens, counted by a real tokenizer, and does with the rest what the real
+one does: Ollama drops the beginning in silence, llama.cpp and vLLM refuse the request.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from tokenizers import Tokenizer
+
+from foremind.settings import load_settings
+from foremind.testing.model_server import chunk_line
+from foremind.transport.server import listening
+
+_THINKING = ("<think>\n", "The user said something. I should answer.", "\n</think>\n\n")
+_TEMPLATE_TOKENS = 8  # that a chat template adds to each message
+
+
+@dataclass
+class StrictServer:
+    """One that reads `context` tokens, prompt and reply together.
+
+    Attributes:
+        truncates: drop the beginning of a prompt that is too long, instead of refusing it.
+        models: the names that are served; none: whatever is asked for.
+        thinks: the model thinks aloud before it replies.
+        key: what must come as a bearer token.
+        seen: the prompts that a player waited for, as far as the model read them.
+        refused: why requests that a player waited for were refused.
+    """
+
+    tokenizer: Tokenizer
+    context: int
+    truncates: bool = False
+    models: tuple[str, ...] = ()
+    thinks: bool = False
+    key: str | None = None
+    seen: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    async def chat(self, request: Request) -> Response:
+        """Answer `POST /v1/chat/completions`."""
+        body: dict[str, Any] = await request.json()
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return self._refuse(body, 401, "invalid key")
+        if self.models and body["model"] not in self.models:
+            return self._refuse(body, 404, f"the model {body['model']!r} does not exist")
+        prompt = "\n".join(each["content"] for each in body["messages"])
+        encoded = self.tokenizer.encode(prompt, add_special_tokens=False)
+        room = self.context - body["max_tokens"] - _TEMPLATE_TOKENS * len(body["messages"])
+        if len(encoded) > room:
+            if not self.truncates:
+                return self._refuse(body, 400, f"{len(encoded)} tokens are more than {room}")
+            prompt = prompt[encoded.offsets[-room][0] :]
+        if body["temperature"] > 0:
+            self.seen.append(prompt)
+        words = [*(_THINKING if self.thinks else ()), "Hello", " there", "."]
+        return StreamingResponse(self._stream(words), media_type="text/event-stream")
+
+    def _refuse(self, body: dict[str, Any], status: int, message: str) -> Response:
+        if body["temperature"] > 0:
+            self.refused.append(message)
+        return JSONResponse({"error": {"message": message}}, status)
+
+    async def _stream(self, words: list[str]) -> AsyncIterator[str]:
+        for word in words:
+            yield chunk_line(word)
+        yield "data: [DONE]\n\n"
+
+
+@asynccontextmanager
+async def running(server: StrictServer) -> AsyncIterator[int]:
+    """Run a model server; yield its port."""
+    app = Starlette(routes=[Route("/v1/chat/completions", server.chat, methods=["POST"])])
+    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+        yield port

@@ -1,0 +1,89 @@
+"""Runs the commands of a document as a reader would paste them, one after another."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foremind.testing.server_process import free_port
+from tests.conftest import ROOT
+
+_READY = "Foremind is ready on "
+_COMMENT = re.compile(r"(^|\s{2,})#.*$")
+_SERVES = re.compile(r"(^|\s)(make|foremind) serve$")
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands of a block: comments go, continued lines are joined."""
+    joined = text.replace("\\\n", " ")
+    lines = (_COMMENT.sub("", line).strip() for line in joined.splitlines())
+    return [line for line in lines if line]
+
+
+def serves(command: str) -> bool:
+    """Tell whether a command goes on until it is stopped."""
+    return _SERVES.search(command) is not None
+
+
+@dataclass
+class Shell:
+    """Where commands run: a folder, a port that stands for 8770, and a database's folder.
+
+    Attributes:
+        folder: what is current; `make` runs in the checkout all the same.
+        swaps: what is written in the documents, by what stands for it here.
+    """
+
+    folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    swaps: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+
+    async def run(self, command: str) -> str:
+        """Run a command to its end and return what it printed; it must succeed."""
+        process = await self._start(command)
+        said = (await process.communicate())[0].decode()
+        assert process.returncode == 0, f"{command}\n{said}"
+        return said
+
+    @asynccontextmanager
+    async def serving(self, command: str) -> AsyncIterator[str]:
+        """Run a server until the end of the block; yield the URL of its socket."""
+        process = await self._start(command)
+        assert process.stdout is not None
+        said = b""
+        while _READY.encode() not in said:
+            line = await process.stdout.readline()
+            assert line, f"{command}\n{said.decode()}"
+            said += line
+        try:
+            yield f"ws://127.0.0.1:{self.port}/v1/ws"
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            await process.communicate()
+
+    async def _start(self, command: str) -> asyncio.subprocess.Process:
+        for written, meant in {"8770": str(self.port), **self.swaps}.items():
+            command = command.replace(written, meant)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        inherited = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+        return await asyncio.create_subprocess_shell(
+            command,
+            cwd=ROOT if re.search(r"(^|\s)make ", command) else self.folder,
+            env=inherited
+            | {
+                "PATH": path,
+                "COLUMNS": "250",
+                "FOREMIND_PORT": str(self.port),
+                "FOREMIND_DATA_DIR": str(self.folder / "data"),
+                **self.settings,
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )

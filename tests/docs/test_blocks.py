@@ -1,0 +1,342 @@
+"""Every code block of the documents does what it says, against a real server."""
+
+import json
+import re
+import shutil
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from playwright.async_api import Page, expect
+from starlette.applications import Starlette
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse
+from starlette.routing import Route
+from tokenizers import Tokenizer
+
+from foremind.client import Client, connect
+from foremind.companions import read_companion
+from foremind.embedding.prepare import PreparedModel
+from foremind.settings import load_settings
+from foremind.testing.random_model import write_random_model
+from foremind.testing.server_process import free_port
+from foremind.transport.server import listening
+from tests.acceptance.test_page import browser, page  # noqa: F401 - fixtures
+from tests.conftest import ROOT, StartServer
+from tests.contract.check import check_event
+from tests.docs.markdown import Block, block, blocks
+from tests.docs.model_servers import StrictServer, running
+from tests.docs.shell import Shell, commands
+from tests.integration.test_evaluation import LOCOMO
+from tests.unit.identity.test_tokens import SECRET, token
+
+PICTURE = "text"  # not to be run
+# Each block that does something, by its file and how it begins, and the test below that runs it.
+RUN = {
+    ("CONTRIBUTING.md", "make test"): "test_the_commands_for_contributors_are_there",
+    ("README.md", "make serve"): "test_one_command_serves_the_page",
+    ("README.md", "# Ollama"): "test_each_model_server_gives_a_voice",
+    ("README.md", 'slug = "mara"'): "test_a_companion_is_put_and_listed",
+    ("README.md", "foremind companions put"): "test_a_companion_is_put_and_listed",
+    ("README.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
+    ("README.md", "<form"): "test_the_page_for_a_browser_talks",
+    ("README.md", "from foremind.client"): "test_the_client_in_python_talks",
+    ("README.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
+    ("README.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
+    ("README.md", "foremind eval"): "test_what_is_to_be_measured_can_be",
+    ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
+    ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_taken",
+    ("docs/layers.md", "foremind files write"): "test_memory_is_written_to_files_and_read_back",
+    ("docs/layers.md", "curl "): "test_a_document_is_given_with_curl",
+    ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_taken",
+}
+
+
+def test_every_block_is_run() -> None:
+    """A new block belongs into the table above, with a test that runs it."""
+    for each in blocks():
+        if each.language == PICTURE:
+            assert not re.search(r"^(foremind|make|curl|\{|FOREMIND_)", each.text, re.M), str(each)
+            continue
+        tests = [
+            name
+            for (file, first), name in RUN.items()
+            if file == each.file and each.first.startswith(first)
+        ]
+        assert len(tests) == 1, f"{each}: in {tests}"
+        assert tests[0] in globals(), tests[0]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str, model: PreparedModel) -> Shell:
+    """An empty folder, and a migrated database."""
+    return Shell(tmp_path, {"FOREMIND_DATABASE_URL": database_url})
+
+
+def test_the_commands_for_contributors_are_there() -> None:
+    """Each make target exists, and what pytest is given does."""
+    for command in commands(block("CONTRIBUTING.md", "make test").text):
+        if command.startswith("make "):
+            assert command.split()[1] in _targets(), command
+        else:
+            assert (ROOT / command.split()[3]).is_dir(), command
+
+
+async def test_one_command_serves_the_page(shell: Shell) -> None:
+    """On its own database; the other command is the one that runs this test."""
+    serve, test = commands(block("README.md", "make serve").text)
+    assert test == (ROOT / ".ci" / "run").read_text().strip().splitlines()[-1]
+    shell.settings = {}
+    async with shell.serving(serve) as url, connect(url) as client:
+        assert (await _open(client))["type"] == "session.opened"
+
+
+def _model_servers(tokenizer: Tokenizer) -> list[tuple[StrictServer, dict[str, str]]]:
+    """The servers of README's lines, in order, and what stands for what is written there."""
+    text = block("README.md", "# Ollama").text
+    told = {
+        kind: re.search(rf"^# {kind}(.*)$", text, re.M)[1]  # type: ignore[index]
+        for kind in ("Ollama", r"llama\.cpp", "vLLM")
+    }
+    served = told["vLLM"].split("vllm serve ")[1].split()[0]
+    return [
+        (StrictServer(tokenizer, 4096, truncates=True, models=("llama3.2",)), {"11434": "PORT"}),
+        (StrictServer(tokenizer, int(told[r"llama\.cpp"].split("-c ")[1].split()[0])),
+         {"127.0.0.1:8080": "127.0.0.1:PORT"}),
+        (StrictServer(
+            tokenizer,
+            int(told["vLLM"].split("--max-model-len ")[1].split()[0]),
+            models=(served,),
+            # These think aloud into the reply, unless they are of a kind that does not.
+            thinks="Qwen3" in served and "Instruct" not in served,
+         ), {"127.0.0.1:8000": "127.0.0.1:PORT"}),
+        (StrictServer(tokenizer, 16_384, models=("hosted",), key="sesame"),
+         {"https://…": "http://127.0.0.1:PORT/v1",
+          "MODEL=…": "MODEL=hosted", "KEY=…": "KEY=sesame"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", range(4))
+async def test_each_model_server_gives_a_voice(
+    shell: Shell, model: PreparedModel, line: int
+) -> None:
+    """Also late in a long talk: it reads the persona and the message, and speaks, not thinks."""
+    tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    server, swaps = _model_servers(tokenizer)[line]
+    command = commands(block("README.md", "# Ollama").text)[line]
+    async with running(server) as port, AsyncExitStack() as stack:
+        shell.swaps = {
+            written: meant.replace("PORT", str(port)) for written, meant in swaps.items()
+        }
+        url = await stack.enter_async_context(shell.serving(command))
+        client = await stack.enter_async_context(connect(url))
+        await _open(client)
+        for number in range(16):
+            await client.send(f"Chapter {number}. {_LONG_TALK}", f"m{number}")
+            done = await client.expect("response.done")
+            assert (done["status"], done["text"]) == ("completed", "Hello there."), done
+    assert server.refused == []
+    assert "You are Wren" in server.seen[-1]
+    assert "Chapter 15" in server.seen[-1]
+    assert not server.thinks
+
+
+_LONG_TALK = (
+    "The ferry left the harbour before dawn, and nobody on the quay waved. My sister said that the "
+    "captain keeps a parrot which knows four languages and uses them all at once. We had bread, "
+    "two oranges and a map on which half of the islands were missing. "
+) * 20
+
+
+async def test_a_companion_is_put_and_listed(shell: Shell) -> None:
+    """From the file that the block before shows."""
+    (shell.folder / "mara.toml").write_text(block("README.md", 'slug = "mara"').text)
+    put, listed = commands(block("README.md", "foremind companions put").text)
+    await shell.run(put)
+    assert "Mara" in await shell.run(listed)
+
+
+async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> None:
+    """Every frame has exactly the fields that it has on the socket."""
+    client = await (await start()).connect()
+    shown = list(_frames(block("README.md", "→ {").text))
+    wanted = {frame["type"] for arrow, frame in shown if arrow == "←"}
+    heard: dict[str, dict[str, Any]] = {}
+
+    async def hear(*types: str) -> None:
+        while not set(types) <= heard.keys():
+            event = await client.next_event()
+            heard[event["type"]] = event
+
+    sent = [frame for arrow, frame in shown if arrow == "→"]
+    await client.send_raw(sent[0])
+    await hear("session.opened")
+    await client.send("I promise I'll help you with your garden tomorrow", "m0")
+    await hear("response.done", "memory.stored")
+    heard.clear()
+    for frame in sent[1:]:
+        await client.send_raw(frame)
+        if frame["type"] == "draft.update" and frame["text"].endswith("?"):
+            await hear("context.ready")
+        if frame["type"] == "message.send":
+            await hear("response.output_text.delta", "response.done", "memory.stored")
+    await client.send_raw({"type": "message.send", "id": "m2"})
+    await hear("error")
+    heard["session.opened"] = await _open(await (await start()).connect())
+    assert wanted <= heard.keys()
+    for arrow, frame in shown:
+        if arrow == "←":
+            assert frame.keys() == heard[frame["type"]].keys(), frame["type"]
+            for name, value in frame.items():
+                actual = heard[frame["type"]][name]
+                if value and isinstance(value, list) and isinstance(value[0], dict):
+                    value, actual = value[0], actual[0]  # noqa: PLW2901
+                if isinstance(value, dict) and value:
+                    assert value.keys() == actual.keys(), (frame["type"], name)
+
+
+def _frames(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the frames of an example; what stands beside them is left out."""
+    for part in re.split(r"^(?=[→←])", text.replace("{…}", "{}"), flags=re.M):
+        if part.strip():
+            frame, _ = json.JSONDecoder().raw_decode(part[part.index("{") :])
+            yield part[0], frame
+
+
+async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> None:  # noqa: F811
+    """From the game's own server: typing recalls and Enter sends; the page stays where it is."""
+    port = free_port()
+    game = f"http://127.0.0.1:{port}"
+    server = await start(auth_secret=SECRET, allowed_origins=[game])
+    shown = block("README.md", "<form").text
+    assert "wss://mind.example/v1/ws" in shown
+    html = shown.replace("wss://mind.example/v1/ws", server.url)
+    site = Starlette(
+        routes=[
+            Route("/", lambda _: HTMLResponse(html)),
+            Route("/token", lambda _: PlainTextResponse(token())),
+            Route("/foremind.js", lambda _: FileResponse(ROOT / "client_demo" / "foremind.js")),
+            Route("/favicon.ico", lambda _: PlainTextResponse("")),
+        ]
+    )
+    async with listening(site, load_settings(host="127.0.0.1", port=port)):
+        await page.goto(f"{game}/")
+        for said in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
+            await page.locator("#chat input").click()
+            await page.keyboard.type(said, delay=10)
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#chat input")).to_have_value("")
+            await expect(page.locator("#reply")).not_to_be_empty()
+        await expect(page.locator("#reply")).to_contain_text("Zephyrine")
+        assert page.url == f"{game}/"
+
+
+async def test_the_client_in_python_talks(
+    start: StartServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sample, as it is written, prints a reply."""
+    server = await start()
+    text = block("README.md", "from foremind.client").text
+    assert "ws://127.0.0.1:8770/v1/ws" in text
+    body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
+    names: dict[str, Any] = {}
+    exec(f"async def sample():\n{body}", names)
+    await names["sample"]()
+    assert capsys.readouterr().out.strip()
+
+
+async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None:
+    """Signed by what the server knows as FOREMIND_AUTH_SECRET."""
+    server = await start(auth_secret=SECRET)
+    names: dict[str, Any] = {"jwt": jwt, "time": time, "secret": SECRET}
+    exec(block("README.md", "now = int(").text, names)
+    opened = await (await server.connect()).open_session("wren", token=names["token"])
+    assert opened["user"] == {"id": "player-17", "name": "Ana"}
+
+
+async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Path) -> None:
+    """A model from a folder; what asks the hub is tested with a hub in test_hub.py."""
+    listed, from_hub, from_folder, bench = commands(block("README.md", "foremind models").text)
+    assert re.match(r"foremind models pull \S+/\S+ --query-prefix \"[^\"]+\"$", from_hub)
+    write_random_model(tmp_path / "a model", dimension=384, layers=1)
+    shell.swaps = {"FOLDER": f"'{tmp_path / 'a model'}'"}
+    shell.settings = {"FOREMIND_MODELS_PATH": str(tmp_path / "models")}
+    await shell.run(from_folder)
+    assert "my-model" in await shell.run(listed)
+    shell.settings = {}
+    assert "int8" in await shell.run(bench)
+
+
+async def test_what_is_to_be_measured_can_be(shell: Shell) -> None:
+    """Evaluation of small conversations; what takes minutes is only looked up."""
+    shutil.copy(ROOT / "tests" / "integration" / "harbour.toml", shell.folder)
+    (shell.folder / "locomo.json").write_text(json.dumps(LOCOMO))
+    for command in commands(block("README.md", "foremind eval").text):
+        program, *arguments = command.split()
+        if program == "make":
+            assert arguments[0] in _targets(), command
+        elif arguments[:2] in (["eval", "locomo"], ["eval", "layers"]):
+            shell.swaps = {"FILE": "locomo.json --json"}
+            assert json.loads((await shell.run(command)).partition("{")[2].join("{ "))
+        elif command == "foremind eval FILE":
+            shell.swaps = {"FILE": "harbour.toml"}
+            assert "as configured" in await shell.run(command)
+        else:
+            assert arguments[1] in await shell.run(f"foremind {arguments[0]} --help"), command
+
+
+async def test_keys_are_made_as_shown(shell: Shell) -> None:
+    """The server knows the public part; the token that the private one signs opens a session."""
+    *made, serve, mint = commands(block("docs/access.md", "foremind keys new").text)
+    for command in made:
+        await shell.run(command)
+    minted = (await shell.run(mint)).strip().splitlines()[-1]
+    async with shell.serving(serve) as url, connect(url) as client:
+        opened = await client.open_session("wren", token=minted)
+        assert opened["user"] == {"id": "player-17", "name": "Ana"}
+
+
+@pytest.mark.parametrize(
+    "shown", [each for each in blocks() if each.first.startswith("[settings")], ids=str
+)
+def test_settings_of_a_companion_are_taken(shown: Block, tmp_path: Path) -> None:
+    """Each by its name; one that is unknown would be refused."""
+    file = tmp_path / "mara.toml"
+    file.write_text('slug = "mara"\nname = "Mara"\npersona = "You are Mara."\n' + shown.text)
+    assert read_companion(file).name == "Mara"
+
+
+async def test_memory_is_written_to_files_and_read_back(shell: Shell) -> None:
+    """Nothing was edited, so nothing changes."""
+    async with shell.serving("foremind serve") as url, connect(url) as client:
+        await client.open_session("wren", user_id="player-17", name="Ana")
+        await client.send("I promise to name my boat Zephyrine", "m1")
+        await client.expect_all("response.done", "memory.stored")
+    for command in commands(block("docs/layers.md", "foremind files").text):
+        await shell.run(command)
+    assert list((shell.folder / "player-17").glob("*.md"))
+
+
+async def test_a_document_is_given_with_curl(shell: Shell) -> None:
+    """Where curl is at hand, which CI sees to."""
+    (command,) = commands(block("docs/layers.md", "curl").text)
+    rules = ROOT / "tests" / "fuzzing" / "corpus" / "document" / "pdf"
+    shutil.copy(rules, shell.folder / "rules.pdf")
+    async with shell.serving("foremind serve"):
+        answer = await shell.run(command)
+    assert '"id"' in answer, answer
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+async def _open(client: Client) -> dict[str, Any]:
+    opened = await client.open_session("wren", user_id="u1", name="Ana")
+    check_event(opened)
+    return opened
