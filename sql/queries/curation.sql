@@ -69,8 +69,8 @@ SET woken_at = $1,
     due_at = CASE
         WHEN $3 OR bond.settings ? 'retention_days' OR companion.settings ? 'retention_days'
         THEN least(bond.due_at, $1) ELSE bond.due_at END
-FROM next, companions AS companion
-WHERE bond.id = next.id AND companion.id = bond.companion_id;
+FROM companions AS companion
+WHERE bond.id = ANY (ARRAY(SELECT id FROM next)) AND companion.id = bond.companion_id;
 
 -- name: open_sessions
 -- Lists the sessions of a relationship that are not closed.

@@ -1,10 +1,12 @@
 """However many users there are, no query that serves one of them walks them all."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import pytest
 
 from foremind.storage.queries import load_queries
 
@@ -17,7 +19,7 @@ _GROWING = frozenset(
     }
 )  # fmt: skip
 # Queries that are about everything, and why that is all right.
-_ABOUT_ALL: dict[str, str] = {}
+_ABOUT_ALL = {"revocations_since": "who was revoked meanwhile, for every session of a process"}
 # Asked for within the database, because a driver would want values for the query's parameters.
 _EXPLAIN = """
 CREATE FUNCTION pg_temp.plan_of(query text) RETURNS json LANGUAGE plpgsql AS $$
@@ -29,36 +31,124 @@ END $$
 """
 
 
-async def test_no_query_walks_a_table_that_grows_with_the_users(database_url: str) -> None:
-    """With sequential scans out of favour, a scan without a condition has no index to use."""
+_USERS = 200_000
+_MOST_ROWS = 2_000  # that the planner expects of a step that is not cut short
+# A row of each table for each user, who has one relationship.
+_FILLED = f"""
+SET session_replication_role = replica;
+INSERT INTO companions (slug, name, greeting, persona) VALUES ('wren', 'Wren', '', '');
+INSERT INTO users (external_id, name) SELECT 'u' || n, 'n' FROM generate_series(1, {_USERS}) AS n;
+INSERT INTO relationships (user_id, companion_id, due_at, shares_counts)
+    SELECT id, 1, now() + id * interval '1 s', id % 2 = 0 FROM users;
+INSERT INTO sessions (relationship_id, opened_at, active_at)
+    SELECT id, now(), now() FROM relationships;
+INSERT INTO turns
+    (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at, kept)
+    SELECT relationship_id, id, relationship_id, 'user', 'm', 'completed', '', now(),
+        relationship_id % 2 = 0
+    FROM sessions;
+INSERT INTO memories (relationship_id, created_at, source_turn_id, significance, term_count,
+        memory_type, speaker, embedding, content, version, words)
+    SELECT relationship_id, now(), id, 0.5, 1, 'conversation', 'user', '[1]', '', 1, '' FROM turns;
+INSERT INTO memory_sources (turn_id, memory_id, said_at, relationship_id)
+    SELECT source_turn_id, id, now(), relationship_id FROM memories;
+INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
+    SELECT relationship_id, 'user', 'home', '', id, now() FROM memories;
+INSERT INTO memory_changes
+    (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
+    SELECT relationship_id, id, 'merged', source_turn_id, '', now() FROM memories;
+INSERT INTO records (relationship_id, layer, content, made_by, created_at, updated_at)
+    SELECT id, 'topics', '', 'rules', now(), now() FROM relationships;
+INSERT INTO record_sources (record_id, turn_id, relationship_id)
+    SELECT id, id, relationship_id FROM records;
+INSERT INTO record_revisions (relationship_id, record_id, revision, layer, kind, title, content,
+        made_by, replaced_at)
+    SELECT relationship_id, id, 1, layer, '', '', '', made_by, now() FROM records;
+INSERT INTO audit (relationship_id, actor, action, subject, happened_at)
+    SELECT id, 'u' || id, 'read', '', now() FROM relationships;
+INSERT INTO revocations (subject, until) SELECT external_id, now() FROM users;
+ANALYZE;
+"""
+
+
+@asynccontextmanager
+async def _asking(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     raw = await asyncpg.connect(database_url)
     try:
-        await raw.execute(f"SET enable_seqscan = off; {_EXPLAIN}")
-        walked: dict[str, set[str]] = {}
-        for name, query in load_queries().items():
-            if (
-                not query.lstrip()
-                .upper()
-                .startswith(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE"))
-            ):
-                continue
-            (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
-            whole = {
-                each["Relation Name"]
-                for each in _nodes(plan["Plan"])
-                if each.get("Relation Name") in _GROWING and _walks(each)
-            }
-            if whole and name not in _ABOUT_ALL:
-                walked[name] = whole
+        await raw.execute(_EXPLAIN)
+        yield raw
     finally:
         await raw.close()
+
+
+async def _plans(raw: asyncpg.Connection) -> dict[str, dict[str, Any]]:
+    """The plan of every query, whatever its values, by name."""
+    plans = {}
+    for name, query in load_queries().items():
+        kind, _, _ = query.lstrip().upper().partition(" ")
+        if kind in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE"):
+            (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
+            plans[name] = plan["Plan"]
+    return plans
+
+
+async def test_no_query_walks_a_table_that_grows_with_the_users(database_url: str) -> None:
+    """With sequential scans out of favour, a scan without a condition has no index to use."""
+    async with _asking(database_url) as raw:
+        await raw.execute("SET enable_seqscan = off")
+        plans = await _plans(raw)
+    walked = {
+        name: whole
+        for name, plan in plans.items()
+        if name not in _ABOUT_ALL
+        and (
+            whole := {
+                each["Relation Name"]
+                for each, _ in _nodes(plan)
+                if each.get("Relation Name") in _GROWING and _walks(each)
+            }
+        )
+    }
     assert walked == {}
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
+@pytest.mark.parametrize("role", ["owner", "foremind_server"])
+async def test_at_two_hundred_thousand_users_few_rows_are_read(
+    database_url: str, role: str
+) -> None:
+    """As the planner plans where it may walk, and knows how many there are."""
+    async with _asking(database_url) as raw:
+        await raw.execute(_FILLED)
+        if role != "owner":
+            await raw.execute(f"GRANT SELECT, INSERT ON schema_migrations TO {role}")
+            await raw.execute(f"SET ROLE {role}")
+            await raw.execute("SELECT set_config('foremind.relationship', '7', false)")
+        plans = await _plans(raw)
+    walked = {
+        name: many
+        for name, plan in plans.items()
+        if name not in _ABOUT_ALL
+        and (
+            many := [
+                (each["Node Type"], each.get("Relation Name", each.get("Index Name")))
+                for each, cut in _nodes(plan)
+                if _of_users(each)
+                and (_walks(each) or (each["Plan Rows"] > _MOST_ROWS and not cut))
+            ]
+        )
+    }
+    assert walked == {}
+
+
+def _of_users(node: dict[str, Any]) -> bool:
+    return node.get("Relation Name") in _GROWING or node["Node Type"] == "Bitmap Index Scan"
+
+
+def _nodes(plan: dict[str, Any], cut: bool = False) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the steps of a plan, and whether each ends once there is enough."""
+    yield plan, cut
     for each in plan.get("Plans", ()):
-        yield from _nodes(each)
+        yield from _nodes(each, cut or plan["Node Type"] == "Limit")
 
 
 def _walks(node: dict[str, Any]) -> bool:
