@@ -120,7 +120,7 @@ async def door(start: StartServer, **settings: Any) -> Door:
         httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{server.port}",
             headers={"authorization": f"Bearer {signed}"} if "auth_secret" in settings else {},
-            timeout=60,
+            timeout=PATIENCE,
         )
     )
     parts = {
@@ -331,16 +331,47 @@ async def test_every_error_has_the_same_shape(start: StartServer) -> None:
     refused(await d.http.post(url, content=parts(20_000), headers=chunked), 413)
 
 
-async def test_a_socket_to_an_unknown_path_is_refused(start: StartServer) -> None:
-    """Without a defect in the log."""
+_UPGRADE = {
+    "connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "changes", "status", "code"),
+    [
+        ("GET", "/v1/nothing", {}, 404, "not_found"),
+        ("GET", "/", {}, 404, "not_found"),
+        ("POST", "/v1/ws", {}, 405, "method_not_allowed"),
+        ("GET", "/v1/ws", {"sec-websocket-key": ""}, 400, "invalid_request"),
+        ("GET", "/v1/ws", {"sec-websocket-key": "x"}, 400, "invalid_request"),
+        ("GET", "/v1/ws", {"sec-websocket-version": "12"}, 400, "invalid_request"),
+    ],
+)
+async def test_a_handshake_that_fails_is_an_error_like_any_other(
+    start: StartServer, method: str, path: str, changes: dict[str, str], status: int, code: str
+) -> None:
+    """A socket to an unknown path, or that is none; without a defect in the log."""
     server = await start()
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        answer = await http.get(
-            f"http://127.0.0.1:{server.port}/v1/nothing",
-            headers={"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13",
-                     "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="},
-        )  # fmt: skip
-    assert answer.status_code == 403
+        url = f"http://127.0.0.1:{server.port}{path}"
+        answer = await http.request(method, url, headers=_UPGRADE | changes)
+    refused(answer, status)
+    assert answer.json()["error"]["code"] == code
+    assert answer.headers["content-type"] == "application/json"
+    assert (status == 405) == (answer.headers.get("allow") == "GET")
+
+
+@pytest.mark.parametrize("part", ["bytes=999999-", "bytes=5-2", "x"])
+async def test_a_file_comes_whole(start: StartServer, part: str) -> None:
+    """Whatever part is asked for: one that is not there would be an error of another shape."""
+    server = await start()
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        url = f"http://127.0.0.1:{server.port}/foremind.js"
+        whole = await http.get(url)
+        answer = await http.get(url, headers={"range": part})
+    assert (answer.status_code, answer.content) == (200, whole.content)
+    assert whole.headers["accept-ranges"] == "none"
 
 
 async def test_a_token_does_what_its_scopes_say_and_no_more(start: StartServer) -> None:

@@ -102,7 +102,12 @@ async def routing_problem(request: Request, error: Exception) -> Response:
         answer = problem_response(told, {"allow": allowed})
         answer.status_code = 405
         return answer
-    return problem_response(NotFound("path: expected one that is served here", param="path"))
+    return problem_response(nothing_here())
+
+
+def nothing_here() -> NotFound:
+    """Return what is told of an unknown path."""
+    return NotFound("path: expected one that is served here", param="path")
 
 
 def _methods(request: Request) -> set[str]:

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, request_response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
+from starlette.websockets import WebSocket
 
 from foremind.assets import asset
-from foremind.http.answers import answered, json_response
+from foremind.http.answers import answered, json_response, nothing_here, problem_response
 from foremind.http.conformance import conforming
 from foremind.http.entrance import Entrance
 from foremind.http.readiness import Readiness
@@ -30,6 +30,7 @@ _PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
+    "accept-ranges": "none",
 }
 
 
@@ -113,8 +114,11 @@ def page() -> ASGIApp:
 
     async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await WebSocketClose()(scope, receive, send)
-        else:
-            await serve(scope, receive, send)
+            answer = problem_response(nothing_here())
+            await WebSocket(scope, receive, send).send_denial_response(answer)
+            return
+        # Files are small, and a part that there is not has an error of another shape.
+        whole = [each for each in scope["headers"] if each[0] not in (b"range", b"if-range")]
+        await serve({**scope, "headers": whole}, receive, send)
 
     return elsewhere

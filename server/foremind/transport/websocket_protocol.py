@@ -1,10 +1,15 @@
 """uvicorn's WebSocket protocol with bounds, Foremind's close codes and hard ends."""
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.datastructures import Headers
+from websockets.http11 import Response
 
+from foremind.errors import ForemindError, RequestError
+from foremind.transport.bodies import error_body
 from foremind.transport.channel import HOLD, NEXT_TURN, READ_ON, Channel
 from foremind.transport.frames import CLOSE, FramePace, FrameSplitter, Piece, opcode
 from foremind.transport.turns import Metered
@@ -47,6 +52,22 @@ class _Inbox:
         return self._messages.pop(0)
 
 
+def _rejected(status: int, text: str) -> Response:
+    """Answer a handshake that fails as every request that is refused."""
+    told = HTTPStatus(status)
+    defect = told is HTTPStatus.INTERNAL_SERVER_ERROR
+    code = "method_not_allowed" if told is HTTPStatus.METHOD_NOT_ALLOWED else "invalid_request"
+    body = error_body(
+        ForemindError.kind if defect else RequestError.kind,
+        ForemindError.code if defect else code,
+        text.strip() or "expected a WebSocket handshake",
+        retryable=False,
+    )
+    headers = Headers({"Connection": "close", "Content-Type": "application/json",
+                       "Content-Length": str(len(body))})  # fmt: skip
+    return Response(told.value, told.phrase, headers, body)
+
+
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """Takes in frames one by one, each counted before it is parsed.
 
@@ -57,6 +78,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.queue: Any = _Inbox()
+        self.conn.reject = _rejected  # type: ignore[method-assign]
         self._channel: Channel = self.app_state["connection"]
         settings = self._channel.services.settings
         self._splitter = FrameSplitter(self._channel.services.most_frame)
