@@ -17,7 +17,7 @@ from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import held_in_process, stored_text
-from tests.conftest import StartServer, eventually, owner_of
+from tests.conftest import PATIENCE, StartServer, eventually, owner_of
 
 SECRET = "I buried the xylophone under the pear tree"
 WORD = "xylophone"
@@ -124,7 +124,7 @@ async def test_background_work_under_way_brings_nothing_back(
         model.background = slow
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
-        await asyncio.wait_for(waiting.wait(), 20)
+        await asyncio.wait_for(waiting.wait(), PATIENCE)
         await change_it()
         model.background, model.hold_before, model.hold_after = curate, None, None
         go_on.set()

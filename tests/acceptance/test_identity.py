@@ -233,7 +233,9 @@ async def test_an_import_says_what_who_brings_it_may_say(start: StartServer) -> 
     assert (await send(f"{path}/records", token(), mine)).status_code == 201
     lie = await send(f"{path}/records?user=ana", chief, {**rule, "content": "Never lie"})
     changed = f"http://127.0.0.1:{server.port}{path}/records/{lie.json()['id']}"
-    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token()}"}) as http:
+    async with httpx2.AsyncClient(
+        headers={"authorization": f"Bearer {token()}"}, timeout=PATIENCE
+    ) as http:
         assert (await http.patch(changed, json={"content": "Lie"})).is_success
     exported = (await get(server, f"{path}/export", token())).json()
     makers = {"Never swear": "developer", "The gate code is 4711": "user", "Lie": "user"}

@@ -25,7 +25,7 @@ from foremind.testing.clock import ManualClock
 from foremind.testing.curating import curate
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.levels import Row, rows
-from tests.conftest import RunningServer, StartServer, eventually
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 from tests.unit.identity.test_tokens import SECRET, token
 
 NAMES = CompanionSettings.__struct_fields__
@@ -100,7 +100,7 @@ async def ana(start: StartServer, **settings: Any) -> AsyncIterator[Ana]:
         client = await server.connect()
         opened = await client.open_session("wren", user_id="ana", name="Ana")
         base = f"http://127.0.0.1:{server.port}"
-        async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE) as http:
             found = Ana(server, model, client, int(opened["relationship_id"]), http)
             await found.say("I promise to remember the red door")
             yield found
@@ -268,7 +268,8 @@ async def test_a_session_lives_as_long_as_its_relationship_says(start: StartServ
         await client.send("I promise to remember the red door")
         await client.expect("memory.stored")
     path = f"/v1/relationships/{before['ana']['relationship_id']}/config?user=ana"
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as http:
+    base = f"http://127.0.0.1:{server.port}"
+    async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE) as http:
         answer = await http.patch(path, json={"settings": {"session_hours": 1}})
     assert answer.status_code == 200
     await clock.leap(7200)
@@ -292,7 +293,7 @@ async def player(start: StartServer, **settings: Any) -> AsyncIterator[Ana]:
         opened = await client.open_session("wren", token=token(sub="ana"))
         headers = {"authorization": f"Bearer {token(sub='ana')}"}
         base = f"http://127.0.0.1:{server.port}"
-        async with httpx2.AsyncClient(base_url=base, timeout=30, headers=headers) as http:
+        async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=headers) as http:
             found = Ana(server, model, client, int(opened["relationship_id"]), http)
             await found.say("I promise to remember the red door")
             yield found

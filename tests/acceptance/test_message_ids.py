@@ -12,7 +12,14 @@ from foremind.companions import CompanionFile
 from foremind.gateway.session import Session
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
-from tests.conftest import RunningServer, StartServer, eventually, owner_of, patiently
+from tests.conftest import (
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    eventually,
+    owner_of,
+    patiently,
+)
 
 TEXT = "I promise to bring the red map"
 
@@ -118,7 +125,7 @@ async def test_what_nobody_may_know_any_longer_is_no_conflict(start: StartServer
     await client.send(TEXT, "m1")
     stored = (await client.expect_all("response.done", "memory.stored"))["memory.stored"]
     path = f"http://127.0.0.1:{server.port}/v1/relationships"
-    async with httpx2.AsyncClient(params={"user": "ana"}) as http:
+    async with httpx2.AsyncClient(params={"user": "ana"}, timeout=PATIENCE) as http:
         (bond,) = (await http.get(path)).json()
         memory = f"{path}/{bond['id']}/memories/{stored['memory_id']}"
         if how == "forgotten":

@@ -14,7 +14,7 @@ from foremind.storage.records import NewRecord
 from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.test_path import answered, sample, typed
-from tests.conftest import RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
 
 # On the 29th of February, which the year that is named may not have.
 LEAP_DAY = datetime(2028, 2, 29, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ async def known(server: RunningServer, user: str) -> tuple[Client, int]:
     async with server.app.core.records.changing(relationship, LEAP_DAY) as changes:
         await changes.add(NewRecord("profile", f"{user} keeps bees", made_by="user"))
         await changes.add(NewRecord("summary", f"{user} told of a meadow", made_by="model"))
-    async with asyncio.timeout(60):  # until that is heard: what is held may be empty
+    async with asyncio.timeout(PATIENCE):  # until that is heard: what is held may be empty
         while "keeps bees" not in str(await context(server, relationship, user, "Hello?")):
             await asyncio.sleep(0.01)
     return client, relationship
@@ -54,7 +54,7 @@ async def known(server: RunningServer, user: str) -> tuple[Client, int]:
 
 async def context(server: RunningServer, relationship: int, user: str, draft: str) -> Any:
     """What the model would be given for a draft."""
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         answer = await http.get(
             f"http://127.0.0.1:{server.port}/v1/relationships/{relationship}/context",
             params={"user": user, "draft": draft},
@@ -117,7 +117,7 @@ async def test_documents_that_are_no_longer_held_are_read_again(
         await server.app.core.companions.put(CompanionFile("mara", "Mara", "A persona."))
         sessions = []
         for slug, queen in (("wren", "Maud"), ("mara", "Edith")):
-            async with httpx2.AsyncClient(timeout=30) as http:
+            async with httpx2.AsyncClient(timeout=PATIENCE) as http:
                 answer = await http.post(
                     f"http://127.0.0.1:{server.port}/v1/companions/{slug}/documents",
                     params={"user": "ana", "title": "Bees"},

@@ -12,7 +12,7 @@ from foremind.companions import CompanionFile, CompanionSettings
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_identity import closed_with
 from tests.acceptance.traces import held_in_process, stored_text
-from tests.conftest import RunningServer, StartServer, eventually, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.identity.test_tokens import SECRET, token
 
 WORD = "xylophone"
@@ -24,7 +24,7 @@ async def asked(
 ) -> httpx2.Response:
     """An HTTP request, with a token or in open mode."""
     headers = {} if signed is None else {"authorization": f"Bearer {signed}"}
-    async with httpx2.AsyncClient(timeout=60) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as client:
         url = f"http://127.0.0.1:{server.port}{path}"
         return await client.request(method, url, headers=headers)
 
@@ -99,7 +99,7 @@ async def test_erasing_a_user_revives_no_token(start: StartServer) -> None:
     client = await server.connect(token=signed)
     await client.open_session("wren")
     admin = of("op", scopes=["admin"])
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url = f"http://127.0.0.1:{server.port}/v1/admin/revocations"
         headers = {"authorization": f"Bearer {admin}"}
         await http.post(url, json={"user": "zenobia"}, headers=headers)

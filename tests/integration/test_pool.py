@@ -8,6 +8,7 @@ import pytest
 from foremind.app import Core
 from foremind.storage.database import Database, connect_as_server
 from foremind.storage.jobs import PoolDriver
+from tests.conftest import PATIENCE
 
 
 async def test_a_lost_connection_that_listened_is_given_back(built: Core) -> None:
@@ -21,7 +22,7 @@ async def test_a_lost_connection_that_listened_is_given_back(built: Core) -> Non
     await driver.__aenter__()
     with pytest.raises(asyncpg.InterfaceError):
         await driver.__aexit__(None, None, None)
-    everyone = [await pool.acquire(timeout=10) for _ in range(pool.get_max_size())]
+    everyone = [await pool.acquire(timeout=PATIENCE) for _ in range(pool.get_max_size())]
     for each in everyone:
         await pool.release(each)
 

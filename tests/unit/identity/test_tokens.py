@@ -20,7 +20,7 @@ KEYS = KeyRing(SECRET, None)
 
 def token(secret: str = SECRET, **claims: object) -> str:
     """A token for Ana, changed by `claims`."""
-    whole = {"sub": "ana", "name": "Ana", "exp": time.time() + 60} | claims
+    whole = {"sub": "ana", "name": "Ana", "exp": time.time() + 86_400} | claims
     return jwt.encode({key: value for key, value in whole.items() if value is not None}, secret)
 
 
