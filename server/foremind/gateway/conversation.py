@@ -209,7 +209,7 @@ class Conversation:
             past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
             if changes == self._changes:
                 told = [
-                    PastTurn(turn.speaker, turn.content, turn.id)
+                    PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
                     for turn in past
                     if message_id is None or turn.message_id != message_id
                 ]
@@ -300,7 +300,7 @@ class Conversation:
     async def _hear_elsewhere(
         self, message: MessageSend, arrived: float, turn_id: int, first: UnderWay
     ) -> None:
-        self.heard_elsewhere(PastTurn("user", message.text, turn_id))
+        self.heard_elsewhere(PastTurn("user", message.text, turn_id, message.id))
         self._emit(self._accepted(message.id, turn_id, arrived))
         await asyncio.wait({first.replied})
         reply_turn = first.replied.result()
@@ -411,7 +411,7 @@ class Conversation:
             reply.cancel()
             under_way.elsewhere = True
             self._following.add(message.id)  # whatever comes next need not wait for it
-            self.heard_elsewhere(PastTurn("user", message.text, stored.id))
+            self.heard_elsewhere(PastTurn("user", message.text, stored.id, message.id))
             self._emit(self._accepted(message.id, stored.id, arrived))
             return None
         self._note(message, stored, taken, ready - arrived, ahead)
@@ -424,16 +424,20 @@ class Conversation:
         except ForemindError as error:  # then it may once the claim is over
             _log.warning("turn.not_released", reason=error.code)
 
-    def _add(self, *turns: PastTurn) -> None:
+    def _add(self, turn: PastTurn) -> None:
+        """Take in a turn; one that was said before and not answered moves to the end."""
         if self._history_known:  # else it is read with the next message
-            self._history = self._held([*self._history, *turns])
+            others = [each for each in self._history if turn.id is None or each.id != turn.id]
+            self._history = self._held([*others, turn])
 
     def _held(self, turns: list[PastTurn]) -> list[PastTurn]:
         return newest_held(turns, self._policy().layers.context_tokens)
 
     def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> tuple[Reply, DoneAhead]:
         """Begin the reply, or take over the one that was made ahead."""
-        fresh = self._assembled(message.text, taken.standing, taken.context, policy.layers)
+        fresh = self._assembled(
+            message.text, taken.standing, taken.context, policy.layers, message.id
+        )
         assembled = self._ahead.lay(fresh)
         assembled.prompt.messages()  # laid out now, so that ready means ready
         reply, ahead = self._ahead.take(assembled, self._voices.server_of(policy.voice))
@@ -447,10 +451,18 @@ class Conversation:
         return self._assembled(draft, context.standing, context, context.validity.layers)
 
     def _assembled(
-        self, text: str, standing: Standing, context: PreparedContext | None, policy: LayerPolicy
+        self,
+        text: str,
+        standing: Standing,
+        context: PreparedContext | None,
+        policy: LayerPolicy,
+        message_id: str | None = None,
     ) -> Assembled:
-        """Put together the prompt that a message leads to."""
+        """Put together the prompt that a message leads to, which may have come before."""
         parties = self._parties
+        past = self._history
+        if message_id is not None:
+            past = [each for each in past if each.message_id != message_id]
         return assemble(
             self._companion(),
             policy,
@@ -458,9 +470,9 @@ class Conversation:
             standing=standing.sections,
             recalled={} if context is None else context.recalled,
             memories=() if context is None else context.memories,
-            history=without_summarised(self._history, standing.summarised_turn_id),
+            history=without_summarised(past, standing.summarised_turn_id),
             message=text,
-            opening=not self._history,
+            opening=not past,
             now=self._clock.now().astimezone(parties.time_zone),
         )
 
@@ -477,7 +489,7 @@ class Conversation:
         ahead: DoneAhead,
     ) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
-        self._add(PastTurn("user", message.text, stored.id))
+        self._add(PastTurn("user", message.text, stored.id, message.id))
         if taken.context is not None and message.remember:
             self._rememberer.hand_over(stored.id, taken.context.vector)
         self._metrics.contexts.labels(taken.outcome).inc()

@@ -89,7 +89,7 @@ def assemble(
         - _OVERHEAD
         - count(companion.persona + user_name + RULES + message)
     )
-    turns = history if policy.on("working") else ()
+    turns = without_repeated(history, message) if policy.on("working") else ()
     spoken = [count(turn.content) + _OVERHEAD for turn in turns]
     always = sum(spoken[-_ALWAYS_TURNS:])
     most = max(0, min(int(policy.context_tokens * policy.share), room - always))
@@ -120,6 +120,16 @@ def assemble(
         instructions=tuple(instructions[: kept.get("behaviours", 0)]),
     )
     return Assembled(prompt, used, [each for each in behaviours if each.after], spare)
+
+
+def without_repeated(turns: Sequence[PastTurn], message: str) -> Sequence[PastTurn]:
+    """Return turns without those that were not answered and that `message` says again."""
+    answered = len(turns)
+    while answered and turns[answered - 1].speaker == "user":
+        answered -= 1
+    said = message.strip()
+    tail = [each for each in turns[answered:] if each.content.strip() != said]
+    return turns if len(tail) == len(turns) - answered else [*turns[:answered], *tail]
 
 
 def newest_held(turns: Sequence[PastTurn], context_tokens: int) -> list[PastTurn]:

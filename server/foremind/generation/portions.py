@@ -27,7 +27,7 @@ def beginning(messages: Sequence[Message], chars: int) -> list[Message]:
             taken[-1] = {"role": message["role"], "content": content[: max(left, 1)]}
             break
         left -= len(content)
-    if taken and taken[-1]["role"] == "system":
+    if taken and taken[-1]["role"] != "user":
         taken.append(_NOTHING_YET)
     return taken
 

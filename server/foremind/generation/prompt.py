@@ -33,12 +33,21 @@ class Message(TypedDict):
     content: str
 
 
+_BETWEEN = "\n\n"  # two turns of one side
+# Stands for what came before the companion's first turn: a greeting, or turns that had no room.
+_BEFORE: Message = {"role": "user", "content": "…"}
+
+
 class PastTurn(msgspec.Struct, frozen=True, gc=False):
-    """One turn of the conversation so far; `id` is that of the stored turn, once it is."""
+    """One turn of the conversation so far.
+
+    `id` is that of the stored turn, once it is; `message_id` what the client called it.
+    """
 
     speaker: Speaker
     content: str
     id: int | None = None
+    message_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,20 +83,20 @@ class Prompt:
         laid: list[Message] = [
             {"role": "system", "content": f"{self.persona.strip()}\n\n{identity} {RULES}{standing}"}
         ]
-        laid += [_spoken(turn) for turn in self.history]
-        laid.append({"role": "user", "content": self._before_the_message() + self.message})
+        laid += alternating(self.history)
+        last = self._before_the_message() + self.message
+        if laid[-1]["role"] == "user":  # said before, and not answered
+            last = f"{laid.pop()['content']}{_BETWEEN}{last}"
+        laid.append({"role": "user", "content": last})
         return laid
 
     def _before_the_message(self) -> str:
         blocks = [_block(each.layer, each.lines) for each in self.recalled]
-        if blocks:
-            blocks.append(f"Today is {self.now:%A}, {self.now.day} {self.now:%B %Y}.")
+        blocks.append(f"Today is {self.now:%A}, {self.now.day} {self.now:%B %Y}.")
         if self.instructions:
             lines = [f"- {each.strip()}" for each in self.instructions]
             blocks.append(_block("instructions", lines))
         blocks += [_block(each.layer, each.lines) for part in self.added for each in part]
-        if not blocks:
-            return ""
         return "\n".join(blocks) + "\n\n"
 
 
@@ -95,5 +104,22 @@ def _block(tag: str, lines: Sequence[str]) -> str:
     return f"<{tag}>\n" + "\n".join(lines) + f"\n</{tag}>"
 
 
-def _spoken(turn: PastTurn) -> Message:
-    return {"role": "user" if turn.speaker == "user" else "assistant", "content": turn.content}
+def alternating(turns: Sequence[PastTurn]) -> list[Message]:
+    """Return turns as messages of user and assistant in turn, the user's first.
+
+    Templates of many models want it so. What one side said in a row becomes one message: after a
+    reply that failed, say, the user speaks twice.
+    """
+    laid: list[Message] = []
+    for turn in turns:
+        role: Literal["user", "assistant"] = "user" if turn.speaker == "user" else "assistant"
+        if not turn.content.strip():
+            continue
+        if laid and laid[-1]["role"] == role:
+            joined = f"{laid[-1]['content']}{_BETWEEN}{turn.content}"
+            laid[-1] = {"role": role, "content": joined}
+            continue
+        if not laid and role == "assistant":
+            laid.append(_BEFORE)
+        laid.append({"role": role, "content": turn.content})
+    return laid

@@ -50,6 +50,7 @@ def _begins_alike(earlier: Prompt, new: Prompt) -> bool:
     """Tell whether everything before what is recalled is the same, and what may not linger."""
     return (
         earlier.messages()[:-1] == new.messages()[:-1]
+        and earlier.history == new.history  # what is not answered stands in the last message
         and earlier.instructions == new.instructions
         and earlier.now.date() == new.now.date()
     )

@@ -31,6 +31,8 @@ class Script:
         hold_before: awaited before the first word and, with `hold_after`, between words.
         hold_after: number of words after which `hold_before` is awaited again; None is never.
         cut_after: number of words after which the connection breaks; None is never.
+        alternating: whether messages must be of user and assistant in turn, the user's first and
+            last, as the templates of many models want it; anything else is refused.
     """
 
     reply: Callable[[Chat], list[str]] = lambda _: ["Hello", " there", "."]
@@ -40,6 +42,7 @@ class Script:
     hold_before: asyncio.Event | None = None
     hold_after: int | None = None
     cut_after: int | None = None
+    alternating: bool = True
     requests: list[Chat] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
 
@@ -79,6 +82,8 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
         script.requests.append(body)
         if script.status != 200:
             return PlainTextResponse("refused by the script", script.status)
+        if script.alternating and not alternates(body["messages"]):
+            return PlainTextResponse("roles must alternate user/assistant/user/...", 400)
         if script.body is not None:
             return PlainTextResponse(script.body, media_type="text/event-stream")
         return StreamingResponse(_stream(script, body), media_type="text/event-stream")
@@ -104,6 +109,14 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
         outcome = "done"
     finally:
         script.finished.append(outcome)
+
+
+def alternates(messages: list[dict[str, Any]]) -> bool:
+    """Tell whether user and assistant take turns, after any instructions; the user is first."""
+    roles = [each["role"] for each in messages]
+    spoken = roles[1:] if roles[:1] == ["system"] else roles
+    turns = [("user", "assistant")[number % 2] for number in range(len(spoken))]
+    return bool(spoken) and spoken == turns and spoken[-1] == "user"
 
 
 def _words(script: Script, body: Chat) -> list[str]:

@@ -42,6 +42,11 @@ def test_every_beginning_is_one_to_the_letter(chars: int) -> None:
     assert cut[-1]["role"] != "assistant"
 
 
+def test_a_prompt_that_ends_with_a_reply_is_followed_by_a_word_of_the_user() -> None:
+    """It is read before anything is typed."""
+    assert beginning(PROMPT[:3], 10_000) == [*PROMPT[:3], {"role": "user", "content": "."}]
+
+
 def test_all_of_a_prompt_is_its_longest_beginning() -> None:
     """However much is asked for."""
     assert beginning(PROMPT, length(PROMPT)) == PROMPT

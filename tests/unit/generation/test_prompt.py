@@ -16,6 +16,7 @@ from foremind.layers.wording import HUNCH, memory_line, memory_lines, quoted
 from foremind.memory.ranking import Recalled
 from foremind.policies import policy_for
 from foremind.settings import LayerName, load_settings
+from foremind.testing.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -118,9 +119,41 @@ def test_where_things_were_left_is_told_only_when_a_session_begins() -> None:
     assert not assembled(history=(PastTurn("user", "Hi"),), sections=sections).prompt.standing
 
 
-def test_without_memories_the_message_stands_alone() -> None:
-    """No empty block."""
-    assert prompt(message="Hi").messages()[-1]["content"] == "Hi"
+def test_a_prompt_that_recalled_nothing_tells_the_date() -> None:
+    """And holds no empty block."""
+    content = prompt(message="Hi").messages()[-1]["content"]
+    assert content == "Today is Wednesday, 20 May 2026.\n\nHi"
+
+
+HISTORIES = st.lists(
+    st.builds(PastTurn, st.sampled_from(("user", "companion")), st.sampled_from(("a", "b", " "))),
+    max_size=12,
+)
+
+
+@given(HISTORIES, st.sampled_from(("a", "c")), st.integers(0, 12))
+def test_user_and_companion_always_take_turns(
+    history: list[PastTurn], message: str, words: int
+) -> None:
+    """Whatever failed, was interrupted, summarised or said first; nothing that was said is lost."""
+    whole = assembled(history=tuple(history), message=message, context_tokens=700 + words)
+    laid = whole.prompt.messages()
+    assert alternates([dict(each) for each in laid])
+    said = [each.content for each in whole.prompt.history if each.content.strip()]
+    told = "\n\n".join(each["content"] for each in laid[1:]).replace("…\n\n", "", 1)
+    today = "Today is Wednesday, 20 May 2026."
+    assert told.split("\n\n") == [*said, today, message]
+
+
+def test_what_is_said_again_after_a_failed_reply_stands_once() -> None:
+    """As often as it was tried; what was said beside it stays."""
+    turns = (PastTurn("user", "Hello"), PastTurn("companion", "Hello, Ana"))
+    tried = (PastTurn("user", "Where?"), PastTurn("user", "Wait"), PastTurn("user", "Where? "))
+    laid = assembled(history=(*turns, *tried), message="Where?").prompt.messages()
+    assert [each["content"] for each in laid[1:3]] == ["Hello", "Hello, Ana"]
+    assert laid[3]["content"] == "Wait\n\nToday is Wednesday, 20 May 2026.\n\nWhere?"
+    answered = (*turns, PastTurn("user", "Where?"), PastTurn("companion", "Here"))
+    assert len(assembled(history=answered, message="Where?").prompt.history) == 4
 
 
 def test_a_weak_match_is_said_to_ring_a_bell() -> None:
