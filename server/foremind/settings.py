@@ -166,7 +166,7 @@ class Settings(BaseSettings):
         180.0,
         ge=LEAST_DAYS,
         le=MOST_DAYS,
-        description="time after which an unused memory has half its recency",
+        description="time after which an unused memory has half its recency, under 'half_life'",
     )
     recency_weight: float = Field(
         0.10, ge=0, le=1, description="what recency adds to a score, where memories fade"

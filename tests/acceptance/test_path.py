@@ -551,7 +551,7 @@ async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> No
 
     def reply(request: dict[str, Any]) -> list[str]:
         system, *_, last = request["messages"]
-        if "1 (small talk) to 10" not in system["content"]:
+        if "brushing teeth" not in system["content"]:
             return ["Mm", "."]
         said = json.loads(last["content"].rpartition("Said now: ")[2])
         return ["Sure! ", json.dumps(answers.get(said, {"rating": 1}))]

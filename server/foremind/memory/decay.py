@@ -4,10 +4,12 @@ Four ways, chosen by name:
 
 - `window`: all alike for 90 days, then no longer recalled; significance ranks inside it.
 - `half_life`: recency halves with every 180 days.
-- `hourly`: recency is 0.995 to the power of the hours (Park et al. 2023, arXiv 2304.03442).
-- `product`: similarity times importance times the user's weight times recency, over the nearest.
+- `hourly`: recency is 0.995 to the power of the hours since the last access (Generative Agents,
+  Park et al. 2023, arXiv 2304.03442), and adds to the score.
+- `product`: similarity times importance times the user's weight times that same recency, over the
+  nearest.
 
-Recency counts from when a memory was said or last used, whichever is later: what is recalled stays.
+The last access is when a memory was said or last used, whichever is later: what is recalled stays.
 Memories from the permanent significance on do not fade.
 """
 
@@ -31,6 +33,6 @@ def recency(
         return 1.0
     last = created_at if last_used_at is None else max(created_at, last_used_at)
     age_s = max(0.0, (now - last).total_seconds())
-    if policy.decay == "hourly":
+    if policy.decay != "half_life":
         return float(_HOURLY ** (age_s / _HOUR_S))
     return float(0.5 ** (age_s / _DAY_S / policy.half_life_days))

@@ -60,8 +60,9 @@ def judge(
 def judge_rated(
     text: str, rating: int, rules: SignificanceRules, answer: float = 0.0
 ) -> Significance:
-    """Judge what was said by a language model's rating, 1 to 10.
+    """Judge what was said by a language model's rating of its poignancy, 1 to 10.
 
+    A tenth of it is the significance: by the defaults 1 and 2 are not kept, 9 and 10 never fade.
     The rating takes the place of what adds up and of what was learned, but of no floor.
     """
     reasons = sorted(

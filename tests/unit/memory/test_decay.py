@@ -22,10 +22,11 @@ def fresh(decay: Decay, days: float, significance: float = 0.5, used: float | No
 
 
 def test_each_way_has_its_published_rate() -> None:
-    """Half after 180 days; 0.995 an hour; none in the window."""
+    """Half after 180 days; 0.995 an hour, added or multiplied; none in the window."""
     assert fresh("half_life", 180) == pytest.approx(0.5)
-    assert fresh("product", 360) == pytest.approx(0.25)
     assert fresh("hourly", 1) == pytest.approx(0.995**24)
+    assert fresh("product", 1) == pytest.approx(0.995**24)
+    assert fresh("product", 30, used=1) == pytest.approx(0.995**24)
     assert fresh("window", 80) == 1.0
 
 

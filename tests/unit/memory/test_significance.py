@@ -77,3 +77,11 @@ def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> No
     verdict = judge(text, learned, PLAIN)
     assert 0.0 <= verdict.score <= 1.0
     assert verdict.score == 0 or max(each.score for each in verdict.reasons) > 0
+
+
+@pytest.mark.parametrize(
+    ("rating", "score"), [(1, 0.1), (2, 0.2), (3, 0.3), (8, 0.8), (9, 0.9), (10, 1.0)]
+)
+def test_the_published_scale_is_a_tenth_of_itself(rating: int, score: float) -> None:
+    """Mundane is let go by the default threshold, poignant is above the permanent significance."""
+    assert judge_rated("The tide", rating, PLAIN).score == pytest.approx(score)
