@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
+from foremind.layers.naming import EVERYDAY, meant_as_names
 from foremind.memory.terms import words_of
 from foremind.storage.records import Record
 
@@ -82,12 +83,18 @@ _NOTHING = Findable(())
 
 
 def references_in(text: str) -> list[str]:
-    """Return everything in `text` that could be a reference: runs of up to four words, folded."""
+    """Return everything in `text` that could be a reference: runs of up to four words, folded.
+
+    A name that is an everyday word too is one only where it is meant as a name.
+    """
     words = words_of(text)
+    everyday = EVERYDAY.intersection(words)
+    other = everyday - meant_as_names(text) if everyday else everyday
     return [
         " ".join(words[start : start + length])
         for length in range(1, _LONGEST_REFERENCE + 1)
         for start in range(len(words) - length + 1)
+        if length > 1 or words[start] not in other
     ]
 
 

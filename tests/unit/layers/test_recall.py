@@ -54,6 +54,36 @@ def test_references_are_runs_of_words() -> None:
     assert references_in("") == []
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("I saw Will yesterday", True),
+        ("Is Will well?", True),
+        ("Will sings well", True),
+        ("Will, you should come", True),
+        ("Do you know what Will said? He left.", True),
+        ("Yes! Will", True),
+        ("Will you sing?", False),
+        ("Well... Will it rain?", False),
+        ('She asked: "Will you come?"', False),
+        ("Yes, I will", False),
+        ("I will, and you will", False),
+        ("WILL YOU SING FOR HIM, OR WILL I", False),
+    ],
+)
+def test_a_name_that_is_an_everyday_word_is_one_only_where_it_is_meant(
+    text: str, *, named: bool
+) -> None:
+    """By its capital, and at the beginning of a sentence by what follows."""
+    assert ("will" in references_in(text)) == named
+
+
+def test_other_names_are_found_however_they_are_written() -> None:
+    """Players seldom reach for the capitals."""
+    assert "ruby" in references_in("i saw ruby")
+    assert "free will" in references_in("we spoke of free will")
+
+
 def test_published_thresholds_are_read_by_the_models_own_scale() -> None:
     """Between the measured points in proportion; without any, as published."""
     plain = Manifest("m", "x", 2, 10, "mean", "onnx", {}, ())
