@@ -76,3 +76,27 @@ async def test_what_background_work_writes_is_cut(start: StartServer) -> None:
         assert len(record["content"]) == 8000
         assert {len(record["title"]), len(record["kind"]), *map(len, record["refs"])} == {300}
         assert len(record["refs"]) == MOST_LISTED
+
+
+async def test_a_status_is_one_that_its_layer_has(start: StartServer) -> None:
+    """Any other is refused by its name, from a file too."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        for layer, known in (("questions", {"open", "settled"}), ("vault", set[str]())):
+            note = {"layer": layer, "content": "Where is the compass?"}
+            written = await w.request("POST", "/records", note)
+            for status in ("open", "settled", "done", ""):
+                path = f"/records/{written['id']}"
+                answer = await w.answer("PATCH", path, {"status": status})
+                assert answer.status_code == (200 if status in known else 400), answer.text
+                if status not in known:
+                    assert answer.json()["error"]["param"] == "status"
+        exported = await w.request("GET", "/export")
+        exported["records"][1]["details"] = {"status": "open"}
+        await w.request("DELETE", "/memories")
+        w.relationship = "import"  # type: ignore[assignment]
+        answer = await w.answer("POST", "?companion=wren", exported)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (
+            400,
+            "records[1].details.status",
+        )

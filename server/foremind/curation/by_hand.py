@@ -6,10 +6,19 @@ import msgspec
 
 from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import NotFound
+from foremind.errors import InvalidMessage, NotFound
 from foremind.memory.terms import words_of
 from foremind.storage.record_store import RecordStore
-from foremind.storage.records import FOUND_BY_MEANING, Details, MadeBy, NewRecord, Record, found_by
+from foremind.storage.records import (
+    FOUND_BY_MEANING,
+    STATUSES,
+    Details,
+    MadeBy,
+    NewRecord,
+    Record,
+    Status,
+    found_by,
+)
 
 _ONE_OF_EACH = ("hot", "summary", "opening")
 
@@ -20,7 +29,7 @@ class Change(msgspec.Struct, frozen=True):
     content: str | None = None
     title: str | None = None
     kind: str | None = None
-    status: str | None = None
+    status: Status | None = None
     revision: int = 0
 
 
@@ -59,6 +68,7 @@ class Editor:
         """Change a record, and embed it anew.
 
         Raises:
+            InvalidMessage: records of its layer have no such status.
             NotFound: the relationship has no such record.
             Conflict: it has another revision than the change was made for.
             TooLarge: the relationship's records would take more than they may.
@@ -66,6 +76,7 @@ class Editor:
         before = await self._records.find(relationship_id, record_id)
         details = before.details
         if change.status is not None:
+            _check_status(before, change.status)
             details = msgspec.structs.replace(details, status=change.status)
         into = NewRecord(
             layer=before.layer,
@@ -126,3 +137,10 @@ class Editor:
             return record
         text = found_by(record.title, record.content)
         return replace(record, vector=await self._embedder.embed_passage(text))
+
+
+def _check_status(record: Record, status: Status) -> None:
+    known = STATUSES.get(record.layer, ())
+    if status not in known:
+        expected = f"one of {', '.join(known)}" if known else f"none: {record.layer} have no status"
+        raise InvalidMessage(f"status: expected {expected}", param="status")

@@ -31,6 +31,7 @@ from foremind.storage.records import (
     NewRecord,
     Record,
     RecordLayer,
+    Status,
 )
 
 _PAGE = 100
@@ -59,7 +60,7 @@ class Changed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Content | None = None
     title: Title | None = None
     kind: Title | None = None
-    status: Title | None = None
+    status: Status | None = None
     revision: Revision = 0
     by: MadeBy = "user"
 

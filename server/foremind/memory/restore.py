@@ -14,7 +14,7 @@ from foremind.memory.exchange import REACH, Vector, read_alone, read_in_exchange
 from foremind.memory.import_limits import MOST_OF
 from foremind.memory.remember import Rememberer
 from foremind.storage.fair_line import FairLine
-from foremind.storage.records import FOUND_BY_MEANING, found_by
+from foremind.storage.records import FOUND_BY_MEANING, STATUSES, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
 from foremind.storage.transfer import Export, ExportedTurn, Made, TransferStore
 from foremind.storage.turns import Speaker
@@ -133,6 +133,7 @@ def check(export: Export) -> None:
                 "turns.reply_to: expected a companion's turn, one for each answered", param="turns"
             )
         answered.add(turn.reply_to)
+    _check_statuses(export)
     seen: set[str] = set()
     for memory in export.memories:
         if (memory.happened_from is None) != (memory.happened_to is None):
@@ -147,6 +148,13 @@ def check(export: Export) -> None:
                     "memories.turn: expected a turn of the file, once", param="memories"
                 )
             seen.add(source)
+
+
+def _check_statuses(export: Export) -> None:
+    for position, record in enumerate(export.records):
+        if record.details.status not in ("", *STATUSES.get(record.layer, ())):
+            name = f"records[{position}].details.status"
+            raise InvalidMessage(f"{name}: expected one that its layer has", param=name)
 
 
 def _by_session(export: Export) -> dict[str, list[ExportedTurn]]:

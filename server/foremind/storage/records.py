@@ -16,6 +16,10 @@ RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
 Cursor = Literal["noted", "summarised", "told"]
 
+#: What may be said of how a record of a layer stands; nothing of any other layer's.
+Status = Literal["open", "settled"]
+STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
+
 FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset({"episodes", "topics", "questions", "vault"})
 MOST_REVISIONS = 20  # of a record that are kept
 MOST_RECORDS = 5000  # of one relationship that are read; older ones stay in the database
