@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from foremind.companions import SignificanceRules
 from foremind.memory.significance import judge
@@ -67,13 +68,17 @@ _LEAST_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """Something that was said: by whom, in which turn, and how significant the turn was."""
+    """Something that was said: by whom, in which turn, how significant the turn was.
+
+    `said_at` is in the user's time zone, where it is known.
+    """
 
     turn_id: int
     name: str
     by_user: bool
     text: str
     significance: float
+    said_at: datetime | None = None
 
 
 def chars_of(said: Iterable[Utterance]) -> int:

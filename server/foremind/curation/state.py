@@ -1,10 +1,12 @@
 """The hot context: about 500 words on where a relationship stands, ready before anything else."""
 
 from collections.abc import Sequence
+from datetime import tzinfo
 
 from foremind.curation.asking import State, for_state
 from foremind.curation.work import Work
 from foremind.errors import Conflict
+from foremind.layers.wording import day_in_words
 from foremind.storage.records import NewRecord, Record, by_hand
 
 _WORDS = 500
@@ -17,7 +19,7 @@ async def curate_state(work: Work) -> None:
     if not work.policy.on("hot"):
         return
     for attempt in range(_ATTEMPTS):
-        material = material_of(work.records)
+        material = material_of(work.records, work.now.tzinfo)
         present = work.of("hot")[-1:]
         if not material:
             return
@@ -26,7 +28,8 @@ async def curate_state(work: Work) -> None:
             work.by_rules("hot")
             text = by_rules(before, material)
         else:
-            text = (await work.ask("hot", for_state(before, material), State, _MAX_TOKENS)).text
+            asked = for_state(before, material, work.now)
+            text = (await work.ask("hot", asked, State, _MAX_TOKENS)).text
         # It is made of everything: whatever is forgotten, it is made anew.
         record = NewRecord(layer="hot", content=_cut(text), made_by=work.maker)
         try:
@@ -53,20 +56,26 @@ async def _by_hand(work: Work, present: Record) -> str:
     return written[-1] if written else ""
 
 
-def material_of(records: Sequence[Record]) -> list[str]:
-    """Return what the state is made of, the most telling first."""
+def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
+    """Return what the state is made of, the most telling first, each with its day in a zone."""
 
     def newest(layer: str, count: int) -> list[Record]:
         found = [each for each in records if each.layer == layer]
         return sorted(found, key=lambda each: each.updated_at, reverse=True)[:count]
 
+    def line(label: str, record: Record) -> str:
+        # What somebody wrote by hand holds until it is changed.
+        day = day_in_words(record.updated_at.astimezone(zone))
+        when = "" if by_hand(record.made_by) else f" ({day})"
+        return f"{label}{when}: {record.content}"
+
     opened = [each for each in newest("questions", 20) if each.details.status == "open"][:3]
     return [
-        *(f"{each.title}: {each.content}" for each in newest("profile", 12)),
-        *(f"{each.kind}: {each.content}" for each in newest("scratchpad", 12)),
-        *(f"last time: {each.content}" for each in newest("opening", 1)),
-        *(f"{each.title}: {each.content}" for each in newest("topics", 4)),
-        *(f"left open: {each.content}" for each in opened),
+        *(line(each.title, each) for each in newest("profile", 12)),
+        *(line(each.kind, each) for each in newest("scratchpad", 12)),
+        *(line("last time", each) for each in newest("opening", 1)),
+        *(line(each.title, each) for each in newest("topics", 4)),
+        *(line("left open", each) for each in opened),
     ]
 
 

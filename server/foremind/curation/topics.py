@@ -73,7 +73,9 @@ async def _write(work: Work, key: str, episodes: Sequence[Record], before: Recor
         work.by_rules("topics")
         text = by_rules(key, newest)
     else:
-        asked = for_topic(title, [each.content for each in newest])
+        zone = work.now.tzinfo
+        told = [(each.created_at.astimezone(zone), each.content) for each in newest]
+        asked = for_topic(title, told)
         text = (await work.ask("topics", asked, Paragraph, _MAX_TOKENS)).text
     record = NewRecord(
         layer="topics",

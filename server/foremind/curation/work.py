@@ -109,6 +109,7 @@ class Work:
                 turn.speaker == "user",
                 turn.content,
                 turn.significance,
+                turn.created_at.astimezone(self.now.tzinfo),
             )
             for turn in turns
             if turn.content.strip()
