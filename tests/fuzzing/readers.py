@@ -29,6 +29,17 @@ from foremind.memory import (
     usage,
 )
 from foremind.memory.candidates import gathered
+from foremind.memory.said import (
+    belongings,
+    clauses,
+    identity,
+    manners,
+    needs,
+    own_words,
+    places,
+    statements,
+    tastes,
+)
 from foremind.policies import policy_for
 from foremind.settings import load_settings
 from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
@@ -122,6 +133,14 @@ def note(text: str, _: datetime) -> None:
     notes.asked_to_save(text)
 
 
+def told_of_oneself(text: str, _: datetime) -> None:
+    """Every reader of statements, each by itself as well."""
+    statements.statements_in(text)
+    own_words.own_sentences(text)
+    for reader in statements.EVERY_READER:
+        list(reader(text[:300]))
+
+
 def type_on(text: str, _: datetime) -> None:
     """A draft as it is typed."""
     _EAGER.typed(text, 0.0)
@@ -135,6 +154,10 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     ranking: search,
     terms: lambda text, _: (terms.terms_of(text), terms.names_in(text), terms.count_terms(text)),
     facts: lambda text, _: facts.facts_in(text),
+    **dict.fromkeys(
+        (belongings, clauses, identity, manners, needs, own_words, places, statements, tastes),
+        told_of_oneself,
+    ),
     floors: lambda text, _: floors.floors_in(text),
     signals: lambda text, _: signals.signals_in(text),
     significance: lambda text, _: (

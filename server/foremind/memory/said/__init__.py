@@ -1,0 +1,1 @@
+"""What a text says of the one who says it."""
