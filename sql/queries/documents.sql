@@ -7,8 +7,8 @@ FROM documents AS document WHERE document.companion_id = $1 ORDER BY document.id
 
 -- name: insert_document
 -- Stores a document of a companion.
-INSERT INTO documents (companion_id, title, media_type, chunks, created_at)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO documents (companion_id, title, media_type, chunks, created_at, cut)
+VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING id;
 
 -- name: insert_chunks
@@ -19,7 +19,7 @@ FROM unnest($3::text[]) WITH ORDINALITY AS chunk (content, position);
 
 -- name: chunks_of_companion
 -- Lists the chunks of a companion's documents.
-SELECT chunk.id, document.title, chunk.content, chunk.embedding
+SELECT chunk.id, document.title, chunk.content, halfvec_send(chunk.embedding) AS packed
 FROM document_chunks AS chunk JOIN documents AS document ON document.id = chunk.document_id
 WHERE chunk.companion_id = $1 ORDER BY chunk.id LIMIT $2;
 
@@ -42,3 +42,19 @@ DELETE FROM documents WHERE id = $1 AND companion_id = $2 RETURNING id;
 -- Lists documents of which some chunks have no vector.
 SELECT DISTINCT document_id AS id, companion_id FROM document_chunks
 WHERE embedding IS NULL ORDER BY 1 LIMIT 100;
+
+-- name: documents_cut_before
+-- Lists documents that were cut in an earlier way, with their companions.
+SELECT id, companion_id FROM documents WHERE cut < $1 ORDER BY id LIMIT 100;
+
+-- name: chunks_of_document
+-- Lists the chunks of a document in order.
+SELECT content FROM document_chunks WHERE document_id = $1 ORDER BY position;
+
+-- name: cut_anew
+-- Notes into how many chunks a document is cut now, unless somebody was quicker or deleted it.
+UPDATE documents SET chunks = $2, cut = $3 WHERE id = $1 AND cut < $3 RETURNING companion_id;
+
+-- name: delete_chunks
+-- Deletes the chunks of a document.
+DELETE FROM document_chunks WHERE document_id = $1;

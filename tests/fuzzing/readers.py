@@ -1,5 +1,6 @@
 """Everything that reads what a player, a model or a document says, by the name of its module."""
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -8,10 +9,11 @@ import numpy as np
 
 from foremind.companions import CompanionSettings, SignificanceRules
 from foremind.curation import extract, files, notes
+from foremind.errors import InvalidMessage
 from foremind.gateway import decode
 from foremind.generation import offline
 from foremind.generation.prompt import Prompt
-from foremind.layers import reading, recall, wording
+from foremind.layers import passages, reading, recall, wording
 from foremind.memory import (
     age,
     answers,
@@ -147,6 +149,13 @@ def type_on(text: str, _: datetime) -> None:
     _EAGER.settle_s(text, 0.0)
 
 
+def read_page(text: str, _: datetime) -> None:
+    """A document in the language of pages, with a text in each kind of place."""
+    page = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
+    with contextlib.suppress(InvalidMessage):
+        reading.text_of(page.encode(errors="replace"), "text/html")
+
+
 #: By module, so that a test can tell that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     dates: read_dates,
@@ -178,7 +187,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     files: lambda text, _: files.edits_of(
         {"profile.md": f"## {text}\n\n{text}"}, files.Base("1", {})
     ),
-    reading: lambda text, _: [reading.pieces_of(each) for each in reading.chunks_of(text)],
+    reading: read_page,
+    passages: lambda text, _: passages.joined(passages.passages_of(text)),
     recall: lambda text, _: recall.references_in(text),
     wording: lambda text, _: (wording.quoted(text), wording.labelled(text)),
     draft: lambda text, _: draft.says_something(draft.normalise(text)),

@@ -16,7 +16,8 @@ from foremind.http.callers import body_of
 from foremind.http.records import Written
 from foremind.identity.keys import KeyRing
 from foremind.identity.tokens import read_token
-from foremind.layers.reading import MEDIA_TYPES, chunks_of, pieces_of, text_of
+from foremind.layers.passages import passages_of
+from foremind.layers.reading import MEDIA_TYPES, text_of
 from foremind.storage.transfer import Export
 from tests.fuzzing.readers import read_by_all
 
@@ -80,8 +81,7 @@ def document(data: bytes) -> None:
     """A document of any type; the first byte says which."""
     kind = MEDIA_TYPES[data[0] % len(MEDIA_TYPES)] if data else MEDIA_TYPES[0]
     with contextlib.suppress(InvalidMessage), contextlib.redirect_stderr(io.StringIO()):
-        for chunk in chunks_of(text_of(data[1:], kind)):
-            pieces_of(chunk)
+        passages_of(text_of(data[1:], kind))
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

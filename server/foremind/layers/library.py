@@ -7,8 +7,6 @@ as it is stored, and by meaning once the background has embedded it.
 import asyncio
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 from cachetools import LRUCache
 
@@ -17,10 +15,11 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError, StorageUnavailable, TemporaryError
 from foremind.layers.calibration import calibrated
 from foremind.layers.held import Drafted
-from foremind.layers.reading import chunks_of, pieces_of, text_of
+from foremind.layers.passages import joined, passages_of
+from foremind.layers.reading import text_of
 from foremind.layers.recall import TOPIC_COSINE
 from foremind.layers.sections import Section, section
-from foremind.layers.shelf import Shelf, passage_of
+from foremind.layers.shelf import Shelf
 from foremind.layers.tokens import counter_for
 from foremind.layers.wording import quoted
 from foremind.storage.documents import DocumentStore, LibraryChanged
@@ -82,7 +81,7 @@ class Library:
         Raises:
             InvalidMessage: it is of no known type, or holds no text.
         """
-        chunks = await asyncio.to_thread(lambda: chunks_of(text_of(body, media_type)))
+        chunks = await asyncio.to_thread(lambda: passages_of(text_of(body, media_type)))
         now = self._clock.now()
         document_id = await self._store.add(companion_id, title, media_type, chunks, now)
         await self._store.announce(companion_id)
@@ -144,10 +143,21 @@ class Library:
         while True:
             await self._something.wait()
             self._something.clear()
+            for document_id, companion_id in await self._store.cut_before():
+                await self._cut_anew(document_id, companion_id)
+                self._something.set()
             for document_id, companion_id in await self._store.unfinished():
                 if document_id not in self._broken:
                     await self._embed_one(document_id, companion_id)
             loop.well()
+
+    async def _cut_anew(self, document_id: int, companion_id: int) -> None:
+        """Cut a document as documents are cut now; its text is in its chunks."""
+        chunks = await self._store.contents(document_id)
+        passages = await asyncio.to_thread(lambda: passages_of(joined(chunks)))
+        await self._store.cut_anew(document_id, passages)
+        await self._store.announce(companion_id)
+        _log.info("document.cut_anew", document_id=document_id)
 
     async def _embed_one(self, document_id: int, companion_id: int) -> None:
         try:
@@ -165,19 +175,10 @@ class Library:
 
     async def _embed(self, document_id: int) -> None:
         for chunk_id, content in await self._store.to_embed(document_id):
-            vectors = [await self._embedder.embed_passage(each) for each in pieces_of(content)]
-            await self._store.keep_vector(chunk_id, _mean(vectors))
+            await self._store.keep_vector(chunk_id, await self._embedder.embed_passage(content))
         _log.info("document.embedded", document_id=document_id)
 
 
 def _lines(shelf: Shelf, draft: Drafted) -> list[str]:
     found = shelf.search(draft.text, draft.vector)
-    return [
-        f"- from {quoted(each.title)}: {quoted(passage_of(each, draft.text))}" for each in found
-    ]
-
-
-def _mean(vectors: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    """Return the unit vector between several: a chunk is longer than the model reads at once."""
-    total = np.sum(vectors, axis=0)
-    return np.asarray(total / np.linalg.norm(total), np.float32)
+    return [f"- from {quoted(each.title)}: {quoted(each.content)}" for each in found]

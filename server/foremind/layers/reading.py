@@ -1,22 +1,30 @@
-"""Documents to text, and text to chunks. Pure."""
+"""Documents to text. Pure."""
 
 import io
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 
 from bs4 import BeautifulSoup
+from bs4.element import NavigableString, PreformattedString, Tag
 from bs4.exceptions import ParserRejectedMarkup
 from pypdf import PdfReader
 
 from foremind.errors import InvalidMessage, UnsupportedMediaType
-from foremind.layers.tokens import estimate_tokens
 
 MEDIA_TYPES = ("text/plain", "text/markdown", "text/html", "application/pdf")
-CHUNK_TOKENS = 800
-OVERLAP_TOKENS = 400
-_PIECE_TOKENS = 180  # an embedding model reads 256; a passage should still be short to quote
 _MOST_TEXT = 8_000_000  # characters of one document
-_UNIT = re.compile(r"[^.!?\n]*(?:[.!?]+|\n|$)\s*")
-_MOST_UNIT_CHARS = 600  # a line without a full stop is cut
+_UNSEEN = frozenset(("script", "style", "template", "noscript"))
+_LINES = {"br": "\n", "caption": "\n", "li": "\n- ", "option": "\n", "tr": "\n"}
+_PARAGRAPHS = frozenset(
+    {
+        "address", "article", "aside", "blockquote", "body", "dd", "div", "dl", "dt", "fieldset",
+        "figcaption", "figure", "footer", "form", "header", "hr", "legend", "main", "nav", "ol",
+        "p", "section", "summary", "table", "tbody", "tfoot", "thead", "ul",
+    }
+)  # fmt: skip
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_SPACE = re.compile(r"\s+")
 
 
 def text_of(body: bytes, media_type: str) -> str:
@@ -49,42 +57,6 @@ def text_of(body: bytes, media_type: str) -> str:
     return text
 
 
-def chunks_of(text: str) -> list[str]:
-    """Return chunks of about 800 tokens, each sharing about 400 with the one before."""
-    return _windows(text, CHUNK_TOKENS, OVERLAP_TOKENS)
-
-
-def pieces_of(chunk: str) -> list[str]:
-    """Return the pieces of a chunk that an embedding model can read whole."""
-    return _windows(chunk, _PIECE_TOKENS, 0)
-
-
-def _windows(text: str, size: int, overlap: int) -> list[str]:
-    units = [
-        found[start : start + _MOST_UNIT_CHARS]
-        for found in _UNIT.findall(text)
-        for start in range(0, len(found), _MOST_UNIT_CHARS)
-    ]
-    costs = [estimate_tokens(each) for each in units]
-    windows: list[str] = []
-    start = 0
-    while start < len(units):
-        end, used = start, 0
-        while end < len(units) and (end == start or used + costs[end] <= size):
-            used += costs[end]
-            end += 1
-        windows.append("".join(units[start:end]).strip())
-        if end == len(units):
-            break
-        shared = 0
-        begin = end
-        while begin - 1 > start and shared + costs[begin - 1] <= overlap:
-            begin -= 1
-            shared += costs[begin]
-        start = begin
-    return [each for each in windows if each]
-
-
 def _text_of_pdf(body: bytes) -> str:
     try:
         return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
@@ -93,7 +65,40 @@ def _text_of_pdf(body: bytes) -> str:
 
 
 def _text_of_html(body: bytes) -> str:
-    page = BeautifulSoup(body, "html.parser")
-    for hidden in page(["script", "style", "template", "noscript"]):
-        hidden.decompose()
-    return page.get_text("\n", strip=True)
+    """Return what a reader would see, paragraph by paragraph, headings marked as in Markdown."""
+    seen = "".join(_seen(BeautifulSoup(body, "html.parser")))
+    lines = [" ".join(line.split()) for line in seen.splitlines()]
+    return "\n".join(line for above, line in pairwise(["", *lines]) if line or above)
+
+
+def _seen(page: Tag) -> Iterator[str]:
+    todo: list[Tag | str] = [page]
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, Tag):
+            yield _SPACE.sub(" ", node) if isinstance(node, NavigableString) else node
+        elif node.name == "pre":
+            yield f"\n\n{node.get_text()}\n\n"
+        elif node.name not in _UNSEEN:
+            before, after = _borders(node.name)
+            todo.append(after)
+            todo += _shown(node)
+            todo.append(before)
+
+
+def _borders(name: str) -> tuple[str, str]:
+    if name in _HEADINGS:
+        return f"\n\n{_HEADINGS[name]} ", "\n\n"
+    if name in _PARAGRAPHS:
+        return "\n\n", "\n\n"
+    return _LINES.get(name, ""), " " if name in ("td", "th") else ""
+
+
+def _shown(tag: Tag) -> list[Tag | str]:
+    """Return what is in an element, the last first, but comments and declarations."""
+    return [
+        each
+        for each in reversed(tag.contents)
+        if isinstance(each, Tag)
+        or (isinstance(each, NavigableString) and not isinstance(each, PreformattedString))
+    ]

@@ -1,10 +1,9 @@
-"""Documents of companions in the database: text in chunks, each with a vector."""
+"""Documents of companions in the database: passages, here called chunks, each with a vector."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +13,8 @@ from pgvector import HalfVector
 from foremind.errors import NotFound
 from foremind.storage.database import Database
 
-MOST_CHUNKS = 20_000  # of one companion that are searched
+MOST_CHUNKS = 40_000  # of one companion that are searched: about as many pages as 8,000
+CUT = 2  # how documents are cut now; what was cut before is cut anew
 
 
 class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
@@ -37,12 +37,12 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document; `vector` is a unit vector, float32 [dimension], once it is made."""
+    """A passage of a document; `packed` is its vector as `halfvec_send` gives it, once made."""
 
     id: int
     title: str
     content: str
-    vector: npt.NDArray[np.float32] | None
+    packed: bytes | None
 
 
 class DocumentStore:
@@ -63,7 +63,7 @@ class DocumentStore:
         """Store a document in chunks, to be embedded; return its id."""
         async with self._database.transaction() as connection:
             row = await connection.row(
-                "insert_document", companion_id, title, media_type, len(chunks), now
+                "insert_document", companion_id, title, media_type, len(chunks), now, CUT
             )
             if row is None:
                 raise NotFound("companion: expected a known companion", param="companion")
@@ -83,7 +83,27 @@ class DocumentStore:
     async def chunks(self, companion_id: int) -> list[Chunk]:
         """Return the chunks of a companion's documents, at most `MOST_CHUNKS`."""
         rows = await self._database.rows("chunks_of_companion", companion_id, MOST_CHUNKS)
-        return await asyncio.to_thread(lambda: [_chunk(row) for row in rows])
+        return await asyncio.to_thread(lambda: [Chunk(**dict(row)) for row in rows])
+
+    async def cut_before(self) -> list[tuple[int, int]]:
+        """Return documents that were cut in an earlier way, with their companions."""
+        rows = await self._database.rows("documents_cut_before", CUT)
+        return [(row["id"], row["companion_id"]) for row in rows]
+
+    async def contents(self, document_id: int) -> list[str]:
+        """Return the text of the chunks of a document, in order."""
+        rows = await self._database.rows("chunks_of_document", document_id)
+        return [row["content"] for row in rows]
+
+    async def cut_anew(self, document_id: int, chunks: Sequence[str]) -> None:
+        """Put other chunks, to be embedded, in the place of those of a document."""
+        async with self._database.transaction() as connection:
+            row = await connection.row("cut_anew", document_id, len(chunks), CUT)
+            if row is not None:
+                await connection.execute("delete_chunks", document_id)
+                await connection.execute(
+                    "insert_chunks", document_id, row["companion_id"], list(chunks)
+                )
 
     async def unfinished(self) -> list[tuple[int, int]]:
         """Return documents that are not wholly embedded, with their companions."""
@@ -104,9 +124,3 @@ class DocumentStore:
     async def announce(self, companion_id: int) -> None:
         """Tell every process that a companion's documents changed."""
         await self._database.announce(LibraryChanged(companion_id))
-
-
-def _chunk(row: Any) -> Chunk:
-    vector = row["embedding"]
-    unit = None if vector is None else np.asarray(vector.to_numpy(), np.float32)
-    return Chunk(row["id"], row["title"], row["content"], unit)

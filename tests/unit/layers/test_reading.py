@@ -1,22 +1,12 @@
-"""Documents become text, text becomes chunks."""
+"""Documents become text."""
 
 import io
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pypdf import PdfWriter
 
 from foremind.errors import InvalidMessage, RequestError
-from foremind.layers.reading import CHUNK_TOKENS, chunks_of, pieces_of, text_of
-from foremind.layers.shelf import Shelf, passage_of
-from foremind.layers.tokens import estimate_tokens
-from foremind.storage.documents import Chunk
-
-MENU = "Bread. " * 300 + "The zander is fried. " + "Wine. " * 300
-SENTENCE = "The ferry number {} leaves at ten. "
-WORDS = ["zander", "ferry", "menu", "bread", "wine", "ten"]
+from foremind.layers.reading import text_of
 
 
 def test_html_is_read_without_its_scripts() -> None:
@@ -53,55 +43,13 @@ def test_a_pdf_without_text_is_said_to_have_none() -> None:
         text_of(out.getvalue(), "application/pdf")
 
 
-def test_chunks_share_half_with_the_one_before() -> None:
-    """800 tokens, 400 of them again."""
-    text = "".join(SENTENCE.format(number) for number in range(400))
-    chunks = chunks_of(text)
-    assert all(estimate_tokens(each) <= CHUNK_TOKENS + 1 for each in chunks)
-    shared = set(chunks[0].split(". ")) & set(chunks[1].split(". "))
-    assert 0.4 < len(shared) / len(chunks[0].split(". ")) < 0.6
-
-
-@given(st.text(max_size=5000))
-def test_no_word_of_a_document_is_lost(text: str) -> None:
-    """Every one is in a chunk, and in a piece of one."""
-    chunks = chunks_of(text)
-    for word in text.split():
-        if len(word) < 50:
-            assert any(word in each for each in chunks)
-    for chunk in chunks:
-        assert "".join("".join(pieces_of(chunk)).split()) == "".join(chunk.split())
-
-
-def test_meaning_and_words_are_fused() -> None:
-    """A chunk that shares a rare word comes up without any vector; its best passage is quoted."""
-    chunks = [Chunk(n, "Timetable", SENTENCE.format(n), None) for n in range(20)]
-    chunks.append(Chunk(20, "Menu", MENU, None))
-    (first, *_) = Shelf(chunks, 0.3).search("Do they have zander?", np.zeros(0, np.float32))
-    assert first.id == 20
-    assert "zander" in passage_of(first, "Do they have zander?")
-    assert len(passage_of(first, "Do they have zander?")) < len(first.content) / 3
-
-
-@given(
-    st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=60),
-    st.lists(st.sampled_from(WORDS), max_size=8),
-)
-def test_words_rank_chunks_as_the_formula_says(said: list[list[str]], asked: list[str]) -> None:
-    """What is fast gives the same order as BM25 written down, ties included."""
-    chunks = [Chunk(n, "", " ".join(words), None) for n, words in enumerate(said)]
-    shelf = Shelf(chunks, 0.3)
-    assert shelf.best_worded(" ".join(asked)) == _by_formula(said, sorted(set(asked)))
-
-
-def _by_formula(said: list[list[str]], asked: list[str]) -> list[int]:
-    mean = sum(map(len, said)) / max(1, len(said))
-    scores: dict[int, float] = {}
-    for word in asked:
-        having = [row for row, words in enumerate(said) if word in words]
-        rarity = np.log(1 + (len(said) - len(having) + 0.5) / (len(having) + 0.5))
-        for row in having:
-            frequency = said[row].count(word)
-            norm = 1.5 * (1 - 0.75 + 0.75 * len(said[row]) / mean)
-            scores[row] = scores.get(row, 0.0) + rarity * frequency * 2.5 / (frequency + norm)
-    return sorted(scores, key=lambda row: (-scores[row], row))[:20]
+def test_html_keeps_the_borders_that_a_reader_sees() -> None:
+    """Headings and paragraphs, entries and rows, but nothing within a sentence."""
+    page = (
+        b"<h2>Night\n <b>ferry</b></h2><p>It leaves\n<i>pier nine</i>.</p><!-- no -->"
+        b"<ul><li>Dogs</li><li>Cats</li></ul><table><tr><td>ten</td><td>one</td></tr></table>"
+        b"<pre>as\nis</pre>"
+    )
+    assert text_of(page, "text/html").split("\n\n") == [
+        "## Night ferry", "It leaves pier nine.", "- Dogs\n- Cats", "ten one", "as\nis",
+    ]  # fmt: skip

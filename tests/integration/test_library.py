@@ -1,0 +1,119 @@
+"""Documents, as they are found by what is meant."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from foremind.app import Core
+from foremind.companions import CompanionFile, CompanionSettings
+from foremind.embedding.queue import Priority
+from foremind.layers.held import Drafted
+from foremind.layers.library import Library
+from foremind.policies import policy_for
+from tests.conftest import PATIENCE, owner_of
+
+FERRY = Path(__file__).with_name("ferry.md").read_text()
+PAIRS = [each for each in FERRY.split("\n\n") if not each.startswith("# ")]
+UNMARKED = "\n".join(each.replace("**", "") for each in PAIRS)
+# What is asked in other words than those of the answer, and words of the answer.
+ASKED = [
+    ("Would my poodle be welcome aboard?", "dogs sail free"),
+    ("How expensive is the fare for an adult?", "eleven euros"),
+    ("I come straight from work, is nine in the evening too late?", "from pier nine"),
+    ("We are on a cycling tour of the coast", "twenty bicycles"),
+    ("Do you sail in a gale?", "force nine"),
+    ("Can I have lunch on the way?", "fish soup"),
+    ("At what time do we arrive if we set off at noon?", "Three hours"),
+    ("I left my umbrella on the ship yesterday", "kept for a month"),
+    ("Do I need coins or notes?", "cash"),
+    ("Who helps if somebody is hurt?", "defibrillator"),
+    ("Is it barrier-free for the disabled?", "ramp"),
+    ("Will my phone have a connection at sea?", "two miles"),
+    ("I get sick on the waves", "ginger"),
+    ("My nephew of fourteen wants to visit me by himself", "letter from their parents"),
+    ("I would rather go on another day than I booked", "evening before"),
+    ("Where do I leave my van meanwhile?", "car park"),
+]
+NOT_ASKED = [
+    "Good morning, how are you?", "My favourite colour is green", "Do you like music?",
+    "I am so tired of work these days", "I have to pay my taxes this week",
+    "I planted tomatoes in the garden", "Tell me a joke",
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def shelved(built: Core, *documents: str) -> AsyncIterator[tuple[Library, int]]:
+    """A companion with documents, all embedded."""
+    library = Library(built.documents, built.embedder, built.clock, built.supervisor)
+    companion = await built.companions.put(CompanionFile("wren", "Wren", "p"))
+    for number, text in enumerate(documents):
+        await library.add(companion.id, f"Leaflet {number}", "text/plain", text.encode())
+    async with library:
+        async with asyncio.timeout(PATIENCE):
+            while not await _embedded(built, companion.id):
+                await asyncio.sleep(0.02)
+        yield library, companion.id
+
+
+async def _embedded(built: Core, companion_id: int) -> bool:
+    documents = await built.documents.of_companion(companion_id)
+    return all(each.embedded == each.chunks for each in documents)
+
+
+async def found(built: Core, library: Library, companion_id: int, text: str) -> tuple[str, ...]:
+    """What stands in a prompt for a draft."""
+    draft = Drafted(
+        text=text,
+        references=(),
+        vector=await built.embedder.embed_query(text, Priority.ENTER),
+        user_name="Ana",
+        policy=policy_for(CompanionSettings(), built.settings).layers,
+        now=datetime(2026, 5, 20, tzinfo=UTC),
+    )
+    return (await library.recall(companion_id, draft)).lines
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [(FERRY,), (UNMARKED,), tuple(PAIRS)],
+    ids=["one file", "one without blank lines", "thirty files"],
+)
+async def test_an_answer_is_found_by_what_is_meant_however_the_text_is_filed(
+    built: Core, documents: tuple[str, ...]
+) -> None:
+    """Thirty questions and answers in one file as well as in thirty."""
+    async with shelved(built, *documents) as (library, companion_id):
+        lines = {text: await found(built, library, companion_id, text) for text, _ in ASKED}
+        hits = [text for text, words in ASKED if any(words in each for each in lines[text])]
+        assert len(hits) >= 13, sorted(set(lines) - set(hits))
+        assert all(len(each) < 700 for shown in lines.values() for each in shown)
+        for text in NOT_ASKED:
+            assert await found(built, library, companion_id, text) == ()
+
+
+async def test_what_was_cut_in_an_earlier_way_is_cut_anew(built: Core) -> None:
+    """Without being sent again: its text is in its chunks."""
+    library = Library(built.documents, built.embedder, built.clock, built.supervisor)
+    companion = await built.companions.put(CompanionFile("wren", "Wren", "p"))
+    document = await library.add(companion.id, "Ferry", "text/plain", b"-")
+    async with owner_of(built).acquire() as raw:
+        await raw.execute("DELETE FROM document_chunks")
+        await raw.execute("UPDATE documents SET cut = 1, chunks = 3")
+        await raw.executemany(
+            "INSERT INTO document_chunks (document_id, companion_id, position, content) "
+            "VALUES ($1, $2, $3, $4)",
+            [
+                (document, companion.id, place, FERRY[start : start + 2400])
+                for place, start in enumerate(range(0, len(FERRY), 1200))
+            ],
+        )
+    async with library:
+        async with asyncio.timeout(PATIENCE):
+            while await built.documents.cut_before() or not await _embedded(built, companion.id):
+                await asyncio.sleep(0.02)
+        assert len(await built.documents.contents(document)) == len(PAIRS)
+        assert await found(built, library, companion.id, ASKED[0][0])
