@@ -17,7 +17,9 @@ from foremind.clock import Clock, SystemClock
 from foremind.companions import CompanionSettings, read_companion
 from foremind.curation.afterwards import Afterwards
 from foremind.curation.by_hand import Editor
+from foremind.curation.doing import Steps
 from foremind.curation.removing import Remover
+from foremind.curation.steps import HELD_FOR
 from foremind.curation.worker import Curation
 from foremind.embedding.prepare import prepare_model
 from foremind.embedding.queue import Priority
@@ -69,6 +71,7 @@ from foremind.settings import Settings, check_binding
 from foremind.settings_parsing import PREFIX
 from foremind.storage.companions import CompanionStore
 from foremind.storage.curation import CurationStore
+from foremind.storage.curation_steps import StepStore
 from foremind.storage.database import Database
 from foremind.storage.documents import DocumentStore
 from foremind.storage.embedded import as_server, embedded_postgres
@@ -461,8 +464,9 @@ def expirer_of(built: Core) -> Expirer:
 
 def curation_of(built: Core, voices: Voices) -> Curation:
     """Return what does the background work on layers; it works while entered."""
-    return Curation(
-        CurationStore(built.database),
+    due = CurationStore(built.database)
+    steps = Steps(
+        due,
         built.records,
         built.embedder,
         voices,
@@ -471,8 +475,9 @@ def curation_of(built: Core, voices: Voices) -> Curation:
         built.settings,
         built.clock,
         built.metrics,
-        built.supervisor,
     )
+    states = StepStore(built.database, HELD_FOR)
+    return Curation(due, states, steps, built.settings, built.clock, built.supervisor)
 
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:

@@ -1,27 +1,177 @@
--- name: claim_due
--- Claims relationships that are due and that nobody holds, the longest waiting first.
--- One whose memories are being changed is waited for: that takes milliseconds, and who waited for
--- another worker finds it claimed. Where its holder dies, it is due when the claim ends.
-WITH due AS MATERIALIZED (
-    SELECT id FROM relationships
-    WHERE due_at <= $1 AND (claimed_until IS NULL OR claimed_until <= $1)
-    ORDER BY due_at LIMIT $3 FOR NO KEY UPDATE
+-- name: relationships_to_look_at
+-- Lists relationships in which something happened, the longest ago first, with whose settings hold.
+SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
+    companion.settings AS companion_settings
+FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
+WHERE bond.due_at <= $1 ORDER BY bond.due_at LIMIT $2;
+
+-- name: relationship_to_look_at
+-- Reads when a relationship is to be looked at, with whose settings hold.
+SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
+    companion.settings AS companion_settings
+FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
+WHERE bond.id = $1;
+
+-- name: look_at_relationship
+-- Makes steps due of a relationship in which something happened, unless another worker did.
+WITH looked AS (
+    UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2
+    RETURNING id, companion_id
 )
-UPDATE relationships AS bond SET due_at = $2, claimed_until = $2 FROM due WHERE bond.id = due.id
-RETURNING bond.id;
+INSERT INTO curation_steps AS known
+    (relationship_id, step, lane, place, companion_id, due_at, since)
+SELECT looked.id, made.step, made.lane, made.place, looked.companion_id, $3, $3
+FROM looked, unnest($4::text[], $5::text[], $6::text[]) AS made (step, lane, place)
+ON CONFLICT (relationship_id, step) DO UPDATE
+SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
+    since = CASE
+        WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $3)
+        THEN $3 ELSE known.since END,
+    due_at = CASE
+        WHEN known.held_at IS NOT NULL THEN greatest($3, known.held_at + $7::interval)
+        WHEN known.attempts > 0 THEN known.due_at
+        ELSE least(known.due_at, $3) END;
 
--- name: renew_claim
--- Puts off the end of a claim that is still held.
-UPDATE relationships
-SET claimed_until = $3, due_at = CASE WHEN due_at = $2 THEN $3 ELSE due_at END
-WHERE id = $1 AND claimed_until = $2
-RETURNING id;
+-- name: make_steps_due
+-- Makes steps of a relationship due at a time, unless they are sooner or wait after a failure.
+INSERT INTO curation_steps AS known
+    (relationship_id, step, lane, place, companion_id, due_at, since)
+SELECT bond.id, made.step, made.lane, made.place, bond.companion_id, $2, $2
+FROM relationships AS bond, unnest($3::text[], $4::text[], $5::text[]) AS made (step, lane, place)
+WHERE bond.id = $1
+ON CONFLICT (relationship_id, step) DO UPDATE
+SET marks = known.marks + 1, held_at = NULL,
+    since = CASE
+        WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
+        THEN $2 ELSE known.since END,
+    due_at = CASE
+        WHEN known.held_at IS NOT NULL THEN greatest($2, known.held_at + $6::interval)
+        WHEN known.attempts > 0 THEN known.due_at
+        ELSE least(known.due_at, $2) END
+RETURNING step, marks, due_at, since, attempts, code, held_at, lane, place;
 
--- name: finish_curation
--- Gives up a claim, and says when its relationship is due next, unless something new made it due.
-UPDATE relationships
-SET claimed_until = NULL, due_at = CASE WHEN due_at = $2 THEN $3 ELSE due_at END
-WHERE id = $1 AND claimed_until = $2;
+-- name: take_up_steps
+-- Makes what failed of a relationship due at once, also what is held, as if it had never failed.
+UPDATE curation_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
+WHERE relationship_id = $1 AND attempts > 0;
+
+-- name: move_steps
+-- Notes which model server the steps of a lane wait for, where settings changed meanwhile.
+UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;
+
+-- name: claim_lane
+-- Claims the lane of the step that is due the longest, of those for which there is room.
+-- Left out are the places that are full, and companions that have all they may of a place.
+WITH next AS MATERIALIZED (
+    SELECT step.relationship_id, step.lane, step.place, step.companion_id
+    FROM curation_steps AS step JOIN relationships AS bond ON bond.id = step.relationship_id
+    WHERE step.due_at <= $1
+        AND step.place <> ALL ($4::text[])
+        AND NOT ($5 AND step.place <> '')
+        AND NOT EXISTS (
+            SELECT FROM unnest($6::text[], $7::bigint[]) AS full_of (place, companion_id)
+            WHERE full_of.place = step.place AND full_of.companion_id = step.companion_id
+        )
+        AND NOT EXISTS (
+            SELECT FROM curation_claims AS claim
+            WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
+                AND claim.until > $1
+        )
+    ORDER BY step.due_at LIMIT 1
+    FOR KEY SHARE OF bond SKIP LOCKED
+), claimed AS (
+    INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
+    SELECT relationship_id, lane, place, $3, $2 FROM next
+    ON CONFLICT (relationship_id, lane) DO UPDATE
+    SET place = excluded.place, holder = excluded.holder, until = excluded.until
+    WHERE held.until <= $1
+    RETURNING relationship_id
+)
+SELECT next.relationship_id, next.lane, next.place, next.companion_id
+FROM next JOIN claimed ON claimed.relationship_id = next.relationship_id;
+
+-- name: claim_lane_of
+-- Claims a lane of one relationship, unless somebody has it.
+INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
+SELECT id, $2, '', $3, $4 FROM relationships WHERE id = $1
+ON CONFLICT (relationship_id, lane) DO UPDATE
+SET holder = excluded.holder, until = excluded.until WHERE held.until <= $5
+RETURNING relationship_id;
+
+-- name: renew_claims
+-- Puts off the end of what a worker holds, and lists it: the rest is another's by now.
+UPDATE curation_claims SET until = $2 WHERE holder = $1 RETURNING relationship_id, lane;
+
+-- name: give_up_claim
+-- Gives up what a worker holds of a relationship.
+DELETE FROM curation_claims WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
+
+-- name: give_up_claims
+-- Gives up all that a worker holds, so that what it left is taken up at once.
+DELETE FROM curation_claims WHERE holder = $1;
+
+-- name: steps_of_relationship
+-- Reads how the steps of a relationship stand.
+SELECT step, lane, place, due_at, since, marks, attempts, code, held_at
+FROM curation_steps WHERE relationship_id = $1;
+
+-- name: finish_step
+-- Notes that a step was done and when it is due next, sooner where something made it due meanwhile.
+UPDATE curation_steps
+SET due_at = CASE WHEN marks = $3 THEN $4 ELSE least(due_at, $4) END, since = $5, attempts = 0,
+    code = NULL, held_at = NULL
+WHERE relationship_id = $1 AND step = $2;
+
+-- name: fail_step
+-- Notes that a step failed, why, and when it is tried again; never where it is held.
+UPDATE curation_steps SET due_at = $3, attempts = $4, code = $5, held_at = $6
+WHERE relationship_id = $1 AND step = $2;
+
+-- name: put_off_step
+-- Lets a step that made way wait a while, and says for what.
+UPDATE curation_steps SET due_at = $3, code = $4 WHERE relationship_id = $1 AND step = $2;
+
+-- name: claims_of_relationship
+-- Lists the lanes of a relationship in which a worker is at work.
+SELECT lane FROM curation_claims WHERE relationship_id = $1 AND until > $2;
+
+-- name: claims_at_place
+-- Counts the workers' claims that ask one model server.
+SELECT count(*) FROM curation_claims WHERE place = $1 AND until > $2;
+
+-- name: turns_behind
+-- Counts how many turns lie after each of some cursors of a relationship, up to a limit.
+SELECT mark.name, (
+    SELECT count(*) FROM (
+        SELECT FROM turns
+        WHERE relationship_id = $1 AND id > mark.upto AND removed_at IS NULL AND kept
+        LIMIT $4
+    ) AS counted
+) AS behind
+FROM unnest($2::text[], $3::bigint[]) AS mark (name, upto);
+
+-- name: curation_waiting
+-- Counts the steps that wait, by step and reason, with the oldest; of each kind up to a limit.
+SELECT step, reason, count(*) AS waiting, min(since) AS oldest
+FROM (
+    (
+        SELECT step.step, step.since, CASE
+            WHEN EXISTS (
+                SELECT FROM curation_claims AS claim
+                WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
+                    AND claim.until > $1
+            ) THEN 'running'
+            WHEN step.place = '' THEN 'due' ELSE 'model' END AS reason
+        FROM curation_steps AS step WHERE step.due_at <= $1 ORDER BY step.due_at LIMIT $2
+    )
+    UNION ALL
+    (
+        SELECT step, since, CASE WHEN held_at IS NULL THEN 'failed' ELSE 'held' END
+        FROM curation_steps
+        WHERE attempts > 0 AND (due_at IS NULL OR due_at > $1) LIMIT $2
+    )
+) AS waiting
+GROUP BY step, reason;
 
 -- name: make_due
 -- Lets a relationship be curated as soon as may be.
@@ -31,7 +181,8 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 -- Reads who a relationship is between, its settings, and how far each kind of work is done.
 SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
     companion.settings AS companion_settings, bond.settings, bond.operator_settings,
-    bond.noted_turn_id, bond.summarised_turn_id, bond.told_turn_id, bond.habits_at,
+    bond.stated_turn_id, bond.noted_turn_id, bond.summarised_turn_id, bond.told_turn_id,
+    bond.habits_at,
     bond.dismissed, bond.salt, bond.erasures, bond.remade::text AS remade,
     (SELECT count(*) FROM turns WHERE relationship_id = bond.id AND removed_at IS NULL) AS messages
 FROM relationships AS bond
@@ -67,7 +218,8 @@ WITH next AS MATERIALIZED (
 UPDATE relationships AS bond
 SET woken_at = $1,
     due_at = CASE
-        WHEN $3 OR bond.settings ? 'retention_days' OR companion.settings ? 'retention_days'
+        WHEN $3 OR bond.settings ? 'retention_days' OR bond.operator_settings ? 'retention_days'
+            OR companion.settings ? 'retention_days'
         THEN least(bond.due_at, $1) ELSE bond.due_at END
 FROM companions AS companion
 WHERE bond.id = ANY (ARRAY(SELECT id FROM next)) AND companion.id = bond.companion_id;
@@ -93,17 +245,25 @@ GROUP BY session.id
 ORDER BY began DESC
 LIMIT 60;
 
+-- name: advance_stated
+-- Notes up to which turn what is stated is kept, if it was so up to the one that this began after.
+UPDATE relationships SET stated_turn_id = greatest(stated_turn_id, $2)
+WHERE id = $1 AND stated_turn_id = coalesce($3, stated_turn_id) RETURNING id;
+
 -- name: advance_noted
--- Notes up to which turn the scratchpad is kept.
-UPDATE relationships SET noted_turn_id = greatest(noted_turn_id, $2) WHERE id = $1;
+-- Notes up to which turn the scratchpad is kept, if it was so up to the one that this began after.
+UPDATE relationships SET noted_turn_id = greatest(noted_turn_id, $2)
+WHERE id = $1 AND noted_turn_id = coalesce($3, noted_turn_id) RETURNING id;
 
 -- name: advance_summarised
--- Notes up to which turn the summary tells.
-UPDATE relationships SET summarised_turn_id = greatest(summarised_turn_id, $2) WHERE id = $1;
+-- Notes up to which turn the summary tells, if it did up to the one that this began after.
+UPDATE relationships SET summarised_turn_id = greatest(summarised_turn_id, $2)
+WHERE id = $1 AND summarised_turn_id = coalesce($3, summarised_turn_id) RETURNING id;
 
 -- name: advance_told
--- Notes up to which turn episodes are told.
-UPDATE relationships SET told_turn_id = greatest(told_turn_id, $2) WHERE id = $1;
+-- Notes up to which turn episodes are told, if they were up to the one that this began after.
+UPDATE relationships SET told_turn_id = greatest(told_turn_id, $2)
+WHERE id = $1 AND told_turn_id = coalesce($3, told_turn_id) RETURNING id;
 
 -- name: advance_habits
 -- Notes when a relationship's habits were looked at.

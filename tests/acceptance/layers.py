@@ -62,7 +62,9 @@ class World:
             while True:
                 now = self.clock.now()
                 due = await pool.fetchval(
-                    "SELECT count(*) FROM relationships WHERE due_at <= $1",
+                    "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
+                    "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
+                    "(SELECT count(*) FROM curation_claims)",
                     now + timedelta(minutes=16),
                 )
                 if not due and not await pool.fetchval(

@@ -444,7 +444,7 @@ async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once
         await client.expect_all("response.done", "memory.stored")
         await eventually(lambda: len(script.asked) == 1)
         owner = owner_of(w.server.app.core)
-        for _ in range(4):  # a claim lasts for 15 minutes
+        for _ in range(4):  # a claim lasts for 30 seconds
             await owner.execute("UPDATE relationships SET due_at = $1", w.clock.now())
             await w.clock.leap(600)
             for _ in range(20):

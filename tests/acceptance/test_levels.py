@@ -81,7 +81,7 @@ class Ana:
         turn = await self.server.app.core.memories.turn(self.relationship, turn_id)
         bond = await services.curation._due.bond(self.relationship)
         assert turn is not None and bond is not None
-        work = await services.curation._work(bond)
+        work = services.curation._steps.work(bond)
         judged = services.rememberer.policy_of(turn)
         assert work.policy == judged.layers
         assert work.server is not None

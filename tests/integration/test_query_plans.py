@@ -15,11 +15,14 @@ _GROWING = frozenset(
     {
         "users", "relationships", "sessions", "turns", "memories", "memory_sources",
         "memory_facts", "memory_changes", "records", "record_sources", "record_revisions",
-        "audit", "revocations", "traces",
+        "audit", "revocations", "traces", "curation_steps", "curation_claims",
     }
 )  # fmt: skip
 # Queries that are about everything, and why that is all right.
-_ABOUT_ALL = {"revocations_since": "who was revoked meanwhile, for every session of a process"}
+_ABOUT_ALL = {
+    "revocations_since": "who was revoked meanwhile, for every session of a process",
+    "curation_waiting": "at most 10,000 steps, from an index of those that wait or failed",
+}
 # Asked for within the database, because a driver would want values for the query's parameters.
 _EXPLAIN = """
 CREATE FUNCTION pg_temp.plan_of(query text) RETURNS json LANGUAGE plpgsql AS $$

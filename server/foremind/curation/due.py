@@ -67,10 +67,14 @@ def is_over(session: OpenSession, policy: LayerPolicy, now: datetime) -> bool:
 def next_look(
     sessions: Sequence[OpenSession], policy: LayerPolicy, now: datetime
 ) -> datetime | None:
-    """Return when a relationship must be looked at, if nobody says anything; None for never."""
-    ends = [each.active_at + policy.session for each in sessions]
-    soonest = min([*ends, *([now + _DAY] if policy.retention else [])], default=None)
+    """Return when the next of some sessions is over, if nobody says anything; None for never."""
+    soonest = min([each.active_at + policy.session for each in sessions], default=None)
     return None if soonest is None else max(soonest, now + timedelta(seconds=1))
+
+
+def next_retention(policy: LayerPolicy, now: datetime) -> datetime | None:
+    """Return when something may be past its days next; None where all is kept for good."""
+    return now + _DAY if policy.retention else None
 
 
 def is_stale(records: Sequence[Record]) -> bool:

@@ -27,7 +27,7 @@ from foremind.storage.curation import SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, NewRecord, Record, found_by
 
-_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
+TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
 _MOST_QUESTIONS = 50  # open ones of a relationship; the oldest is let go first
 
@@ -42,9 +42,9 @@ class Sources:
 
 async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
     """Make episodes of turns of one session; `closed` where its time is over."""
-    for first in range(0, len(turns), _AT_ONCE):
-        part = list(turns[first : first + _AT_ONCE])
-        await _tell(work, part, closed=closed and first + _AT_ONCE >= len(turns))
+    for first in range(0, len(turns), TOLD_AT_ONCE):
+        part = list(turns[first : first + TOLD_AT_ONCE])
+        await _tell(work, part, closed=closed and first + TOLD_AT_ONCE >= len(turns))
 
 
 async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
@@ -89,7 +89,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
                     told_at=at,
                 )
             )
-        await changes.advance("told", turns[-1].id)
+        await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
     await work.refresh()
 
 

@@ -19,11 +19,12 @@ from foremind.memory.significance import judge
 from foremind.memory.terms import terms_of
 from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import NewRecord, Record
+from foremind.storage.records import NewRecord, Record, RecordLayer
 
 _MOST_ENTRIES = 60  # the oldest goes where one more comes
 _MOST_TURNS = 40  # that are read at once
 _MAX_TOKENS = 400
+_ENTRIES: tuple[RecordLayer, ...] = ("scratchpad",)
 _EVENT = 0.5  # significance from which something dated is an event worth noting
 _KIN = frozenset(
     terms_of(
@@ -42,39 +43,67 @@ _SAVE = re.compile(
 _log = structlog.get_logger("foremind.curation")
 
 
-async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> None:
-    """Bring scratchpad and stated preferences up to date with turns that they do not hold yet."""
+async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> int | None:
+    """Bring the scratchpad up to date with some of the turns that it does not hold yet.
+
+    Return the last turn that it holds now, None where there was nothing to do.
+    """
     new = list(turns[:_MOST_TURNS])
     if not new:
-        return
-    said = work.utterances(new)
-    notes = await _operations(work, said)
-    to_save = await _saved(work, said) if work.policy.on("vault") else []
+        return None
+    notes = await _operations(work, work.utterances(new))
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
+        await changes.advance("noted", new[-1].id, work.bond.noted_turn_id)
+    await work.refresh()
+    return new[-1].id
+
+
+async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
+    """Keep what is stated, or asked to be saved, in some of the turns; no model is asked.
+
+    Return the last of these turns, None where there was nothing to do.
+    """
+    new = list(turns[:_MOST_TURNS])
+    if not new:
+        return None
+    said = work.utterances(new)
+    to_save = await _saved(work, said) if work.policy.on("vault") else []
+    async with work.changing() as changes:
         if work.policy.on("profile"):
             await _note_preferences(work, changes, said)
         for saved in to_save:
             await changes.add(saved)
-        await changes.advance("noted", new[-1].id)
+        await changes.advance("stated", new[-1].id, work.bond.stated_turn_id)
     await work.refresh()
+    return new[-1].id
 
 
 async def note_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
     """Make the notes of turns again that were removed with what else they were made of."""
-    said = work.utterances(turns)
-    notes = await _operations(work, said) if portion.layer == "scratchpad" else []
+    notes = await _operations(work, work.utterances(turns))
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
-        if portion.layer == "profile" and work.policy.on("profile"):
+        await changes.noted_again(portion)
+    await work.refresh()
+
+
+async def state_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
+    """Keep again what is stated in turns, where it was removed with what else it was made of."""
+    said = work.utterances(turns)
+    async with work.changing() as changes:
+        if work.policy.on("profile"):
             await _note_preferences(work, changes, said)
         await changes.noted_again(portion)
     await work.refresh()
 
 
 async def _write_notes(work: Work, changes: RecordChanges, notes: Sequence["Noted"]) -> None:
+    """Apply operations, each to what is there by then: one of an entry that is gone is dropped."""
+    there = await changes.of_layers(_ENTRIES)
+    present = {each.id: each for each in work.of("scratchpad") if each.id in there}
     for each in notes:
-        await _apply(work, changes, each)
+        await _apply(work, changes, each, present)
     await _drop_oldest(work, changes, sum(each.operation.op == "ADD" for each in notes))
 
 
@@ -197,7 +226,10 @@ def asked_to_save(text: str) -> str | None:
     return None if match is None else match["what"].strip()
 
 
-async def _apply(work: Work, changes: RecordChanges, note: Noted) -> None:
+async def _apply(
+    work: Work, changes: RecordChanges, note: Noted, present: dict[int, Record]
+) -> None:
+    """Apply an operation to the entries that are `present`, and take from them what it removes."""
     operation = note.operation
     entry = NewRecord(
         layer="scratchpad",
@@ -205,15 +237,19 @@ async def _apply(work: Work, changes: RecordChanges, note: Noted) -> None:
         content=operation.entry or "",
         made_by=work.maker,
         turns=note.turns,
-        sources=tuple(each for each in note.entries if each != operation.id),
+        sources=tuple(each for each in note.entries if each in present and each != operation.id),
     )
     if operation.op == "ADD":
         await changes.add(entry)
-    elif operation.op == "DELETE" and operation.id is not None:
-        await changes.remove([operation.id])
-    elif operation.id is not None:
-        before = next(each for each in work.of("scratchpad") if each.id == operation.id)
-        await changes.change(operation.id, replace(entry, kind=operation.kind or before.kind))
+        return
+    before = None if operation.id is None else present.get(operation.id)
+    if before is None:
+        work.metrics.dropped.labels("invalid_operation").inc()
+    elif operation.op == "DELETE":
+        await changes.remove([before.id])
+        del present[before.id]
+    else:
+        await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
 
 
 async def _note_preferences(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:

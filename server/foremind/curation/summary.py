@@ -51,7 +51,7 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
             await changes.change(before[0].id, summary, before[0].revision)
         else:
             await changes.add(summary)
-        await changes.advance("summarised", oldest[-1].id)
+        await changes.advance("summarised", oldest[-1].id, work.bond.summarised_turn_id)
         changes.summarised(applied)
     _log.info(
         "summary.applied",

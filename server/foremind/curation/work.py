@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
+_FRESH = timedelta(seconds=1)  # what was read so lately serves the next step as well
+
 
 @dataclass(slots=True)
 class Work:
     """One relationship under curation, as it stood when the work began.
 
     `server` is None where no language model is configured: rules do the work then. `records` are
-    read anew by `refresh` after a step changed them.
+    there after `read`, and read anew by `refresh` after a step changed them. `now` is when the
+    step under way began.
     """
 
     bond: Bond
@@ -45,6 +48,7 @@ class Work:
     metrics: Metrics
     now: datetime
     records: list[Record] = field(default_factory=list)
+    read_at: datetime | None = None
 
     @property
     def maker(self) -> MadeBy:
@@ -63,9 +67,15 @@ class Work:
         """Tell whether the user had a record of this layer and key removed."""
         return digest_of(self.bond.salt, layer, key) in self.bond.dismissed
 
+    async def read(self) -> None:
+        """Read the records, unless they were a moment ago."""
+        if self.read_at is None or self.now - self.read_at > _FRESH:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Read the records anew."""
         self.records = await self.store.all(self.bond.id)
+        self.read_at = self.now
 
     def of(self, layer: RecordLayer) -> list[Record]:
         """Return the records of a layer, oldest first."""

@@ -1,62 +1,71 @@
-"""Looks after relationships in the background: whatever is due, one at a time for each."""
+"""Looks after relationships in the background: each step when it is due, by one worker."""
 
 import asyncio
 import contextlib
-import functools
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
-from zoneinfo import ZoneInfo
+from uuid import uuid4
 
 import structlog
 
 from foremind.clock import Clock
-from foremind.curation.due import fallen_out, habits_due, is_over, is_stale, next_look
-from foremind.curation.episodes import tell
-from foremind.curation.habits import infer_habits
-from foremind.curation.notes import keep_notes, note_again
-from foremind.curation.retention import let_go
-from foremind.curation.state import curate_state
-from foremind.curation.summary import summarise
-from foremind.curation.topics import distil
+from foremind.curation.doing import Steps
+from foremind.curation.steps import (
+    BY_RULES,
+    LANES,
+    STEP_OF,
+    STEPS,
+    Outcome,
+    Step,
+    StepName,
+    due_steps,
+    failed,
+    place_of,
+)
 from foremind.curation.work import Work
-from foremind.embedding.service import EmbeddingService
 from foremind.errors import Conflict, ForemindError
-from foremind.generation.voices import Voices
-from foremind.layers.tokens import counter_for
+from foremind.generation.slots import Displaced
 from foremind.levels import in_force
-from foremind.memory.expire import Expirer
-from foremind.memory.forget import Forgetter
-from foremind.metrics import Metrics
 from foremind.policies import policy_for
 from foremind.settings import Settings
-from foremind.storage.curation import Bond, CurationStore, SaidTurn
-from foremind.storage.record_store import RecordStore
+from foremind.storage.curation import CurationStore
+from foremind.storage.curation_steps import Claimed, Lane, Look, Placed, StepState, StepStore
 from foremind.supervision import Supervised, Supervisor, TaskSet
 
-_LEASE = timedelta(minutes=15)  # then a worker that claimed a relationship is presumed dead
-_AGAIN = timedelta(seconds=60)  # after a failure
-_AT_ONCE = 4
+# What is done at once. Rules take milliseconds. A model that hangs keeps its own places, and a
+# companion whose requests hang three of them: neither keeps others', nor any of the rules'.
+_BY_RULES_AT_ONCE = 4
+_OF_MODEL_AT_ONCE = 4
+_OF_COMPANION_AT_ONCE = 3  # of one model's
+_OF_MODELS_AT_ONCE = 16  # of all models together
+
+_LEASE = timedelta(seconds=30)  # then a worker that says nothing is presumed dead
+_RENEWED = timedelta(seconds=10)
 _DAY = timedelta(days=1)
 _WOKEN_AT_ONCE = 200  # sleeping relationships that are looked at together: milliseconds
+_LOOKED_AT_ONCE = 8  # relationships in which something happened; milliseconds each
 _SILENT_S = 60.0  # without a look at what is due, and something is wrong
 _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
+_STOPPED_S = 5.0  # before what could not even be begun is tried again
+_GAVE_WAY = timedelta(seconds=1)  # until what made way for a player is tried again
+_UNTOLD = timedelta(hours=1)  # in which a session that is over is usually told of
+_MOST_RUNS = 10_000  # of one relationship by one call, whatever steps say is left
 
 _log = structlog.get_logger("foremind.curation")
 
 
 @dataclass(slots=True)
-class _Claim:
-    """A relationship that this worker curates, and until when it holds it."""
+class _Run:
+    """A lane of a relationship that this worker has."""
 
-    bond_id: int
-    until: datetime
+    claimed: Claimed
     task: asyncio.Task[None] | None = None
-    changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # renewed or given up, not both
 
 
 class Curation:
-    """Takes relationships that are due and does what is to be done, until the block ends.
+    """Does the steps of background work that are due, until the block ends.
 
     What is due is written in the database, so that work goes on after a restart and is shared
     between processes.
@@ -65,30 +74,26 @@ class Curation:
     def __init__(
         self,
         due: CurationStore,
-        records: RecordStore,
-        embedder: EmbeddingService,
-        voices: Voices,
-        expirer: Expirer,
-        forgetter: Forgetter,
+        states: StepStore,
+        steps: Steps,
         settings: Settings,
         clock: Clock,
-        metrics: Metrics,
         supervisor: Supervisor,
     ) -> None:
         self._due = due
-        self._records = records
-        self._embedder = embedder
-        self._voices = voices
-        self._expirer = expirer
-        self._forgetter = forgetter
+        self._states = states
+        self._steps = steps
         self._settings = settings
         self._clock = clock
-        self._metrics = metrics
         self._something = asyncio.Event()
         self._supervisor = supervisor
         self._loop: Supervised | None = None
         self._running = TaskSet()
-        self._claims: dict[int, _Claim] = {}  # at most _AT_ONCE
+        self._holder = uuid4()
+        # At most as many as there are places.
+        self._runs: dict[tuple[int, Lane], _Run] = {}
+        self._renewed_at: datetime | None = None
+        self._looked_at: set[int] = set()
 
     async def __aenter__(self) -> Self:
         self._loop = self._supervisor.start("curation", self._run, silent_s=_SILENT_S)
@@ -98,6 +103,8 @@ class Curation:
         if self._loop is not None:
             await self._loop.stop()
         await self._running.stop()
+        with contextlib.suppress(ForemindError):  # others wait for the lease then
+            await self._states.give_up_all(self._holder)
 
     def look(self) -> None:
         """There may be something to do."""
@@ -108,9 +115,41 @@ class Curation:
         await self._due.make_due(bond_id, self._clock.now())
         self.look()
 
+    async def take_up(self, bond_id: int) -> None:
+        """Have a relationship curated as soon as may be, and try again what failed or is held."""
+        await self._states.take_up(bond_id, self._clock.now())
+        await self.make_due(bond_id)
+
+    async def curate(self, bond_id: int) -> None:
+        """Do whatever is due in a relationship, one step after the other, but what others do.
+
+        Raises:
+            StorageUnavailable: try again later.
+        """
+        await self._due.make_due(bond_id, self._clock.now())
+        found = await self._states.look(bond_id)
+        if found is not None and found.due_at is not None:
+            await self._look_at(found)
+        holder = uuid4()
+        for _ in range(_MOST_RUNS):
+            states = await self._states.of(bond_id)
+            now = self._clock.now()
+            lanes = [each for each in LANES if due_steps(states, each, now)]
+            if not lanes:
+                return
+            for lane in lanes:
+                if not await self._states.claim_of(bond_id, lane, holder, now, now + _LEASE):
+                    return
+                try:
+                    await self._do_lane(bond_id, lane)
+                finally:
+                    await self._states.give_up(bond_id, lane, holder)
+
     async def _run(self, loop: Supervised) -> None:
         while True:
             self._something.clear()
+            await self._renew()
+            await self._look()
             await self._begin_what_is_due()
             loop.well()
             await self._rest()
@@ -123,129 +162,166 @@ class Curation:
         finally:
             timer.cancel()
 
-    async def _begin_what_is_due(self) -> None:
-        """Take as many relationships as there is room for; each in a task of its own."""
+    async def _renew(self) -> None:
+        """Hold on to what is under way; leave what another has by now, after a standstill."""
+        now = self._clock.now()
+        if self._renewed_at is not None and now - self._renewed_at < _RENEWED:
+            return
+        before = dict(self._runs)
+        held = await self._states.renew(self._holder, now + _LEASE)
+        self._renewed_at = now
+        for key, run in before.items():
+            if key not in held and self._runs.get(key) is run and run.task is not None:
+                run.task.cancel()
+        for relationship_id, lane in held - before.keys():  # it could not be given up
+            await self._states.give_up(relationship_id, lane, self._holder)
+
+    async def _look(self) -> None:
+        """Make steps due where something happened, or where something is let go by age."""
         now = self._clock.now()
         every = bool(self._settings.retention_days)
         await self._due.wake(now, now - _DAY, _WOKEN_AT_ONCE, all_let_go=every)
-        await self._renew_claims(now)
-        free = _AT_ONCE - len(self._running)
-        for each in await self._due.claim(now, now + _LEASE, free) if free else ():
-            claim = self._claims[each] = _Claim(each, now + _LEASE)
-            claim.task = self._running.begin(self._curate_and_finish(claim), "curate")
-            claim.task.add_done_callback(functools.partial(self._ended, claim))
+        for each in await self._states.to_look_at(now, _LOOKED_AT_ONCE):
+            if each.id not in self._looked_at and len(self._looked_at) < _LOOKED_AT_ONCE:
+                self._looked_at.add(each.id)
+                self._running.begin(self._look_soon(each), "curation-look")
 
-    async def _renew_claims(self, now: datetime) -> None:
-        """Hold what takes long; leave what another worker may have by now, after a standstill."""
-        for each in list(self._claims.values()):
-            if each.until - now > _LEASE / 2:
-                continue
-            async with each.changing:
-                held = await self._due.renew(each.bond_id, each.until, now + _LEASE)
-                each.until = now + _LEASE
-            if not held and each.task is not None:
-                each.task.cancel()
-
-    def _ended(self, claim: "_Claim", _: asyncio.Task[None]) -> None:
-        if self._claims.get(claim.bond_id) is claim:
-            del self._claims[claim.bond_id]
-        self._something.set()
-
-    async def _curate_and_finish(self, claim: "_Claim") -> None:
-        bond_id = claim.bond_id
-        again: datetime | None = claim.until
+    async def _look_soon(self, look: Look) -> None:
+        """Look at a relationship; where it is being written, once that is done."""
         try:
-            again = await self.curate(bond_id)
-        except Conflict:
-            _log.info("curation.begins_anew", relationship_id=bond_id)
-            again = self._clock.now()  # what it was made of has changed meanwhile
-        except ForemindError as error:
-            _log.warning("curation.failed", relationship_id=bond_id, reason=error.code)
-            again = self._clock.now() + _AGAIN  # what is not done stays as it was
-        except Exception as error:  # a defect in one relationship must not stop the others
-            _log.exception("curation.broken", relationship_id=bond_id, reason=type(error).__name__)
-        async with claim.changing:
-            with contextlib.suppress(ForemindError):  # the claim ends without it too
-                await self._due.finish(bond_id, claim.until, again)
+            await self._look_at(look)
+        finally:
+            self._looked_at.discard(look.id)
+            self._something.set()
 
-    async def curate(self, bond_id: int) -> datetime | None:
-        """Do whatever is due in a relationship; return when it is due next.
+    async def _look_at(self, look: Look) -> None:
+        own = in_force(look.companion_settings, look.settings, self._settings)
+        place = place_of(policy_for(own, self._settings).voice)
+        looked = [each for each in STEPS if each.looked]
+        await self._states.look_at(look, _placed(looked, place), self._clock.now())
 
-        Raises:
-            ModelServerError, StorageUnavailable, Overloaded, Conflict: try again later.
-        """
-        bond = await self._due.bond(bond_id)
-        if bond is None:
+    async def _begin_what_is_due(self) -> None:
+        """Take as many lanes as there is room for; each in a task of its own."""
+        while (claimed := await self._claim()) is not None:
+            key = (claimed.relationship_id, claimed.lane)
+            run = self._runs[key] = _Run(claimed)
+            run.task = self._running.begin(self._do_and_give_up(run), "curate")
+
+    async def _claim(self) -> Claimed | None:
+        now = self._clock.now()
+        at = Counter(each.claimed.place for each in self._runs.values())
+        of = Counter(
+            (each.claimed.place, each.claimed.companion_id)
+            for each in self._runs.values()
+            if each.claimed.place != BY_RULES
+        )
+        models = at.total() - at[BY_RULES]
+        room = {BY_RULES: _BY_RULES_AT_ONCE}
+        full = [each for each in at if at[each] >= room.get(each, _OF_MODEL_AT_ONCE)]
+        models_full = models >= _OF_MODELS_AT_ONCE
+        if BY_RULES in full and models_full:
             return None
-        work = await self._work(bond)
-        await let_go(work, self._expirer)  # needs no model, and waits for none
-        since = min(bond.noted_turn_id, bond.summarised_turn_id, bond.told_turn_id)
-        turns = await self._due.turns_after(bond_id, since)
-        await keep_notes(work, [each for each in turns if each.id > bond.noted_turn_id])
-        for portion in bond.remade:
-            if portion.layer != "hot":
-                await note_again(work, portion, await self._due.turns(bond_id, portion.turns))
-        upto: int | None = bond.summarised_turn_id
-        while upto is not None:
-            upto = await summarise(work, [each for each in turns if each.id > upto])
-        untold = [each for each in turns if each.id > bond.told_turn_id and not each.told]
-        await self._tell(work, untold)
-        await self._let_go_unkept(work)
-        sessions = await self._due.open_sessions(bond_id)
-        return next_look(sessions, work.policy, work.now)
-
-    async def _work(self, bond: Bond) -> Work:
-        own = in_force(bond.companion_settings, bond.settings, self._settings)
-        whole = policy_for(own, self._settings)
-        policy = whole.layers
-        return Work(
-            bond=bond,
-            policy=policy,
-            server=self._voices.server_of(whole.voice),
-            count=counter_for(policy.tokenizer),
-            store=self._records,
-            embedder=self._embedder,
-            metrics=self._metrics,
-            now=self._clock.now().astimezone(ZoneInfo(bond.time_zone)),
-            records=await self._records.all(bond.id),
+        return await self._states.claim(
+            self._holder,
+            now,
+            now + _LEASE,
+            full=full,
+            models_full=models_full,
+            full_of=[each for each in of if of[each] >= _OF_COMPANION_AT_ONCE],
         )
 
-    async def _let_go_unkept(self, work: Work) -> None:
-        """Erase what was not to be remembered of sessions that are over."""
-        turns = await self._due.unkept_turns(work.bond.id)
-        if turns:
-            names = (work.bond.user_name, work.bond.companion_name)
-            await self._forgetter.forget_turns(work.bond.id, names, turns)
+    async def _do_and_give_up(self, run: _Run) -> None:
+        claimed = run.claimed
+        key = (claimed.relationship_id, claimed.lane)
+        try:
+            await self._do_lane(claimed.relationship_id, claimed.lane, claimed.place)
+        except Exception as error:  # the database, or a defect: what is not done stays due
+            reason = error.code if isinstance(error, ForemindError) else type(error).__name__
+            told = error if not isinstance(error, ForemindError) else None
+            _log.warning(
+                "curation.stopped",
+                relationship_id=claimed.relationship_id,
+                reason=reason,
+                exc_info=told,
+            )
+            await self._clock.sleep(_STOPPED_S)
+        finally:
+            if self._runs.get(key) is run:
+                del self._runs[key]
+        with contextlib.suppress(ForemindError):  # it ends without that too
+            await self._states.give_up(claimed.relationship_id, claimed.lane, self._holder)
+        self._something.set()
 
-    async def _tell(self, work: Work, turns: list[SaidTurn]) -> None:
-        """Make episodes of sessions that are over, and of what fell out of one that goes on."""
-        sessions = await self._due.open_sessions(work.bond.id)
-        over = {each.id for each in sessions if is_over(each, work.policy, work.now)}
-        going_on = {each.id for each in sessions} - over
-        ended = [each for each in turns if each.session_id not in going_on]
-        upto = (await self._records.state(work.bond.id)).summarised_turn_id
-        running = [each for each in turns if each.session_id in going_on]
-        fallen = fallen_out(running, upto, work.policy, work.count)
-        for part in _by_session(ended):
-            await tell(work, part, closed=True)
-        if fallen:
-            await tell(work, fallen, closed=False)
-        anew = [each for each in work.bond.remade if each.layer == "hot"]
-        if ended or fallen or anew or is_stale(work.records):
-            await distil(work)
-            await curate_state(work)
-        for each in anew:
-            async with work.changing() as changes:
-                await changes.noted_again(each)
-        for session_id in over:
-            silent = work.now - work.policy.session
-            await self._due.close_session(work.bond.id, session_id, work.now, silent)
-        if ended and habits_due(work.bond.habits_at, work.now):
-            await infer_habits(work, await self._due.habits(work.bond.id))
+    async def _do_lane(self, bond_id: int, lane: Lane, place: str | None = None) -> None:
+        """Do the steps of a lane that are due, each once; what is left of them is due again."""
+        bond = await self._due.bond(bond_id)
+        if bond is None:
+            return
+        here = place_of(self._steps.policy_of(bond).voice)
+        if lane == "model" and place is not None and place != here:
+            await self._states.move(bond_id, lane, here)
+            return
+        work = self._steps.work(bond)
+        done: set[str] = set()
+        if lane == "model" and await self._steps.out_of_date(work):
+            await self._make_due(work, ("topics", "hot"), self._clock.now())
+        while left := [
+            each
+            for each in due_steps(await self._states.of(bond_id), lane, self._clock.now())
+            if each.step not in done
+        ]:
+            done.add(left[0].step)
+            if not await self._do_step(work, left[0]):
+                return
+
+    async def _do_step(self, work: Work, state: StepState) -> bool:
+        """Do a step and note what came of it; False where the rest must be read anew first."""
+        step = STEP_OF[state.step]  # type: ignore[index]
+        bond_id = work.bond.id
+        try:
+            outcome = await self._steps.do(step.name, work)
+        except Displaced:
+            until = self._clock.now() + _GAVE_WAY
+            await self._states.put_off(bond_id, step.name, until, "slot")
+            return True
+        except Exception as error:  # neither this relationship's others nor others' may stop
+            await self._failed(work, state, error)
+            return not isinstance(error, Conflict)
+        await self._finished(work, step, state, outcome)
+        return True
+
+    async def _finished(self, work: Work, step: Step, state: StepState, outcome: Outcome) -> None:
+        now = self._clock.now()
+        if outcome.made and step.then:
+            await self._make_due(work, step.then, now)
+        if outcome.made and step.name == "sessions":
+            await self._make_due(work, ("habits",), now + _UNTOLD)
+        due = now if outcome.more else outcome.due
+        await self._states.finish(work.bond.id, state, due, now)
+
+    async def _failed(self, work: Work, state: StepState, error: Exception) -> None:
+        code = error.code if isinstance(error, ForemindError) else type(error).__name__
+        what = failed(state.attempts, code, self._clock.now())
+        told = {"relationship_id": work.bond.id, "step": state.step, "reason": code}
+        if isinstance(error, Conflict):
+            _log.info("curation.begins_anew", **told)
+        elif isinstance(error, ForemindError):
+            _log.warning("curation.failed", **told, attempts=what.attempts)
+        else:
+            _log.error("curation.broken", **told, exc_info=error)
+        await self._states.fail(
+            work.bond.id, state.step, what.attempts, what.code, what.again, what.held_at
+        )
+
+    async def _make_due(self, work: Work, names: tuple[StepName, ...], when: datetime) -> None:
+        place = place_of(self._steps.policy_of(work.bond).voice)
+        steps = [STEP_OF[each] for each in names]
+        await self._states.make_due(work.bond.id, _placed(steps, place), when)
+        self._something.set()
 
 
-def _by_session(turns: list[SaidTurn]) -> list[list[SaidTurn]]:
-    parts: dict[object, list[SaidTurn]] = {}
-    for each in turns:
-        parts.setdefault(each.session_id, []).append(each)
-    return list(parts.values())
+def _placed(steps: list[Step], place: str) -> list[Placed]:
+    """Return steps with where they wait: those that never ask a model are the rules'."""
+    return [
+        Placed(each.name, each.lane, place if each.lane == "model" else BY_RULES) for each in steps
+    ]

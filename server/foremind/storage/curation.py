@@ -34,8 +34,8 @@ class Portion(msgspec.Struct, frozen=True):
 class Bond:
     """A relationship that is curated: whose it is, its settings, and how far the work is.
 
-    `settings` are the relationship's own. The three turn ids are those up to
-    which the scratchpad is kept, the summary tells, and episodes are told. `erasures` is how often
+    `settings` are the relationship's own. The four turn ids are those up to which what is stated
+    and the scratchpad are kept, the summary tells, and episodes are told. `erasures` is how often
     something had been erased when this was read, `salt` that of the digests in `dismissed`.
     """
 
@@ -45,6 +45,7 @@ class Bond:
     time_zone: str
     companion_settings: CompanionSettings
     settings: RelationshipSettings
+    stated_turn_id: int
     noted_turn_id: int
     summarised_turn_id: int
     told_turn_id: int
@@ -98,19 +99,6 @@ class CurationStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim(self, now: datetime, until: datetime, limit: int) -> list[int]:
-        """Take relationships that are due; nobody else does before `until`."""
-        rows = await self._database.rows("claim_due", now, until, limit)
-        return [row["id"] for row in rows]
-
-    async def renew(self, bond_id: int, claimed: datetime, until: datetime) -> bool:
-        """Hold a claimed relationship until later; False: the claim ended, others may have it."""
-        return await self._database.row("renew_claim", bond_id, claimed, until) is not None
-
-    async def finish(self, bond_id: int, claimed: datetime, due: datetime | None) -> None:
-        """Let go of a claimed relationship, due next at `due` unless something made it due."""
-        await self._database.execute("finish_curation", bond_id, claimed, due)
-
     async def make_due(self, bond_id: int, now: datetime) -> None:
         """Let a relationship be curated as soon as may be."""
         await self._database.execute("make_due", bond_id, now)
@@ -139,9 +127,11 @@ class CurationStore:
         }
         return Bond(**values, settings=relationship_settings(row))
 
-    async def turns_after(self, bond_id: int, turn_id: int) -> list[SaidTurn]:
-        """Return the turns after one, oldest first, at most `MOST_TURNS`."""
-        rows = await self._database.of(bond_id).rows("turns_after", bond_id, turn_id, MOST_TURNS)
+    async def turns_after(
+        self, bond_id: int, turn_id: int, limit: int = MOST_TURNS
+    ) -> list[SaidTurn]:
+        """Return the first turns after one, oldest first."""
+        rows = await self._database.of(bond_id).rows("turns_after", bond_id, turn_id, limit)
         return [_turn(row) for row in rows]
 
     async def turns(self, bond_id: int, turn_ids: Sequence[int]) -> list[SaidTurn]:

@@ -29,6 +29,7 @@ from foremind.storage.records import (
 )
 
 _ADVANCE: dict[Cursor, str] = {
+    "stated": "advance_stated",
     "noted": "advance_noted",
     "summarised": "advance_summarised",
     "told": "advance_told",
@@ -202,9 +203,18 @@ class RecordChanges:
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
 
-    async def advance(self, cursor: Cursor, turn_id: int) -> None:
-        """Note up to which turn a kind of work is done."""
-        await self.connection.execute(_ADVANCE[cursor], self.relationship_id, turn_id)
+    async def advance(self, cursor: Cursor, turn_id: int, after: int | None = None) -> None:
+        """Note up to which turn a kind of work is done.
+
+        Args:
+            after: the turn up to which it was done when this began, None for any.
+
+        Raises:
+            Conflict: others went on from there meanwhile.
+        """
+        row = await self.connection.row(_ADVANCE[cursor], self.relationship_id, turn_id, after)
+        if row is None:
+            raise Conflict("Others have gone on with it meanwhile.")
         self._changed |= cursor == "summarised"
 
     async def audit(self, actor: str, action: str, subject: str) -> None:

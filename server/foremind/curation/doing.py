@@ -1,0 +1,231 @@
+"""Does one step of the background work: a portion of what lies after the step's cursor."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from zoneinfo import ZoneInfo
+
+from foremind.clock import Clock
+from foremind.curation.due import (
+    fallen_out,
+    habits_due,
+    is_over,
+    is_stale,
+    next_look,
+    next_retention,
+)
+from foremind.curation.episodes import TOLD_AT_ONCE, tell
+from foremind.curation.habits import infer_habits
+from foremind.curation.notes import keep_notes, keep_stated, note_again, state_again
+from foremind.curation.retention import let_go
+from foremind.curation.state import curate_state
+from foremind.curation.steps import Outcome, StepName
+from foremind.curation.summary import summarise
+from foremind.curation.topics import distil
+from foremind.curation.work import Work
+from foremind.embedding.service import EmbeddingService
+from foremind.generation.assembly import MOST_TURNS as MOST_HELD
+from foremind.generation.voices import Voices
+from foremind.layers.tokens import counter_for
+from foremind.levels import in_force
+from foremind.memory.expire import Expirer
+from foremind.memory.forget import Forgetter
+from foremind.metrics import Metrics
+from foremind.policies import Policy, policy_for
+from foremind.settings import Settings
+from foremind.storage.curation import MOST_TURNS, Bond, CurationStore, SaidTurn
+from foremind.storage.record_store import RecordStore
+
+_READ_AT_ONCE = 200  # turns of which a step that takes a few at a time reads the oldest
+
+
+class Steps:
+    """Does steps, each by itself; whoever calls it sees to it that nobody else does the same."""
+
+    def __init__(
+        self,
+        due: CurationStore,
+        records: RecordStore,
+        embedder: EmbeddingService,
+        voices: Voices,
+        expirer: Expirer,
+        forgetter: Forgetter,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._due = due
+        self._records = records
+        self._embedder = embedder
+        self._voices = voices
+        self._expirer = expirer
+        self._forgetter = forgetter
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._doing: dict[StepName, Callable[[Work], Awaitable[Outcome]]] = {
+            "sessions": self._sessions,
+            "retention": self._retention,
+            "stated": self._stated,
+            "notes": self._notes,
+            "summary": self._summary,
+            "episodes": self._episodes,
+            "topics": self._topics,
+            "hot": self._hot,
+            "habits": self._habits,
+        }
+
+    async def do(self, step: StepName, work: Work) -> Outcome:
+        """Do a portion of a step.
+
+        Raises:
+            ModelServerError, StorageUnavailable, Overloaded: try again later.
+            Conflict: what it was made of has changed meanwhile.
+        """
+        work.now = self._clock.now().astimezone(ZoneInfo(work.bond.time_zone))
+        return await self._doing[step](work)
+
+    def policy_of(self, bond: Bond) -> Policy:
+        """Return the settings that hold for a relationship."""
+        own = in_force(bond.companion_settings, bond.settings, self._settings)
+        return policy_for(own, self._settings)
+
+    def work(self, bond: Bond) -> Work:
+        """Return what steps work with; the records are read when they are used."""
+        whole = self.policy_of(bond)
+        return Work(
+            bond=bond,
+            policy=whole.layers,
+            server=self._voices.server_of(whole.voice),
+            count=counter_for(whole.layers.tokenizer),
+            store=self._records,
+            embedder=self._embedder,
+            metrics=self._metrics,
+            now=self._clock.now().astimezone(ZoneInfo(bond.time_zone)),
+        )
+
+    async def out_of_date(self, work: Work) -> bool:
+        """Tell whether the hot context must be written anew, whatever is said."""
+        if not work.policy.on("hot"):
+            return False
+        if any(each.layer == "hot" for each in work.bond.remade):
+            return True
+        await work.read()
+        return is_stale(work.records)
+
+    async def _sessions(self, work: Work) -> Outcome:
+        """Close sessions that are over, and erase what was not to be remembered of them."""
+        bond, policy = work.bond, work.policy
+        sessions = await self._due.open_sessions(bond.id)
+        over = [each for each in sessions if is_over(each, policy, work.now)]
+        for each in over:
+            await self._due.close_session(bond.id, each.id, work.now, work.now - policy.session)
+        unkept = await self._due.unkept_turns(bond.id)
+        if unkept:
+            names = (bond.user_name, bond.companion_name)
+            await self._forgetter.forget_turns(bond.id, names, unkept)
+        left = [each for each in sessions if each not in over]
+        return Outcome(made=bool(over), due=next_look(left, policy, work.now))
+
+    async def _retention(self, work: Work) -> Outcome:
+        if not work.policy.retention:
+            return Outcome()
+        await work.read()
+        await let_go(work, self._expirer)
+        return Outcome(due=next_retention(work.policy, work.now))
+
+    async def _stated(self, work: Work) -> Outcome:
+        bond = work.bond
+        turns = await self._due.turns_after(bond.id, bond.stated_turn_id, _READ_AT_ONCE)
+        portions = [each for each in bond.remade if each.layer == "profile"]
+        if turns or portions:
+            await work.read()
+        upto = await keep_stated(work, turns)
+        for portion in portions:
+            await state_again(work, portion, await self._due.turns(bond.id, portion.turns))
+        return Outcome(more=_is_left(turns, upto, _READ_AT_ONCE))
+
+    async def _notes(self, work: Work) -> Outcome:
+        bond = work.bond
+        turns = await self._due.turns_after(bond.id, bond.noted_turn_id, _READ_AT_ONCE)
+        portions = [each for each in bond.remade if each.layer == "scratchpad"]
+        if turns or portions:
+            await work.read()
+        upto = await keep_notes(work, turns)
+        for portion in portions[:1]:
+            await note_again(work, portion, await self._due.turns(bond.id, portion.turns))
+        return Outcome(more=_is_left(turns, upto, _READ_AT_ONCE) or len(portions) > 1)
+
+    async def _summary(self, work: Work) -> Outcome:
+        if not work.policy.on("summary"):
+            return Outcome()
+        bond = work.bond
+        turns = await self._due.turns_after(bond.id, bond.summarised_turn_id)
+        await work.read()
+        return Outcome(more=await summarise(work, turns) is not None)
+
+    async def _episodes(self, work: Work) -> Outcome:
+        """Make episodes of sessions that are over, and of what fell out of one that goes on."""
+        bond = work.bond
+        turns = await self._due.turns_after(bond.id, bond.told_turn_id)
+        untold = [each for each in turns if not each.told]
+        sessions = await self._due.open_sessions(bond.id)
+        going_on = {each.id for each in sessions if not is_over(each, work.policy, work.now)}
+        ended = [each for each in untold if each.session_id not in going_on]
+        running = [each for each in untold if each.session_id in going_on]
+        full = len(turns) == MOST_TURNS
+        if ended:
+            part = _of_first_session(ended)
+            # The last session of those that were read may go on in the next portion.
+            whole = not full or part[-1].session_id != turns[-1].session_id
+            return await self._tell(work, part, closed=whole, more=full or len(part) < len(ended))
+        upto = (await self._records.state(bond.id)).summarised_turn_id
+        # The window of a prompt holds at most so many turns: what is before them fell out.
+        before = running[:-MOST_HELD] if full else []
+        fallen = before or fallen_out(running, upto, work.policy, work.count)
+        if fallen:
+            return await self._tell(work, fallen, closed=False, more=full)
+        passed = untold[0].id - 1 if untold else turns[-1].id if turns else 0
+        if full and passed > bond.told_turn_id:  # all told before something else was forgotten
+            async with work.changing() as changes:
+                await changes.advance("told", passed, bond.told_turn_id)
+            return Outcome(more=True)
+        return Outcome()
+
+    async def _tell(
+        self, work: Work, turns: Sequence[SaidTurn], *, closed: bool, more: bool
+    ) -> Outcome:
+        """Tell of as many turns as are told of at once."""
+        part = turns[:TOLD_AT_ONCE]
+        rest = len(part) < len(turns)
+        await work.read()
+        await tell(work, part, closed=closed and not rest)
+        return Outcome(made=True, more=more or rest)
+
+    async def _topics(self, work: Work) -> Outcome:
+        await work.read()
+        await distil(work)
+        return Outcome(made=True)
+
+    async def _hot(self, work: Work) -> Outcome:
+        await work.read()
+        await curate_state(work)
+        for each in work.bond.remade:
+            if each.layer == "hot":
+                async with work.changing() as changes:
+                    await changes.noted_again(each)
+        return Outcome(made=True)
+
+    async def _habits(self, work: Work) -> Outcome:
+        if not habits_due(work.bond.habits_at, work.now):
+            return Outcome()
+        await work.read()
+        await infer_habits(work, await self._due.habits(work.bond.id))
+        return Outcome(made=True)
+
+
+def _is_left(turns: Sequence[SaidTurn], upto: int | None, limit: int) -> bool:
+    """Tell whether turns are left after those that a step took, of as many as it reads."""
+    return bool(turns) and (len(turns) == limit or (upto or 0) < turns[-1].id)
+
+
+def _of_first_session(turns: Sequence[SaidTurn]) -> list[SaidTurn]:
+    return [each for each in turns if each.session_id == turns[0].session_id]

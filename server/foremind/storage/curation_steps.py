@@ -1,0 +1,232 @@
+"""The steps of background work as they stand in the database: due, claimed, failed, held."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from foremind.companions import CompanionSettings, RelationshipSettings
+from foremind.storage.companions import relationship_settings, settings_from_json
+from foremind.storage.database import Database
+
+Lane = Literal["rules", "model"]
+
+_MOST_COUNTED = 1000  # turns behind a cursor
+_MOST_WAITING = 10_000  # steps of one kind that a look at the metrics counts
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A relationship in which something happened, and the settings that hold in it."""
+
+    id: int
+    due_at: datetime | None
+    companion_settings: CompanionSettings
+    settings: RelationshipSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A step to be made due: its lane, and the place where it waits."""
+
+    step: str
+    lane: Lane
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """How a step of a relationship stands; `marks` is how often something made it due."""
+
+    step: str
+    lane: Lane
+    place: str
+    due_at: datetime | None
+    since: datetime
+    marks: int
+    attempts: int
+    code: str | None
+    held_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A lane of a relationship that a worker has; `place` is where its steps waited."""
+
+    relationship_id: int
+    lane: Lane
+    place: str
+    companion_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many steps of a kind wait for the same reason, and since when the oldest does."""
+
+    step: str
+    reason: str
+    count: int
+    oldest: datetime
+
+
+class StepStore:
+    """Makes steps due, and lets one worker at a time do those of a relationship's lane."""
+
+    def __init__(self, database: Database, held_for: timedelta) -> None:
+        """Args: held_for: what passes before a step that was held is tried again."""
+        self._database = database
+        self._held_for = held_for
+
+    async def to_look_at(self, now: datetime, limit: int) -> list[Look]:
+        """Return relationships in which something happened, the longest ago first."""
+        rows = await self._database.rows("relationships_to_look_at", now, limit)
+        return [_look(row) for row in rows]
+
+    async def look(self, relationship_id: int) -> Look | None:
+        """Return a relationship, None where it is gone."""
+        row = await self._database.row("relationship_to_look_at", relationship_id)
+        return None if row is None else _look(row)
+
+    async def look_at(self, look: Look, steps: Sequence[Placed], now: datetime) -> None:
+        """Make steps due of a relationship in which something happened."""
+        await self._database.execute(
+            "look_at_relationship", look.id, look.due_at, now, *_parts(steps), self._held_for
+        )
+
+    async def make_due(
+        self, relationship_id: int, steps: Sequence[Placed], when: datetime
+    ) -> list[StepState]:
+        """Make steps due at a time, unless they are sooner or wait after a failure."""
+        rows = await self._database.rows(
+            "make_steps_due", relationship_id, when, *_parts(steps), self._held_for
+        )
+        return [StepState(**dict(row)) for row in rows]
+
+    async def take_up(self, relationship_id: int, now: datetime) -> None:
+        """Make due at once what failed, also what is held."""
+        await self._database.execute("take_up_steps", relationship_id, now)
+
+    async def move(self, relationship_id: int, lane: Lane, place: str) -> None:
+        """Note where the steps of a lane wait by now."""
+        await self._database.execute("move_steps", relationship_id, lane, place)
+
+    async def claim(
+        self,
+        holder: UUID,
+        now: datetime,
+        until: datetime,
+        *,
+        full: Collection[str],
+        models_full: bool,
+        full_of: Collection[tuple[str, int]],
+    ) -> Claimed | None:
+        """Take the lane whose step is due the longest, if there is room for one.
+
+        Args:
+            full: places at which no more is begun.
+            models_full: whether no more is begun that asks any model.
+            full_of: places, and companions of which no more is begun there.
+        """
+        pairs = list(full_of)
+        row = await self._database.row(
+            "claim_lane",
+            now,
+            until,
+            holder,
+            list(full),
+            models_full,
+            [place for place, _ in pairs],
+            [companion for _, companion in pairs],
+        )
+        return None if row is None else Claimed(**dict(row))
+
+    async def claim_of(
+        self, relationship_id: int, lane: Lane, holder: UUID, now: datetime, until: datetime
+    ) -> bool:
+        """Take a lane of one relationship; False where somebody has it."""
+        row = await self._database.row("claim_lane_of", relationship_id, lane, holder, until, now)
+        return row is not None
+
+    async def renew(self, holder: UUID, until: datetime) -> set[tuple[int, Lane]]:
+        """Hold on to all that is claimed; return what that is."""
+        rows = await self._database.rows("renew_claims", holder, until)
+        return {(row["relationship_id"], row["lane"]) for row in rows}
+
+    async def give_up(self, relationship_id: int, lane: Lane, holder: UUID) -> None:
+        """Let others have a lane."""
+        await self._database.execute("give_up_claim", relationship_id, lane, holder)
+
+    async def give_up_all(self, holder: UUID) -> None:
+        """Let others have all that is claimed."""
+        await self._database.execute("give_up_claims", holder)
+
+    async def of(self, relationship_id: int) -> list[StepState]:
+        """Return how the steps of a relationship stand."""
+        rows = await self._database.rows("steps_of_relationship", relationship_id)
+        return [StepState(**dict(row)) for row in rows]
+
+    async def finish(
+        self, relationship_id: int, state: StepState, due: datetime | None, now: datetime
+    ) -> None:
+        """Note that a step was done; what made it due since `state` was read keeps it due."""
+        await self._database.execute(
+            "finish_step", relationship_id, state.step, state.marks, due, now
+        )
+
+    async def fail(
+        self,
+        relationship_id: int,
+        step: str,
+        attempts: int,
+        code: str,
+        again: datetime | None,
+        held_at: datetime | None,
+    ) -> None:
+        """Note that a step failed; it is tried `again`, or held."""
+        await self._database.execute(
+            "fail_step", relationship_id, step, again, attempts, code, held_at
+        )
+
+    async def put_off(self, relationship_id: int, step: str, until: datetime, code: str) -> None:
+        """Let a step wait that made way for something more urgent."""
+        await self._database.execute("put_off_step", relationship_id, step, until, code)
+
+    async def lanes_at_work(self, relationship_id: int, now: datetime) -> set[str]:
+        """Return the lanes of a relationship in which a worker is at work."""
+        rows = await self._database.rows("claims_of_relationship", relationship_id, now)
+        return {row["lane"] for row in rows}
+
+    async def claims_at(self, place: str, now: datetime) -> int:
+        """Count how many lanes are at work at a place."""
+        count: int = await self._database.value("claims_at_place", place, now)
+        return count
+
+    async def behind(self, relationship_id: int, cursors: Mapping[str, int]) -> dict[str, int]:
+        """Count the turns after each of some cursors, up to a thousand."""
+        rows = await self._database.of(relationship_id).rows(
+            "turns_behind", relationship_id, list(cursors), list(cursors.values()), _MOST_COUNTED
+        )
+        return {row["name"]: row["behind"] for row in rows}
+
+    async def waiting(self, now: datetime) -> list[Waiting]:
+        """Count what waits, by step and reason."""
+        rows = await self._database.rows("curation_waiting", now, _MOST_WAITING)
+        return [Waiting(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows]
+
+
+def _look(row: Any) -> Look:
+    return Look(
+        row["id"],
+        row["due_at"],
+        settings_from_json(row["companion_settings"]),
+        relationship_settings(row),
+    )
+
+
+def _parts(steps: Sequence[Placed]) -> tuple[list[str], list[str], list[str]]:
+    return (
+        [each.step for each in steps],
+        [each.lane for each in steps],
+        [each.place for each in steps],
+    )
