@@ -70,6 +70,18 @@ class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     examples: Annotated[tuple[ScratchpadExample, ...], Meta(max_length=50)] | None = None
 
 
+class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What background work is asked to write, in a companion's own words.
+
+    What an answer must look like is added to each.
+    """
+
+    summary: Instructions | None = None
+    episodes: Instructions | None = None
+    topics: Instructions | None = None
+    hot: Instructions | None = None
+
+
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An instruction, and when it holds: every condition that is given must.
 
@@ -138,6 +150,7 @@ class CompanionSettings(
     shares_counts: bool | None = None
     consent: Consent | None = None
     scratchpad: ScratchpadRules | None = None
+    prompts: Prompts | None = None
     behaviours: Annotated[tuple[Behaviour, ...], Meta(max_length=100)] | None = None
     llm_url: Annotated[str, Meta(max_length=2000)] | None = None
     llm_model: Annotated[str, Meta(max_length=200)] | None = None

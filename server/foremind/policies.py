@@ -12,6 +12,7 @@ from foremind.companions import (
     Behaviour,
     CompanionSettings,
     Consent,
+    Prompts,
     ScratchpadRules,
     SignificanceRules,
 )
@@ -24,6 +25,7 @@ _BUILT_IN = CompanionSettings(
     shares_counts=False,
     consent="assumed",
     scratchpad=ScratchpadRules(examples=()),
+    prompts=Prompts(),
     behaviours=(),
 )
 
@@ -76,6 +78,7 @@ class LayerPolicy:
     topic_half_life: timedelta
     retention: dict[str, timedelta]
     scratchpad: ScratchpadRules
+    prompts: Prompts
     behaviours: tuple[Behaviour, ...]
     shares_counts: bool
 
@@ -159,6 +162,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             topic_half_life=timedelta(days=pick("topic_half_life_days")),
             retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
             scratchpad=pick("scratchpad"),
+            prompts=pick("prompts"),
             behaviours=pick("behaviours"),
             shares_counts=pick("shares_counts"),
         ),

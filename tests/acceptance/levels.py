@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from foremind.companions import KINDS, Behaviour, ScratchpadRules, SignificanceRules
+from foremind.companions import KINDS, Behaviour, Prompts, ScratchpadRules, SignificanceRules
 from foremind.policies import Policy
 
 _HABIT = ("pirate", "Answer like a pirate.")
@@ -129,6 +129,13 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
                 {"food": "meals"},
                 _converted(ScratchpadRules, {"examples": [_EXAMPLE]}).examples,
             ),
+        ),
+        "prompts": _not_of_the_server(
+            lambda p: p.layers.prompts,
+            {"summary": "Two lines.", "hot": "In verse."},
+            {"hot": "In prose.", "topics": "Short."},
+            companion=Prompts("Two lines.", hot="In verse."),
+            relationship=Prompts("Two lines.", topics="Short.", hot="In prose."),
         ),
         "behaviours": _not_of_the_server(
             lambda p: p.layers.behaviours,

@@ -6,7 +6,13 @@ import json
 import httpx2
 import pytest
 
-from foremind.companions import Behaviour, CompanionFile, CompanionSettings, ScratchpadRules
+from foremind.companions import (
+    Behaviour,
+    CompanionFile,
+    CompanionSettings,
+    Prompts,
+    ScratchpadRules,
+)
 from tests.acceptance.layers import A_DAY, World, world
 from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
 
@@ -456,3 +462,21 @@ async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once
         await w.next_day()
         (question,) = await w.records("questions")
         assert "compass" in question["content"]
+
+
+async def test_a_companion_says_in_its_own_words_what_a_model_is_to_write(
+    start: StartServer,
+) -> None:
+    """Of summary, episodes, topics and hot context."""
+    own = Prompts("Summary as a log.", "Episodes as a log.", "Topics as a log.", "Hot as a log.")
+    async with world(start, model=True, summary_messages=12) as w:
+        assert w.model is not None
+        settings = CompanionSettings(prompts=own)
+        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        for number in range(3):
+            await w.talk(
+                *(f"My lighthouse has lamp {each}" for each in range(5 + 5 * (number == 0)))
+            )
+            await w.next_day()
+        tasks = {each["messages"][0]["content"].partition(".")[0] for each in w.model.script.asked}
+        assert tasks >= {f"{each} as a log" for each in ("Summary", "Episodes", "Topics", "Hot")}

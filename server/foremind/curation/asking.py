@@ -97,22 +97,33 @@ def for_notes(
     )
 
 
-def for_summary(before: str, said: Sequence[Utterance]) -> list[Message]:
-    """Ask for the summary of `before`, the summary so far, and what was said since."""
-    return _asked(
+def for_summary(before: str, said: Sequence[Utterance], own: str | None = None) -> list[Message]:
+    """Ask for the summary of `before`, the summary so far, and what was said since.
+
+    Here and below, `own` is a companion's own prompt, in the place of the first sentences.
+    """
+    task = own or (
         "Summarise a conversation in 3 to 5 lines for the companion who had it: facts, feelings, "
-        f'promises, no commentary. The former summary is to be taken in. {_DATA}{{"lines": ["…"]}}',
+        "promises, no commentary."
+    )
+    return _asked(
+        f'{task} The former summary is to be taken in. {_DATA}{{"lines": ["…"]}}',
         f"Former summary: {quoted(before)}\n\nSaid since:\n{_spoken(said)}",
     )
 
 
-def for_episodes(open_questions: Sequence[str], said: Sequence[Utterance]) -> list[Message]:
+def for_episodes(
+    open_questions: Sequence[str], said: Sequence[Utterance], own: str | None = None
+) -> list[Message]:
     """Ask what a conversation was about."""
     known = "\n".join(f"{number}. {quoted(each)}" for number, each in enumerate(open_questions, 1))
-    return _asked(
+    task = own or (
         "Divide a conversation into 1 to 4 episodes, each with its topic in one to three words, a "
         "summary, references (names, places, works), questions explored, conclusions, and "
-        "questions left open. Say in one paragraph where things were left, and the numbers of the "
+        "questions left open."
+    )
+    return _asked(
+        f"{task} Say in one paragraph where things were left, and the numbers of the "
         f"formerly open questions that are settled now. {_DATA}"
         '{"episodes": [{"topic": "…", "summary": "…", "references": [], "questions": [], '
         '"conclusions": [], "open_questions": []}], "left_at": "…", "settled": []}',
@@ -120,23 +131,31 @@ def for_episodes(open_questions: Sequence[str], said: Sequence[Utterance]) -> li
     )
 
 
-def for_topic(topic: str, episodes: Sequence[tuple[datetime, str]]) -> list[Message]:
+def for_topic(
+    topic: str, episodes: Sequence[tuple[datetime, str]], own: str | None = None
+) -> list[Message]:
     """Ask for one paragraph on a topic, anew from all its episodes with their times."""
     told = "\n".join(f"- {day_in_words(when)}: {quoted(each)}" for when, each in episodes)
+    task = own or "Write one paragraph on what is known of a topic in a relationship."
     return _asked(
-        "Write one paragraph on what is known of a topic in a relationship, from its episodes, "
-        f'the newest last; what is newer holds. {_DATA}{{"text": "…"}}',
+        f"{task} It is made from its episodes, the newest last; what is newer holds. "
+        f'{_DATA}{{"text": "…"}}',
         f"Topic: {quoted(topic)}\nEpisodes:\n{told}",
     )
 
 
-def for_state(present: str, material: Sequence[str], today: datetime) -> list[Message]:
+def for_state(
+    present: str, material: Sequence[str], today: datetime, own: str | None = None
+) -> list[Message]:
     """Ask for the hot context; `present` may have been edited by hand."""
     shown = "\n".join(f"- {quoted(each)}" for each in material)
-    return _asked(
+    task = own or (
         "Write the present state of a relationship in about 500 words, in short lines: who the "
-        "user is, what matters now, what is planned, what is open. The present text may have been "
-        f'edited by hand: keep what it says unless it is contradicted. {_DATA}{{"text": "…"}}',
+        "user is, what matters now, what is planned, what is open."
+    )
+    return _asked(
+        f"{task} The present text may have been edited by hand: keep what it says unless it is "
+        f'contradicted. {_DATA}{{"text": "…"}}',
         f"Today is {_weekday(today)}.\nPresent text: {quoted(present)}\n\nKnown:\n{shown}",
     )
 

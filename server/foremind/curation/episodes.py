@@ -56,7 +56,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
         names = (work.bond.user_name, work.bond.companion_name)
         told = await aside(chars_of(said), lambda: by_rules(said, names, known))
     else:
-        asked = for_episodes([each.content for each in known], said)
+        asked = for_episodes([each.content for each in known], said, work.policy.prompts.episodes)
         told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
         sources = replace(sources, records=tuple(each.id for each in known))
     session_id = turns[-1].session_id

@@ -28,7 +28,7 @@ async def curate_state(work: Work) -> None:
             work.by_rules("hot")
             text = by_rules(before, material)
         else:
-            asked = for_state(before, material, work.now)
+            asked = for_state(before, material, work.now, work.policy.prompts.hot)
             text = (await work.ask("hot", asked, State, _MAX_TOKENS)).text
         # It is made of everything: whatever is forgotten, it is made anew.
         record = NewRecord(layer="hot", content=_cut(text), made_by=work.maker)

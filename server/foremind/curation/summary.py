@@ -36,7 +36,9 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         lines = await aside(chars_of(said), lambda: by_rules(former, said))
     else:
         text = before[0].content if before else ""
-        answer = await work.ask("summary", for_summary(text, said), Summary, _MAX_TOKENS)
+        answer = await work.ask(
+            "summary", for_summary(text, said, work.policy.prompts.summary), Summary, _MAX_TOKENS
+        )
         lines = answer.lines
     summary = NewRecord(
         layer="summary",

@@ -75,7 +75,7 @@ async def _write(work: Work, key: str, episodes: Sequence[Record], before: Recor
     else:
         zone = work.now.tzinfo
         told = [(each.created_at.astimezone(zone), each.content) for each in newest]
-        asked = for_topic(title, told)
+        asked = for_topic(title, told, work.policy.prompts.topics)
         text = (await work.ask("topics", asked, Paragraph, _MAX_TOKENS)).text
     record = NewRecord(
         layer="topics",
