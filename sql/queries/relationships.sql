@@ -18,22 +18,37 @@ WITH account AS (
         erasures,
         consented_at IS NOT NULL AS consented
 ), going_on AS (
-    SELECT session.id FROM sessions AS session JOIN bond ON bond.id = session.relationship_id
+    SELECT session.id, session.active_at
+    FROM sessions AS session JOIN bond ON bond.id = session.relationship_id
     WHERE closed_at IS NULL AND active_at > $4::timestamptz - $6::interval
     ORDER BY active_at DESC
     LIMIT 1
 ), begun AS (
     INSERT INTO sessions (relationship_id, opened_at, active_at)
     SELECT id, $4, $4 FROM bond WHERE NOT EXISTS (SELECT FROM going_on)
-    RETURNING id
+    RETURNING id, active_at
 )
-SELECT session.id AS session_id, session.begun, bond.id AS relationship_id, bond.user_id,
+SELECT session.id AS session_id, session.begun, session.active_at, bond.id AS relationship_id, bond.user_id,
     bond.memory_version, bond.layers_version, bond.settings, bond.operator_settings,
     bond.erasures, bond.consented
 FROM bond
 CROSS JOIN (
-    SELECT id, false AS begun FROM going_on UNION ALL SELECT id, true FROM begun
+    SELECT id, false AS begun, active_at FROM going_on UNION ALL SELECT id, true, active_at FROM begun
 ) AS session;
+
+-- name: session_going_on
+-- Finds the session of a relationship in which something was said lately, or begins one.
+WITH going_on AS (
+    SELECT id FROM sessions
+    WHERE relationship_id = $1 AND closed_at IS NULL AND active_at > $2::timestamptz - $3::interval
+    ORDER BY active_at DESC
+    LIMIT 1
+), begun AS (
+    INSERT INTO sessions (relationship_id, opened_at, active_at)
+    SELECT $1, $2, $2 WHERE NOT EXISTS (SELECT FROM going_on)
+    RETURNING id
+)
+SELECT id FROM going_on UNION ALL SELECT id FROM begun;
 
 -- name: memory_versions
 -- Reads the memory versions of some relationships.

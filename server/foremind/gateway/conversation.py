@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 import structlog
@@ -127,6 +127,7 @@ class Conversation:
         self._answering = answering
         self._fail = fail
         self._on_context = on_context
+        self._active_at = parties.opened.active_at or clock.now()
         self._erasures = parties.opened.erasures  # of which this session has heard
         self._one_at_a_time = asyncio.Lock()
         self._waiting: dict[str, asyncio.Task[None]] = {}
@@ -375,6 +376,7 @@ class Conversation:
 
         Return the turn of the reply, None where it was answered before or nothing was said.
         """
+        await self._go_on(policy)
         parties = self._parties
         erasures = self._erasures  # before anything is gathered for the reply
         commit = begin(
@@ -416,6 +418,23 @@ class Conversation:
             return None
         self._note(message, stored, taken, ready - arrived, ahead)
         return await self._speak(message, stored, reply, policy, arrived, erasures)
+
+    async def _go_on(self, policy: Policy) -> None:
+        """Begin the next session where nothing was said for longer than one lives.
+
+        The connection stays as it is, and so does the id by which its client knows it.
+        """
+        now = self._clock.now()
+        if now - self._active_at > policy.layers.session:
+            before = self._parties.opened
+            opened = await self._turns.go_on(before, now, policy.layers.session)
+            if opened.session_id != before.session_id:
+                self._parties = replace(self._parties, opened=opened)
+                self._history.clear()
+                self._history_known = False
+                self._changes += 1
+                self.forget_ahead()
+        self._active_at = now
 
     async def _release(self, message: MessageSend) -> None:
         """Let another process answer what was not answered here, if it is stored at all."""
@@ -604,6 +623,7 @@ class Conversation:
             unheard=self._unheard,
         )
         if turn_id is not None:
+            self._active_at = self._clock.now()
             memories = reply.prompt.memories
             used = await aside(len(result.text), lambda: used_in(result.text, memories))
             await self._rememberer.refresh(self._parties.opened.relationship_id, used)

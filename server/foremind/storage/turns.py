@@ -1,7 +1,7 @@
 """Sessions and turns: what was said, stored once, each user turn together with its job."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
@@ -27,7 +27,7 @@ class OpenedSession:
     """Identifiers of a session, the versions its relationship has, and its own settings.
 
     `begun`: it is a new one, none goes on. `erasures` is how often something was erased so far,
-    `consented` whether the user agreed to be remembered.
+    `consented` whether the user agreed to be remembered, `active_at` when something was last said.
     """
 
     session_id: UUID
@@ -39,6 +39,7 @@ class OpenedSession:
     erasures: int
     consented: bool
     begun: bool
+    active_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,11 @@ class TurnStore:
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
         return OpenedSession(**without_settings(row), settings=relationship_settings(row))
+
+    async def go_on(self, session: OpenedSession, now: datetime, lives: timedelta) -> OpenedSession:
+        """Return the session that goes on after a silence: the same, another's, or a new one."""
+        found = await self._database.value("session_going_on", session.relationship_id, now, lives)
+        return replace(session, session_id=found, active_at=now)
 
     async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
