@@ -52,6 +52,19 @@ async def test_a_long_talk_is_summarised(start: StartServer, model: bool) -> Non
         assert f"bring {_THINGS[-1]}" in str(shown["messages"])
 
 
+async def test_a_few_long_messages_are_summarised(start: StartServer) -> None:
+    """By their tokens, however few they are; half of the limit stays, in one request."""
+    async with world(start, model=True, summary_tokens=1000, layers_off=["scratchpad"]) as w:
+        assert w.model is not None
+        w.model.script.background = lambda _: json.dumps({"lines": ["A feast was planned."]})
+        await w.talk(*(f"I promise to bring {each} to the feast. " * 20 for each in _THINGS[:4]))
+        asked = [each for each in w.model.script.asked if "Former summary" in str(each)]
+        assert len(asked) == 1
+        taken = (await w.records("summary"))[0]["details"]["messages"]
+        assert taken >= 5
+        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 8 - taken
+
+
 async def test_a_summary_that_fails_leaves_the_context_as_it_was(start: StartServer) -> None:
     """And the next trigger tries again."""
     async with world(start, model=True) as w:

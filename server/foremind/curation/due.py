@@ -7,39 +7,73 @@ from foremind.policies import LayerPolicy
 from foremind.storage.curation import OpenSession, SaidTurn
 from foremind.storage.records import Record
 
-_UNTOUCHED = 10  # of the most recent turns
-_CONSIDERED = 60  # turns that one summary takes in at most
+_UNTOUCHED = 10  # of the most recent turns, unless they are too large
 _LONG = (200, 400, 600)  # messages at which a long relationship is summarised in any case
 _TARGET = 0.5  # of what triggers a summary, what remains after it
+# What one summary takes in at most, unless a single turn is larger.
+PORTION_TOKENS = 3000
+PORTION_TURNS = 100
 _LEAST_FALLEN = 8  # turns that make an episode of a session that goes on
 _HABITS = timedelta(days=7)
 _DAY = timedelta(days=1)
 
 
 def to_summarise(
-    turns: Sequence[SaidTurn], messages: int, policy: LayerPolicy, count: Callable[[str], int]
-) -> Sequence[SaidTurn]:
-    """Return the oldest of the turns that no summary holds, as far as they are to be summarised.
+    turns: Sequence[SaidTurn],
+    messages: int,
+    policy: LayerPolicy,
+    count: Callable[[str], int],
+    begun: int = 0,
+) -> list[Sequence[SaidTurn]]:
+    """Return the oldest of the turns that no summary holds, in portions, if there are too many.
+
+    About half of what is too much stays, in any case the last turn.
 
     Args:
         turns: those that no summary holds, oldest first.
         messages: all turns of the relationship.
+        begun: the last turn that was to be taken in when it was decided last.
     """
     tokens = [count(turn.content) for turn in turns]
-    free = len(turns) - _UNTOUCHED
-    crossed = any(messages - len(turns) < mark <= messages for mark in _LONG)
+    # What was summarised at a mark or after it left no more than these.
+    crossed = any(messages - len(turns) + _UNTOUCHED < mark <= messages for mark in _LONG)
     many = len(turns) > policy.summary_messages
     large = sum(tokens) > policy.summary_tokens
-    if free <= 0 or not (many or large or crossed):
+    if turns and turns[0].id <= begun:
+        taken = sum(turn.id <= begun for turn in turns)
+    elif turns and (many or large or crossed):
+        half = int(policy.summary_messages * _TARGET)
+        most = _UNTOUCHED if crossed else max(_UNTOUCHED, half)
+        taken = len(turns) - _staying(tokens, most, policy.summary_tokens * _TARGET)
+    else:
         return []
-    target_messages = max(_UNTOUCHED, int(policy.summary_messages * _TARGET))
-    target_tokens = policy.summary_tokens * _TARGET
-    taken = 0
-    while taken < min(free, _CONSIDERED) and (
-        len(turns) - taken > target_messages or sum(tokens[taken:]) > target_tokens
-    ):
-        taken += 1
-    return turns[:taken]
+    portions = []
+    start = 0
+    while start < taken:
+        size = _portion(tokens[start:taken])
+        portions.append(turns[start : start + size])
+        start += size
+    return portions
+
+
+def _staying(tokens: Sequence[int], most: int, limit: float) -> int:
+    """Return how many of the newest turns stay: at least one, at most `most`, within a limit."""
+    used = tokens[-1]
+    for stay in range(1, min(most, len(tokens))):
+        used += tokens[-1 - stay]
+        if used > limit:
+            return stay
+    return min(most, len(tokens))
+
+
+def _portion(tokens: Sequence[int]) -> int:
+    """Return how many of the oldest turns make one portion."""
+    used = 0
+    for taken, cost in enumerate(tokens):
+        used += cost
+        if taken and (used > PORTION_TOKENS or taken == PORTION_TURNS):
+            return taken
+    return len(tokens)
 
 
 def fallen_out(

@@ -1,11 +1,12 @@
 """The rolling summary: the oldest turns of a long talk, in three to five lines."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
 from foremind.curation.asking import Summary, for_summary
-from foremind.curation.due import to_summarise
+from foremind.curation.due import PORTION_TOKENS, to_summarise
 from foremind.curation.extract import Utterance, chars_of, top_sentences
 from foremind.curation.work import Work
 from foremind.memory.aside import aside
@@ -19,16 +20,18 @@ _log = structlog.get_logger("foremind.curation")
 
 
 async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
-    """Take the oldest of the turns that no summary holds into the summary, if there are many.
+    """Take a portion of the turns that no summary holds into the summary, if there are too many.
 
     Return the last turn that it tells of now, None where there was nothing to do.
     """
     if not work.policy.on("summary"):
         return None
-    oldest = to_summarise(turns, work.bond.messages, work.policy, work.count)
-    if not oldest:
-        return None
     before = work.of("summary")[-1:]
+    begun = before[0].details.upto if before else 0
+    portions = to_summarise(turns, work.bond.messages, work.policy, work.count, begun)
+    if not portions:
+        return None
+    oldest = portions[0]
     said = work.utterances(oldest)
     if work.server is None:
         work.by_rules("summary")
@@ -36,15 +39,17 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         lines = await aside(chars_of(said), lambda: by_rules(former, said))
     else:
         text = before[0].content if before else ""
-        answer = await work.ask(
-            "summary", for_summary(text, said, work.policy.prompts.summary), Summary, _MAX_TOKENS
-        )
+        asked = for_summary(text, _shown(said), work.policy.prompts.summary)
+        answer = await work.ask("summary", asked, Summary, _MAX_TOKENS)
         lines = answer.lines
     summary = NewRecord(
         layer="summary",
         content="\n".join(line.replace("\n", " ") for line in lines),
         made_by=work.maker,
-        details=Details(messages=len(oldest) + sum(each.details.messages for each in before)),
+        details=Details(
+            messages=len(oldest) + sum(each.details.messages for each in before),
+            upto=portions[-1][-1].id,
+        ),
         turns=tuple(turn.id for turn in oldest),
     )
     applied = SummaryApplied(len(oldest), len(lines), work.maker)
@@ -64,6 +69,17 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
     )
     await work.refresh()
     return oldest[-1].id
+
+
+def _shown(said: Sequence[Utterance]) -> list[Utterance]:
+    """Return what was said, of a very long text the beginning and the end."""
+    most = PORTION_TOKENS  # characters, so that even what takes most tokens fits
+    return [
+        each
+        if len(each.text) <= 2 * most
+        else replace(each, text=f"{each.text[:most]} … {each.text[-most:]}")
+        for each in said
+    ]
 
 
 def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:

@@ -33,8 +33,8 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a record beside its text; each layer uses some of these.
 
     `attempts` counts how often a question came back, `status` is open or settled; `messages` are
-    the turns that a summary tells of; `sessions` those in which a topic was met, `upto` the last
-    episode that its paragraph was made of.
+    the turns that a summary tells of, `upto` the last one that it is to tell of; `sessions` those
+    in which a topic was met, `upto` the last episode that its paragraph was made of.
     """
 
     questions: tuple[str, ...] = ()
