@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,6 +15,7 @@ from foremind.companions import (
     Prompts,
     ScratchpadRules,
 )
+from foremind.testing.curating import curate
 from tests.acceptance.layers import A_DAY, World, world
 from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
 
@@ -136,6 +139,46 @@ async def test_what_comes_up_in_three_sessions_becomes_a_topic(
         assert topic["details"]["sessions"] == 4
         assert topic["revision"] == 2
         assert "lighthouse" in await w.lines("topics", "How is the lighthouse doing?")
+
+
+async def test_a_topic_is_written_from_all_that_is_known_of_it(start: StartServer) -> None:
+    """Days, conclusions, notes and the former paragraph; the model is shown the names so far."""
+    asked: list[str] = []
+    names = iter(["violin", "violin lessons", "violin", "the violin strings"])
+
+    def answer(chat: dict[str, Any]) -> str:
+        given = chat["messages"][-1]["content"]
+        if "Topics so far" in given:
+            asked.append(given)
+            told = {
+                "topic": next(names),
+                "summary": "They spoke.",
+                "conclusions": ["A string broke"],
+            }
+            return json.dumps({"episodes": [told], "left_at": "They parted."})
+        if given.startswith("Topic:"):
+            asked.append(given)
+            return json.dumps({"text": f"Paragraph {given.count('New:')}, {len(asked)} asked."})
+        return curate(chat)
+
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.background = answer
+        for text in ("I hold my violin", "I had a lesson", "A string broke", "I bought strings"):
+            await w.talk(text)
+            await w.next_day()
+        (topic,) = await w.records("topics")
+        assert topic["title"] == "violin"
+        assert topic["details"]["sessions"] == 4
+        first, second = (each for each in asked if each.startswith("Topic:"))
+        assert 'Former paragraph: ""' in first
+        assert "Concluded: A string broke" in first
+        assert re.search(r"- \d+ [A-Z][a-z]+ 20\d\d: ", first)
+        assert "Paragraph 1" in second
+        assert second.count("They spoke.") == 1
+        shown = [each.splitlines()[0] for each in asked if "Topics so far" in each]
+        assert shown[0] == "Topics so far: (none)"
+        assert shown[-1] == 'Topics so far: "violin", "violin lessons"'
 
 
 @WITH_AND_WITHOUT

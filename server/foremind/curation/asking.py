@@ -113,9 +113,12 @@ def for_summary(before: str, said: Sequence[Utterance], own: str | None = None) 
 
 
 def for_episodes(
-    open_questions: Sequence[str], said: Sequence[Utterance], own: str | None = None
+    open_questions: Sequence[str],
+    said: Sequence[Utterance],
+    own: str | None = None,
+    topics: Sequence[str] = (),
 ) -> list[Message]:
-    """Ask what a conversation was about."""
+    """Ask what a conversation was about; `topics` are those so far, so that names do not split."""
     known = "\n".join(f"{number}. {quoted(each)}" for number, each in enumerate(open_questions, 1))
     task = own or (
         "Divide a conversation into 1 to 4 episodes, each with its topic in one to three words, a "
@@ -123,24 +126,26 @@ def for_episodes(
         "questions left open."
     )
     return _asked(
-        f"{task} Say in one paragraph where things were left, and the numbers of the "
+        f"{task} Where a topic is one of those so far, call it by the same name. Say in one "
+        "paragraph where things were left, and the numbers of the "
         f"formerly open questions that are settled now. {_DATA}"
         '{"episodes": [{"topic": "…", "summary": "…", "references": [], "questions": [], '
         '"conclusions": [], "open_questions": []}], "left_at": "…", "settled": []}',
+        f"Topics so far: {', '.join(map(quoted, topics)) or '(none)'}\n"
         f"Formerly open:\n{known or '(none)'}\n\nSaid:\n{_spoken(said)}",
     )
 
 
 def for_topic(
-    topic: str, episodes: Sequence[tuple[datetime, str]], own: str | None = None
+    topic: str, news: Sequence[tuple[datetime, str]], own: str | None = None, former: str = ""
 ) -> list[Message]:
-    """Ask for one paragraph on a topic, anew from all its episodes with their times."""
-    told = "\n".join(f"- {day_in_words(when)}: {quoted(each)}" for when, each in episodes)
+    """Ask for one paragraph on a topic, of the former one and of what is new, with its times."""
+    told = "\n".join(f"- {day_in_words(when)}: {quoted(each)}" for when, each in news)
     task = own or "Write one paragraph on what is known of a topic in a relationship."
     return _asked(
-        f"{task} It is made from its episodes, the newest last; what is newer holds. "
-        f'{_DATA}{{"text": "…"}}',
-        f"Topic: {quoted(topic)}\nEpisodes:\n{told}",
+        f"{task} The former paragraph is to be taken in; of what is new the newest is last, and "
+        f'what is newer holds. {_DATA}{{"text": "…"}}',
+        f"Topic: {quoted(topic)}\nFormer paragraph: {quoted(former)}\nNew:\n{told}",
     )
 
 

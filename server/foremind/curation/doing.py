@@ -202,8 +202,7 @@ class Steps:
 
     async def _topics(self, work: Work) -> Outcome:
         await work.read()
-        await distil(work)
-        return Outcome(made=True)
+        return Outcome(made=True, more=await distil(work))
 
     async def _hot(self, work: Work) -> Outcome:
         await work.read()

@@ -1,6 +1,6 @@
 """Episodes, what they leave open, and where a session was left."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from foremind.curation.extract import (
     Utterance,
     chars_of,
     conclusions_of,
+    key_of,
     left_open,
     questions_of,
     references_of,
@@ -22,13 +23,14 @@ from foremind.curation.work import Work
 from foremind.layers.calibration import calibrated
 from foremind.layers.recall import EPISODE_COSINE
 from foremind.memory.aside import aside
-from foremind.memory.terms import words_of
+from foremind.memory.terms import terms_of, words_of
 from foremind.storage.curation import SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, NewRecord, Record, found_by
 
 TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
+_MOST_NAMED = 40  # topics so far that a model is shown
 _MOST_QUESTIONS = 50  # open ones of a relationship; the oldest is let go first
 
 
@@ -56,9 +58,13 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
         names = (work.bond.user_name, work.bond.companion_name)
         told = await aside(chars_of(said), lambda: by_rules(said, names, known))
     else:
-        asked = for_episodes([each.content for each in known], said, work.policy.prompts.episodes)
+        named = _named(work.records)
+        opened = [each.content for each in known]
+        prompt = work.policy.prompts.episodes
+        asked = for_episodes(opened, said, prompt, [each.title for each in named])
         told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
-        sources = replace(sources, records=tuple(each.id for each in known))
+        shown = [*known, *_taken_up(named, told, said)]
+        sources = replace(sources, records=tuple(each.id for each in shown))
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
@@ -91,6 +97,29 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
             )
         await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
     await work.refresh()
+
+
+def _named(records: Sequence[Record]) -> list[Record]:
+    """Return records that name a topic, one for each: paragraphs first, then the newest."""
+    topics = [each for each in records if each.layer == "topics" and each.title]
+    topics.sort(key=lambda each: each.updated_at, reverse=True)
+    told = [each for each in reversed(records) if each.layer == "episodes"]
+    named: dict[str, Record] = {}
+    for each in (*topics, *(one for one in told if len(one.details.topics) == 1)):
+        named.setdefault(key_of(each.title), each)
+    return list(named.values())[:_MOST_NAMED]
+
+
+def _taken_up(
+    named: Sequence[Record], told: Episodes, said: Sequence[Utterance]
+) -> Iterator[Record]:
+    """Return those whose names were given to an episode and were not said in it."""
+    words = {term for each in said for term in terms_of(each.text)}
+    given = {key_of(name) for each in told.episodes for name in each.topic.split(",")}
+    for each in named:
+        key = key_of(each.title)
+        if key in given and not set(key.split()) <= words:
+            yield each
 
 
 def by_rules(

@@ -136,7 +136,9 @@ def references_of(texts: Iterable[str], names: Sequence[str]) -> tuple[str, ...]
     return tuple(each for each, _ in found.most_common(20))
 
 
-def topics_of(said: Sequence[Utterance], limit: int) -> tuple[str, ...]:
+def topics_of(
+    said: Sequence[Utterance], limit: int, *, nouns_only: bool = False
+) -> tuple[str, ...]:
     """Return the words that the talk turns about: said in several turns, where nouns stand."""
     turns: Counter[str] = Counter()
     nouns: Counter[str] = Counter()
@@ -156,6 +158,7 @@ def topics_of(said: Sequence[Utterance], limit: int) -> tuple[str, ...]:
     weight = {
         term: count * (0.2 + nouns[term] / sum(surface[term].values()))
         for term, count in turns.items()
+        if nouns[term] or not nouns_only
     }
     best = sorted(weight, key=lambda term: (-weight[term], term))[:limit]
     return tuple(surface[term].most_common(1)[0][0] for term in best)

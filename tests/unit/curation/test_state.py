@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 from foremind.curation.habits import habits_of
 from foremind.curation.state import by_rules
-from foremind.curation.topics import met
 from foremind.storage.curation import SessionHabit
 from foremind.storage.records import Details, Record
 
@@ -19,14 +18,6 @@ def episode(number: int, topic: str, conclusions: tuple[str, ...] = ()) -> Recor
         number, "episodes", "", topic, "They spoke.", (), details, None, "rules",
         uuid.UUID(int=number), NOW, NOW, 1,
     )  # fmt: skip
-
-
-def test_a_topic_needs_three_sessions_or_a_conclusion() -> None:
-    """Under whatever form of the word."""
-    twice = [episode(1, "garden"), episode(2, "the gardens")]
-    assert met(twice) == {}
-    assert list(met([*twice, episode(3, "Garden")])) == ["garden"]
-    assert list(met([episode(1, "garden", ("We decided to water the garden",))])) == ["garden"]
 
 
 def test_what_was_written_by_hand_comes_first_and_nothing_twice() -> None:
