@@ -1,9 +1,10 @@
 """Companions: a persona, and the settings it may have of its own."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -68,6 +69,98 @@ class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     prompt: Instructions | None = None
     kinds: Annotated[dict[Word, Instructions], Meta(min_length=1, max_length=50)] | None = None
     examples: Annotated[tuple[ScratchpadExample, ...], Meta(max_length=50)] | None = None
+
+
+SlotKind = Literal["identity", "need", "people", "other", "taste"]
+_SLOT_KINDS: tuple[SlotKind, ...] = get_args(SlotKind)
+
+
+class ProfileSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something that a profile says of a user.
+
+    `kind` orders slots, and what is cut last: who the user is, what must be minded, people and
+    animals, anything else, tastes. With `many`, values stand beside each other, at most `most` that
+    were made in the background; else the newest holds.
+    """
+
+    description: Annotated[str, Meta(min_length=1, max_length=300)]
+    kind: SlotKind = "other"
+    many: bool = False
+    most: Annotated[int, Meta(ge=1, le=50)] = 12
+
+
+#: What a profile holds where a companion says nothing else, in order within each kind.
+PROFILE_SLOTS = {
+    "name": ProfileSlot("what the user wants to be called", "identity"),
+    "pronouns": ProfileSlot("the user's pronouns", "identity"),
+    "age": ProfileSlot("how old the user is", "identity"),
+    "birthday": ProfileSlot("the day, month or year of birth", "identity"),
+    "home": ProfileSlot("where the user lives now", "identity"),
+    "origin": ProfileSlot("where the user comes from", "identity"),
+    "job": ProfileSlot("what the user does for a living", "identity"),
+    "employer": ProfileSlot("for whom the user works", "identity"),
+    "studies": ProfileSlot("what the user studies", "identity"),
+    "status": ProfileSlot("single, married, engaged, divorced, widowed", "identity"),
+    "languages": ProfileSlot("languages the user speaks or learns", "identity", many=True),
+    "manner": ProfileSlot("how the companion is to speak, as an instruction", "need", many=True),
+    "health": ProfileSlot("allergies, illnesses and what else must be minded", "need", many=True),
+    "diet": ProfileSlot("what the user does not eat or drink", "need", many=True),
+    "family": ProfileSlot("relatives and partner: brother Tom", "people", many=True),
+    "pets": ProfileSlot("animals: dog Scout", "people", many=True),
+    "names": ProfileSlot("what other things of the user are called", "other", many=True),
+    "goals": ProfileSlot("what the user wants to reach", "other", many=True),
+    "prefers": ProfileSlot("what the user prefers: tea to coffee", "taste", many=True),
+    "favourites": ProfileSlot("favourites: colour: green", "taste", many=True),
+    "dislikes": ProfileSlot("what the user dislikes", "taste", many=True),
+    "likes": ProfileSlot("what the user likes", "taste", many=True),
+}
+#: What people call slots who write a profile by hand.
+SLOT_ALIASES = {
+    "nickname": "name", "first name": "name", "called": "name", "date of birth": "birthday",
+    "born": "birthday", "city": "home", "town": "home", "residence": "home", "address": "home",
+    "location": "home", "lives in": "home", "place": "home", "hometown": "origin", "from": "origin",
+    "occupation": "job", "profession": "job", "work": "job", "works as": "job",
+    "company": "employer", "works at": "employer", "works for": "employer",
+    "relationship status": "status", "marital status": "status",
+}  # fmt: skip
+
+
+class ProfileExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said, and the value that it gives a slot."""
+
+    said: Instructions
+    slot: Word
+    value: Instructions
+
+
+class ProfileRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a companion's profile holds: slots beside the usual ones, or, with `only`, just those.
+
+    `prompt` and `examples` are for a language model.
+    """
+
+    prompt: Instructions | None = None
+    slots: Annotated[dict[Word, ProfileSlot], Meta(max_length=80)] | None = None
+    only: bool | None = None
+    examples: Annotated[tuple[ProfileExample, ...], Meta(max_length=50)] | None = None
+
+
+def slots_of(rules: ProfileRules) -> dict[str, ProfileSlot]:
+    """Return all slots of a profile."""
+    return ({} if rules.only else PROFILE_SLOTS) | (rules.slots or {})
+
+
+def rank_of(name: str, slots: Mapping[str, ProfileSlot]) -> int:
+    """Return where a slot stands in a profile; the first is cut last."""
+    slot = slots.get(name)
+    kind = _SLOT_KINDS.index("other" if slot is None else slot.kind)
+    place = list(slots).index(name) if slot is not None else len(slots)
+    return _SLOTS_OF_A_KIND * kind + place
+
+
+_SLOTS_OF_A_KIND = 1000
+#: Where what was stated of somebody's tastes begins.
+RANK_OF_TASTES = _SLOTS_OF_A_KIND * _SLOT_KINDS.index("taste")
 
 
 class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -150,6 +243,7 @@ class CompanionSettings(
     shares_counts: bool | None = None
     consent: Consent | None = None
     scratchpad: ScratchpadRules | None = None
+    profile: ProfileRules | None = None
     prompts: Prompts | None = None
     behaviours: Annotated[tuple[Behaviour, ...], Meta(max_length=100)] | None = None
     llm_url: Annotated[str, Meta(max_length=2000)] | None = None

@@ -12,9 +12,11 @@ from foremind.companions import (
     Behaviour,
     CompanionSettings,
     Consent,
+    ProfileRules,
     Prompts,
     ScratchpadRules,
     SignificanceRules,
+    slots_of,
 )
 from foremind.settings import Ahead, Decay, LayerName, Settings
 
@@ -25,6 +27,7 @@ _BUILT_IN = CompanionSettings(
     shares_counts=False,
     consent="assumed",
     scratchpad=ScratchpadRules(examples=()),
+    profile=ProfileRules(only=False, examples=()),
     prompts=Prompts(),
     behaviours=(),
 )
@@ -78,6 +81,7 @@ class LayerPolicy:
     topic_half_life: timedelta
     retention: dict[str, timedelta]
     scratchpad: ScratchpadRules
+    profile: ProfileRules
     prompts: Prompts
     behaviours: tuple[Behaviour, ...]
     shares_counts: bool
@@ -162,6 +166,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             topic_half_life=timedelta(days=pick("topic_half_life_days")),
             retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
             scratchpad=pick("scratchpad"),
+            profile=pick("profile"),
             prompts=pick("prompts"),
             behaviours=pick("behaviours"),
             shares_counts=pick("shares_counts"),
@@ -185,6 +190,8 @@ def value_of(name: str, own: CompanionSettings, server: Settings) -> Any:
     whole = _merged(wider if wider is not None else built_in, value)
     if name == "scratchpad" and whole.kinds is None:
         return msgspec.structs.replace(whole, kinds=KINDS)
+    if name == "profile":
+        return msgspec.structs.replace(whole, slots=slots_of(whole))
     return whole
 
 

@@ -5,10 +5,20 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from foremind.companions import KINDS, Behaviour, Prompts, ScratchpadRules, SignificanceRules
+from foremind.companions import (
+    KINDS,
+    PROFILE_SLOTS,
+    Behaviour,
+    ProfileRules,
+    ProfileSlot,
+    Prompts,
+    ScratchpadRules,
+    SignificanceRules,
+)
 from foremind.policies import Policy
 
 _HABIT = ("pirate", "Answer like a pirate.")
+_BOAT = {"boat": ProfileSlot("what she sails")}
 _EXAMPLE = {"said": "No onions", "kind": "food", "entry": "Eats no onions"}
 
 
@@ -128,6 +138,15 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
                 "Note food.",
                 {"food": "meals"},
                 _converted(ScratchpadRules, {"examples": [_EXAMPLE]}).examples,
+            ),
+        ),
+        "profile": _not_of_the_server(
+            lambda p: p.layers.profile,
+            {"prompt": "Sailors.", "slots": {"boat": {"description": "what she sails"}}},
+            {"only": True, "slots": {"rank": {"description": "bosun", "kind": "identity"}}},
+            companion=ProfileRules("Sailors.", PROFILE_SLOTS | _BOAT, False, ()),
+            relationship=ProfileRules(
+                "Sailors.", _BOAT | {"rank": ProfileSlot("bosun", "identity")}, True, ()
             ),
         ),
         "prompts": _not_of_the_server(

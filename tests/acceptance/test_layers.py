@@ -536,3 +536,54 @@ async def test_a_companion_says_in_its_own_words_what_a_model_is_to_write(
             await w.next_day()
         tasks = {each["messages"][0]["content"].partition(".")[0] for each in w.model.script.asked}
         assert tasks >= {f"{each} as a log" for each in ("Summary", "Episodes", "Topics", "Hot")}
+
+
+_TASTES = [
+    "rain", "old maps", "lighthouses", "jazz", "hiking", "chess", "bread", "trains", "opera",
+    "crosswords", "tulips", "ferries", "herons", "cinnamon",
+]  # fmt: skip
+
+
+async def test_a_profile_holds_clean_values_and_who_somebody_is_never_falls_out(
+    start: StartServer,
+) -> None:
+    """However much somebody likes; what others say is nothing of it."""
+    async with world(start, model=False) as w:
+        await w.talk(
+            "Call me Sam. I work as a nurse and I live in Porto.",
+            "She said I live in a dream",
+            "I'm lactose intolerant. Please keep your answers short.",
+            *(f"I love {each}" for each in _TASTES),
+        )
+        entries = {(each["title"], each["content"]) for each in await w.records("profile")}
+        assert entries >= {
+            ("name", "Sam"), ("job", "nurse"), ("home", "Porto"),
+            ("health", "lactose intolerant"), ("manner", "keep your answers short"),
+        }  # fmt: skip
+        likes = {content for title, content in entries if title == "likes"}
+        assert likes == set(_TASTES[-12:])
+        lines = (await w.lines("profile")).splitlines()
+        assert ["Sam" in lines[0], "Porto" in lines[1], "nurse" in lines[2]] == [True] * 3
+        assert "dream" not in str(lines)
+
+
+async def test_a_home_that_was_set_by_hand_is_the_only_one(start: StartServer) -> None:
+    """What is said later stands beside no entry that somebody wrote."""
+    async with world(start, model=False) as w:
+        await w.talk("My name is Ana")
+        mine = {"layer": "profile", "title": "home", "content": "Braga"}
+        await w.request("POST", "/records", mine)
+        await w.talk("I moved to Porto")
+        homes = [each for each in await w.records("profile") if each["title"] == "home"]
+        assert [(each["content"], each["made_by"]) for each in homes] == [("Braga", "user")]
+
+
+async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -> None:
+    """Another value of the same slot is."""
+    async with world(start, model=False) as w:
+        await w.talk("I love rain", "I love tea")
+        (rain,) = [each for each in await w.records("profile") if each["content"] == "rain"]
+        await w.request("DELETE", f"/records/{rain['id']}")
+        await w.talk("I love rain, I really do", "I love jazz")
+        likes = [each["content"] for each in await w.records("profile")]
+        assert sorted(likes) == ["jazz", "tea"]

@@ -1,4 +1,4 @@
-"""The scratchpad after each turn, and the preferences that are stated in it."""
+"""The scratchpad after each turn, and what is stated in it."""
 
 import re
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from foremind.companions import KINDS, ScratchpadRules, SignificanceRules
+from foremind.companions import KINDS, ScratchpadRules, SignificanceRules, slots_of
 from foremind.curation.asking import Notes, Operation, for_notes
 from foremind.curation.extract import Utterance, chars_of, sentences_of
+from foremind.curation.profile import stated_in, write_profile
 from foremind.curation.work import Work
 from foremind.memory.aside import aside
 from foremind.memory.facts import facts_in
@@ -71,7 +72,7 @@ async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
     to_save = await _saved(work, said) if work.policy.on("vault") else []
     async with work.changing() as changes:
         if work.policy.on("profile"):
-            await _note_preferences(work, changes, said)
+            await _write_stated(work, changes, said)
         for saved in to_save:
             await changes.add(saved)
         await changes.advance("stated", new[-1].id, work.bond.stated_turn_id)
@@ -93,7 +94,7 @@ async def state_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -
     said = work.utterances(turns)
     async with work.changing() as changes:
         if work.policy.on("profile"):
-            await _note_preferences(work, changes, said)
+            await _write_stated(work, changes, said)
         await changes.noted_again(portion)
     await work.refresh()
 
@@ -252,33 +253,16 @@ async def _apply(
         await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
 
 
-async def _note_preferences(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
-    """Write what the user states of itself into the profile, one record for each slot."""
-    stated = await aside(chars_of(said), lambda: _stated(said))
-    known = {each.title: each for each in work.of("profile")}
-    for slot, record in stated.items():
-        before = known.get(slot)
-        if before is None:
-            await changes.add(record)
-        elif before.made_by not in ("user", "developer") and before.content != record.content:
-            await changes.change(before.id, record)
-
-
-def _stated(said: Sequence[Utterance]) -> dict[str, NewRecord]:
-    return {
-        fact.slot: NewRecord(
-            layer="profile",
-            kind="stated",
-            title=fact.slot,
-            content=text,
-            made_by="rules",
-            turns=(utterance.turn_id,),
-        )
-        for utterance in said
-        if utterance.by_user
-        for text in sentences_of(utterance.text)
-        for fact in facts_in(text)
-    }
+async def _write_stated(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
+    """Write into the profile what rules read of what the user says."""
+    entries = await aside(chars_of(said), lambda: stated_in(said))
+    await write_profile(
+        changes,
+        work.of("profile"),
+        entries,
+        slots_of(work.policy.profile),
+        lambda key: work.dismissed("profile", key),
+    )
 
 
 async def _drop_oldest(work: Work, changes: RecordChanges, added: int) -> None:

@@ -6,10 +6,12 @@ from datetime import tzinfo
 from foremind.curation.asking import State, for_state
 from foremind.curation.work import Work
 from foremind.errors import Conflict
+from foremind.layers.sections import profile_order
 from foremind.layers.wording import day_in_words
 from foremind.storage.records import NewRecord, Record, by_hand
 
 _WORDS = 500
+_MOST_OF_PROFILE = 20
 _MAX_TOKENS = 1000
 _ATTEMPTS = 2
 
@@ -69,9 +71,10 @@ def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
         when = "" if by_hand(record.made_by) else f" ({day})"
         return f"{label}{when}: {record.content}"
 
+    profile = sorted((each for each in records if each.layer == "profile"), key=profile_order)
     opened = [each for each in newest("questions", 20) if each.details.status == "open"][:3]
     return [
-        *(line(each.title, each) for each in newest("profile", 12)),
+        *(line(each.title, each) for each in profile[:_MOST_OF_PROFILE]),
         *(line(each.kind, each) for each in newest("scratchpad", 12)),
         *(line("last time", each) for each in newest("opening", 1)),
         *(line(each.title, each) for each in newest("topics", 4)),

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from foremind.companions import RANK_OF_TASTES
 from foremind.layers.budget import MOST_PROFILE_TOKENS
 from foremind.layers.tokens import CountTokens
 from foremind.layers.wording import day_in_words, labelled, quoted
 from foremind.settings import LayerName
-from foremind.storage.records import MadeBy, Record, RecordLayer
+from foremind.storage.records import MadeBy, Record, RecordLayer, by_hand
 
 _MOST_NOTES = 100
 _LEFT = "The last conversation, on {day}, ended like this; come back to it only if it fits:"
-_MOST_STATED = 12  # preferences, the newest; memories bring the others back when they are asked for
 
 
 class Section(msgspec.Struct, frozen=True, gc=False):
@@ -56,11 +56,7 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
         return [each for each in records if each.layer == layer]
 
     made: dict[LayerName, Section] = {}
-    profile = sorted(of("profile"), key=_profile_order)
-    by_hand = [each for each in profile if each.made_by in ("user", "developer")]
-    stated = [each for each in profile if each not in by_hand and each.kind != "inferred"]
-    inferred = [each for each in profile if each not in by_hand and each.kind == "inferred"]
-    profile = [*by_hand, *inferred, *stated[:_MOST_STATED]]
+    profile = sorted(of("profile"), key=profile_order)
     lines = list(dict.fromkeys(_profile_line(each) for each in profile))
     made["profile"] = _within(section("profile", lines, count, profile), MOST_PROFILE_TOKENS)
     # The hot context is made of the scratchpad too: where there is one, only news of it is added.
@@ -88,17 +84,23 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
     return {layer: each for layer, each in made.items() if each.lines}
 
 
-def _profile_order(record: Record) -> tuple[int, float]:
-    """What developers and users wrote comes first, then what was said, then what was inferred."""
-    rank = {"developer": 0, "user": 1, "model": 2, "rules": 2}[record.made_by]
-    return rank + 2 * (record.kind == "inferred"), -record.updated_at.timestamp()
+def profile_order(record: Record) -> tuple[int, float]:
+    """What developers and users wrote comes first, then what was said, by its slot.
+
+    What was inferred comes before tastes, of which there may be many.
+    """
+    rank = {"developer": -2, "user": -1}.get(record.made_by, record.details.rank)
+    if record.kind == "inferred":
+        rank = RANK_OF_TASTES - 1
+    return rank, -record.updated_at.timestamp()
 
 
 def _profile_line(record: Record) -> str:
     if record.kind == "inferred":
         return f"- seems: {quoted(record.title)}: {quoted(record.content)}"
-    # What was stated says by itself what it is about.
-    title = f"{quoted(record.title)}: " if record.made_by in ("user", "developer") else ""
+    # What was stated before there were slots says by itself what it is about.
+    named = record.title and (record.details.slot or by_hand(record.made_by))
+    title = f"{quoted(record.title)}: " if named else ""
     return f"- {title}{quoted(record.content)}"
 
 

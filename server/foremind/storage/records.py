@@ -35,6 +35,8 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     `attempts` counts how often a question came back, `status` is open or settled; `messages` are
     the turns that a summary tells of, `upto` the last one that it is to tell of; `sessions` those
     in which a topic was met, `upto` the last episode that its paragraph was made of.
+    In the profile, `slot` is what a value is of, `rank` its place, `times` how often it was stated,
+    `turn` the last in which it was.
     """
 
     questions: tuple[str, ...] = ()
@@ -46,6 +48,10 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: int = 0
     sessions: int = 0
     upto: int = 0
+    slot: str = ""
+    rank: int = 0
+    times: int = 0
+    turn: int = 0
 
 
 NOTHING_KNOWN = Details()

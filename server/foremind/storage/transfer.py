@@ -84,7 +84,8 @@ class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """What is known of a record beside its text.
 
     `upto` is the last record of the file that a topic's paragraph was made of; files of earlier
-    versions have it as a number.
+    versions have it as a number. `turn` is the turn of the file in which a value of the profile was
+    last stated.
     """
 
     questions: list[str] = []
@@ -96,6 +97,10 @@ class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     messages: int = 0
     sessions: int = 0
     upto: Id | Annotated[int, Meta(ge=0, lt=10**18)] = "0"
+    slot: str = ""
+    rank: Annotated[int, Meta(ge=0, lt=10**6)] = 0
+    times: Annotated[int, Meta(ge=0, lt=10**9)] = 0
+    turn: Id = "0"
 
 
 class ExportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -441,7 +446,7 @@ class _Writing:
                     title=each.title,
                     content=each.content,
                     refs=tuple(each.refs),
-                    details=_restored(each.details),
+                    details=_restored(each.details, _upto(self._turns, each.details.turn)),
                     made_by=each.made_by,
                     vector=made.records.get(each.id),
                     session_id=None if each.session is None else self._sessions.get(each.session),
@@ -523,11 +528,10 @@ def _upto(known: Mapping[str, int], old_id: str | int) -> int:
 def _exported(stored: str) -> ExportedDetails:
     details = msgspec.json.decode(stored, type=Details)
     known = msgspec.to_builtins(details)  # without what nothing is known of
-    if details.upto:
-        known["upto"] = str(details.upto)
+    known |= {name: str(known[name]) for name in ("upto", "turn") if name in known}
     return msgspec.convert(known, ExportedDetails)
 
 
-def _restored(details: ExportedDetails) -> Details:
+def _restored(details: ExportedDetails, turn: int) -> Details:
     """Return details as they are stored, but for what names a record by its id in the file."""
-    return msgspec.convert(msgspec.to_builtins(details) | {"upto": 0}, Details)
+    return msgspec.convert(msgspec.to_builtins(details) | {"upto": 0, "turn": turn}, Details)
