@@ -339,6 +339,7 @@ async def application(
         )
         http = HttpServices(
             companions=built.companions,
+            curation=curation,
             database=built.database,
             readiness=Readiness(
                 built.database,
@@ -477,7 +478,9 @@ def curation_of(built: Core, voices: Voices) -> Curation:
         built.metrics,
     )
     states = StepStore(built.database, HELD_FOR)
-    return Curation(due, states, steps, built.settings, built.clock, built.supervisor)
+    return Curation(
+        due, states, steps, built.settings, built.clock, built.metrics, built.supervisor
+    )
 
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:

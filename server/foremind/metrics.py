@@ -71,6 +71,18 @@ class Metrics:
             ["work", "outcome"],
             registry=self.registry,
         )
+        self.curation_waiting = Gauge(
+            "foremind_curation_waiting",
+            "Steps of background work that wait, by reason: due, running, model (its places are "
+            "taken), slot (it made way), backing_off, held. At most 10,000 of a kind are counted.",
+            ["step", "reason"],
+            registry=self.registry,
+        )
+        self.curation_oldest = Gauge(
+            "foremind_curation_oldest_seconds",
+            "How long the oldest background work has waited.",
+            registry=self.registry,
+        )
         self.errors = Counter(
             "foremind_errors_total",
             "Error events sent to clients, by code.",

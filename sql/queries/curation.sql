@@ -152,6 +152,9 @@ FROM unnest($2::text[], $3::bigint[]) AS mark (name, upto);
 
 -- name: curation_waiting
 -- Counts the steps that wait, by step and reason, with the oldest; of each kind up to a limit.
+WITH busy AS MATERIALIZED (
+    SELECT place FROM curation_claims WHERE until > $1 GROUP BY place HAVING count(*) >= $3
+)
 SELECT step, reason, count(*) AS waiting, min(since) AS oldest
 FROM (
     (
@@ -161,12 +164,14 @@ FROM (
                 WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
                     AND claim.until > $1
             ) THEN 'running'
-            WHEN step.place = '' THEN 'due' ELSE 'model' END AS reason
+            WHEN step.code = 'slot' THEN 'slot'
+            WHEN step.place IN (SELECT place FROM busy) THEN 'model'
+            ELSE 'due' END AS reason
         FROM curation_steps AS step WHERE step.due_at <= $1 ORDER BY step.due_at LIMIT $2
     )
     UNION ALL
     (
-        SELECT step, since, CASE WHEN held_at IS NULL THEN 'failed' ELSE 'held' END
+        SELECT step, since, CASE WHEN held_at IS NULL THEN 'backing_off' ELSE 'held' END
         FROM curation_steps
         WHERE attempts > 0 AND (due_at IS NULL OR due_at > $1) LIMIT $2
     )

@@ -18,7 +18,7 @@ from foremind.settings import Settings
 from foremind.storage.backup import back_up, restore
 from foremind.storage.embedded import embedded_postgres
 from foremind.testing.server_process import running_server
-from tests.conftest import ROOT
+from tests.conftest import ROOT, patiently
 
 DEPLOY = ROOT / "deploy"
 _METRIC = re.compile(r"foremind_\w+")
@@ -108,6 +108,7 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await client.send("I promise to call my boat Zephyrine")
             await client.expect_all("response.done", "memory.stored")
         async with embedded_postgres(source.data_dir) as database:
+            await patiently(lambda: _rests(database))
             await back_up(database, file)
             before = await _everything(database)
     target = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "b"})
@@ -144,6 +145,19 @@ async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
             await restore(url, file)
         raw = await asyncpg.connect(url)
         assert await raw.fetchval("SELECT to_regclass('turns')") is None
+        await raw.close()
+
+
+async def _rests(url: str) -> bool:
+    """Tell whether nothing is being done in the background."""
+    raw = await asyncpg.connect(url)
+    try:
+        return not await raw.fetchval(
+            "SELECT (SELECT count(*) FROM relationships WHERE due_at <= now()) + "
+            "(SELECT count(*) FROM curation_steps WHERE due_at <= now()) + "
+            "(SELECT count(*) FROM curation_claims)"
+        )
+    finally:
         await raw.close()
 
 

@@ -31,7 +31,7 @@ _FIRST_PAUSE = timedelta(seconds=30)  # after a failure; doubled after each that
 _LONGEST_PAUSE = timedelta(hours=1)
 _MOST_FAILURES = 8  # in a row; then a step is held: the last comes an hour after the first
 _MOST_OUTAGES = 72  # the same where the model server was away: three days
-_OUTAGES = frozenset({"model_unreachable", "model_timeout", "model_refused", "storage_unavailable"})
+_OUTAGES = frozenset({"model_unreachable", "model_timeout", "storage_unavailable"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import structlog
 
 from foremind.clock import Clock
 from foremind.curation.doing import Steps
+from foremind.curation.status import StepStatus, status_of
 from foremind.curation.steps import (
     BY_RULES,
     LANES,
@@ -25,9 +26,10 @@ from foremind.curation.steps import (
     place_of,
 )
 from foremind.curation.work import Work
-from foremind.errors import Conflict, ForemindError
+from foremind.errors import Conflict, ForemindError, NotFound
 from foremind.generation.slots import Displaced
 from foremind.levels import in_force
+from foremind.metrics import Metrics
 from foremind.policies import policy_for
 from foremind.settings import Settings
 from foremind.storage.curation import CurationStore
@@ -48,6 +50,7 @@ _WOKEN_AT_ONCE = 200  # sleeping relationships that are looked at together: mill
 _LOOKED_AT_ONCE = 8  # relationships in which something happened; milliseconds each
 _SILENT_S = 60.0  # without a look at what is due, and something is wrong
 _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
+_MEASURED_S = 5.0  # between two counts of what waits
 _STOPPED_S = 5.0  # before what could not even be begun is tried again
 _GAVE_WAY = timedelta(seconds=1)  # until what made way for a player is tried again
 _UNTOLD = timedelta(hours=1)  # in which a session that is over is usually told of
@@ -78,6 +81,7 @@ class Curation:
         steps: Steps,
         settings: Settings,
         clock: Clock,
+        metrics: Metrics,
         supervisor: Supervisor,
     ) -> None:
         self._due = due
@@ -85,6 +89,8 @@ class Curation:
         self._steps = steps
         self._settings = settings
         self._clock = clock
+        self._metrics = metrics
+        self._measured_at: float | None = None
         self._something = asyncio.Event()
         self._supervisor = supervisor
         self._loop: Supervised | None = None
@@ -119,6 +125,47 @@ class Curation:
         """Have a relationship curated as soon as may be, and try again what failed or is held."""
         await self._states.take_up(bond_id, self._clock.now())
         await self.make_due(bond_id)
+
+    async def status(self, bond_id: int) -> list[StepStatus]:
+        """Return how each step of a relationship stands.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        bond = await self._due.bond(bond_id)
+        if bond is None:
+            raise NotFound("id: expected the id of a relationship", param="id")
+        now = self._clock.now()
+        states = await self._states.of(bond_id)
+        places = {each.place for each in states} - {BY_RULES}
+        taken = {each: await self._states.claims_at(each, now) for each in places}
+        cursors = {
+            "stated": bond.stated_turn_id,
+            "notes": bond.noted_turn_id,
+            "summary": bond.summarised_turn_id,
+            "episodes": bond.told_turn_id,
+        }
+        return status_of(
+            states,
+            await self._states.lanes_at_work(bond_id, now),
+            [each for each in places if taken[each] >= _OF_MODEL_AT_ONCE],
+            await self._states.behind(bond_id, cursors),
+            now,
+        )
+
+    async def measure(self) -> None:
+        """Count what waits, for the metrics; every few seconds at most."""
+        moment = self._clock.monotonic()
+        if self._measured_at is not None and moment - self._measured_at < _MEASURED_S:
+            return
+        self._measured_at = moment
+        now = self._clock.now()
+        found = await self._states.waiting(now, _OF_MODEL_AT_ONCE)
+        self._metrics.curation_waiting.clear()
+        for each in found:
+            self._metrics.curation_waiting.labels(each.step, each.reason).set(each.count)
+        oldest = min((each.oldest for each in found), default=now)
+        self._metrics.curation_oldest.set(max(0.0, (now - oldest).total_seconds()))
 
     async def curate(self, bond_id: int) -> None:
         """Do whatever is due in a relationship, one step after the other, but what others do.

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from foremind import __version__
+from foremind.curation.status import StepStatus
 from foremind.http.admin import CompanionBody, CompanionDetail, Revocation, Revoked
 from foremind.http.answers import Failure
 from foremind.http.memories import Correction
@@ -102,6 +103,12 @@ class Sessions(msgspec.Struct):
     sessions: list[SessionView]
 
 
+class Status(msgspec.Struct):
+    """Every step of the background work on a relationship, in order."""
+
+    steps: list[StepStatus]
+
+
 class Documents(msgspec.Struct):
     """The reference library of a companion."""
 
@@ -187,6 +194,9 @@ OPERATIONS = (
     Operation("PATCH", f"{_BOND}/config", "Give the relationship settings of its own.",
               dict[str, Any], body=Config, scope="memory:write"),
     Operation("GET", f"{_BOND}/sessions", "Sessions, newest first.", Sessions),
+    Operation("GET", f"{_BOND}/status", "How the background work stands, step by step.", Status),
+    Operation("POST", f"{_BOND}/status", "Do now what waits, also what failed or is held.", Done,
+              202, scope="memory:write"),
     Operation("GET", f"{_BOND}/context", "What the language model would be given for a draft.",
               dict[str, Any], query={"draft": _TEXT}),
     Operation("GET", f"{_BOND}/memories", "Memories with their reasons.", MemoryPage, query=_PAGE),

@@ -85,6 +85,7 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
             None if body.shares_counts is msgspec.UNSET else bool(body.shares_counts),
         )
         await services.current.changed(SettingsChanged(found.relationship.id))
+        await services.curation.make_due(found.relationship.id)  # they may let something go
         if body.consent is not None:
             await services.relationships.consent(
                 found.relationship.id,
@@ -105,6 +106,15 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         page = await services.relationships.sessions(found.relationship.id, _MOST_SESSIONS)
         return json_response({"sessions": page})
 
+    async def status(request: Request) -> Response:
+        found = await find(services, request)
+        return json_response({"steps": await services.curation.status(found.relationship.id)})
+
+    async def take_up(request: Request) -> Response:
+        found = await find(services, request)
+        await services.curation.take_up(found.relationship.id)
+        return json_response({"status": "begun"}, 202)
+
     async def context(request: Request) -> Response:
         found = await find(services, request)
         draft = request.query_params.get("draft", "")
@@ -120,6 +130,8 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         Route("/v1/relationships/{id}/config", config),
         Route("/v1/relationships/{id}/config", change_config, methods=["PATCH"]),
         Route("/v1/relationships/{id}/sessions", sessions),
+        Route("/v1/relationships/{id}/status", status),
+        Route("/v1/relationships/{id}/status", take_up, methods=["POST"]),
         Route("/v1/relationships/{id}/context", context),
     ]
 

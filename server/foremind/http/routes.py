@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from foremind.assets import asset
+from foremind.curation.worker import Curation
 from foremind.http.answers import answered, json_response, nothing_here, problem_response
 from foremind.http.conformance import conforming
 from foremind.http.entrance import Entrance
@@ -39,6 +40,7 @@ class HttpServices:
     """What the routes need; `contracts` are documents by the name they are served under."""
 
     companions: CompanionStore
+    curation: Curation
     database: Database
     readiness: Readiness
     metrics: Metrics
@@ -66,6 +68,7 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
         if caller is not None:
             require(caller, "metrics")
         services.metrics.tasks.set(len(asyncio.all_tasks()))
+        await services.curation.measure()
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

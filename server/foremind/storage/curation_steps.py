@@ -192,7 +192,7 @@ class StepStore:
         """Let a step wait that made way for something more urgent."""
         await self._database.execute("put_off_step", relationship_id, step, until, code)
 
-    async def lanes_at_work(self, relationship_id: int, now: datetime) -> set[str]:
+    async def lanes_at_work(self, relationship_id: int, now: datetime) -> set[Lane]:
         """Return the lanes of a relationship in which a worker is at work."""
         rows = await self._database.rows("claims_of_relationship", relationship_id, now)
         return {row["lane"] for row in rows}
@@ -209,9 +209,9 @@ class StepStore:
         )
         return {row["name"]: row["behind"] for row in rows}
 
-    async def waiting(self, now: datetime) -> list[Waiting]:
-        """Count what waits, by step and reason."""
-        rows = await self._database.rows("curation_waiting", now, _MOST_WAITING)
+    async def waiting(self, now: datetime, places: int) -> list[Waiting]:
+        """Count what waits, by step and reason; a model has so many `places`."""
+        rows = await self._database.rows("curation_waiting", now, _MOST_WAITING, places)
         return [Waiting(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows]
 
 

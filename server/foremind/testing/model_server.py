@@ -30,6 +30,7 @@ class Script:
         body: sent as it is instead of a stream, where not None.
         hold_before: awaited before the first word and, with `hold_after`, between words.
         hold_after: number of words after which `hold_before` is awaited again; None is never.
+        holds: what is awaited before the first word of the answer to a request, if anything.
         cut_after: number of words after which the connection breaks; None is never.
         alternating: whether messages must be of user and assistant in turn, the user's first and
             last, as the templates of many models want it; anything else is refused.
@@ -41,6 +42,7 @@ class Script:
     body: str | None = None
     hold_before: asyncio.Event | None = None
     hold_after: int | None = None
+    holds: Callable[[Chat], asyncio.Event | None] = lambda _: None
     cut_after: int | None = None
     alternating: bool = True
     requests: list[Chat] = field(default_factory=list)
@@ -98,6 +100,8 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
     try:
         if script.hold_before is not None and script.hold_after is None:
             await script.hold_before.wait()
+        if (held := script.holds(body)) is not None:
+            await held.wait()
         for index, word in enumerate(_words(script, body)):
             if script.cut_after == index:
                 outcome = "cut"

@@ -1,0 +1,286 @@
+"""Background work with a model that is slow, hangs, or answers nonsense."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from foremind.app import Core, core, curation_of
+from foremind.companions import CompanionFile, CompanionSettings
+from foremind.curation.status import StepStatus
+from foremind.curation.steps import HELD_FOR
+from foremind.curation.worker import Curation
+from foremind.generation.voices import Voices
+from foremind.settings import Settings, load_settings
+from foremind.storage.records import NewRecord, Record
+from foremind.storage.turns import OpenedSession
+from foremind.supervision import Supervisor
+from foremind.testing.clock import ManualClock
+from foremind.testing.curating import curate
+from foremind.testing.model_server import Chat, Script, scripted_model
+from tests.conftest import PATIENCE, eventually, owner_of
+
+LIVES = timedelta(hours=24)
+
+
+class Bench:
+    """The background work of a server, a clock that the test moves, and a scripted model."""
+
+    def __init__(self, built: Core, clock: ManualClock, script: Script) -> None:
+        self.built = built
+        self.clock = clock
+        self.script = script
+        self.voices = Voices(built.settings)
+        self.worker = self.another()
+        self._said = 0
+
+    def another(self) -> Curation:
+        """Another worker, as of another process."""
+        supervisor = Supervisor(self.clock, self.built.metrics)
+        return curation_of(replace(self.built, supervisor=supervisor), self.voices)
+
+    async def bond(self, user: str = "ana", companion: str = "wren", **own: Any) -> OpenedSession:
+        """A session of a user with a companion."""
+        file = CompanionFile(companion, companion.title(), "p", "", CompanionSettings(**own))
+        made = await self.built.companions.put(file)
+        return await self.built.turns.open_session(
+            user, user.title(), made.id, self.clock.now(), lives=LIVES
+        )
+
+    async def say(self, bond: OpenedSession, *texts: str) -> None:
+        """Say things, each answered."""
+        for text in texts:
+            self._said += 1
+            now = self.clock.now()
+            stored = await self.built.turns.commit_message(bond, f"m{self._said}", text, now)
+            await self.built.turns.commit_reply(bond, stored.id, "completed", "I see.", now)
+            self.worker.look()
+
+    async def records(self, bond: OpenedSession, layer: str) -> list[Record]:
+        """The records of a layer."""
+        records = await self.built.records.all(bond.relationship_id)
+        return [each for each in records if each.layer == layer]
+
+    async def step(self, bond: OpenedSession, name: str) -> StepStatus:
+        """How a step stands."""
+        status = await self.worker.status(bond.relationship_id)
+        return next(each for each in status if each.step == name)
+
+    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = 0.5) -> None:
+        """Let the clock run until something holds."""
+        async with asyncio.timeout(PATIENCE):
+            while not await holds():
+                await self.clock.advance(seconds)
+                await asyncio.sleep(0.01)
+
+    async def settled(self) -> None:
+        """Let everything be done that is due by now."""
+
+        async def nothing_due() -> bool:
+            waiting = await owner_of(self.built).fetchval(
+                "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM curation_claims)",
+                self.clock.now(),
+            )
+            return not waiting
+
+        await self.until(nothing_due)
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    """A worker that is not begun yet."""
+    clock = ManualClock()
+    async with scripted_model(Script(background=curate)) as model:
+        own = load_settings(**(settings.model_dump() | {"llm_url": model.url}))
+        async with core(own, clock=clock) as built:
+            made = Bench(built, clock, model.script)
+            await made.voices.prepare(_voice(own))
+            try:
+                yield made
+            finally:
+                await made.voices.close()
+
+
+def _voice(settings: Settings) -> Any:
+    from foremind.policies import policy_for  # noqa: PLC0415
+
+    return policy_for(CompanionSettings(), settings).voice
+
+
+def is_of(chat: Chat, work: str) -> bool:
+    """Whether a request asks for a kind of work: notes, summary, episodes."""
+    shape = {"notes": '{"operations"', "summary": '{"lines"', "episodes": '{"episodes"'}[work]
+    return shape in chat["messages"][0]["content"]
+
+
+def noted(chat: Chat) -> str:
+    """An entry for each sentence of the user that begins with a capital F."""
+    given = chat["messages"][1]["content"].partition("Said:")[2]
+    facts = [line.split('"')[-2] for line in given.splitlines() if '"Fact' in line]
+    operations = [{"op": "ADD", "kind": "other", "entry": each} for each in facts]
+    return json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
+
+
+async def test_useless_answers_to_one_step_stop_no_other(bench: Bench) -> None:
+    """It is asked again after growing pauses, then held, and taken up when something is said."""
+    bond = await bench.bond()
+    bench.script.alternating = False
+    bench.script.background = lambda chat: "no" if is_of(chat, "notes") else curate(chat)
+    async with bench.worker:
+        await bench.say(bond, *(f"I like the number {each} very much" for each in range(12)))
+        await bench.say(bond, "I live in Porto", "Save this: the gate code is 4711")
+        await bench.settled()
+        await bench.clock.leap(26 * 3600.0)
+        await bench.settled()
+        for layer in ("summary", "episodes", "opening", "hot", "profile", "vault"):
+            assert await bench.records(bond, layer), layer
+        for _ in range(26):
+            await bench.clock.leap(300.0)
+            await bench.settled()
+        notes = await bench.step(bond, "notes")
+        assert (notes.state, notes.code, notes.behind) == ("held", "model_broken", 28)
+        asked = [each for each in bench.script.asked if is_of(each, "notes")]
+        assert len(asked) <= 2 * 8
+        bench.script.background = curate
+        await bench.clock.leap(HELD_FOR.total_seconds())
+        await bench.say(bond, "Good morning")
+        await bench.settled()
+        assert await bench.records(bond, "scratchpad")
+        assert (await bench.step(bond, "notes")).state == "idle"
+
+
+async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_model(
+    bench: Bench,
+) -> None:
+    """On one model server, with more of its users waiting than there are places."""
+    never = asyncio.Event()
+    bench.script.holds = lambda chat: never if "HANGS" in str(chat) else None
+    async with bench.worker:
+        bonds = [await bench.bond(f"user{each}") for each in range(6)]
+        for each in bonds:
+            await bench.say(each, "HANGS", "Save this: the gate code is 4711")
+
+        async def saved() -> bool:
+            return all([await bench.records(each, "vault") for each in bonds])
+
+        await bench.until(saved)
+        await eventually(lambda: len(bench.script.asked) >= 3)
+        ivy = await bench.bond("ana", "ivy")
+        await bench.say(ivy, "My goal is to learn Greek")
+        await bench.until(lambda: bench.records(ivy, "scratchpad"))
+        assert sum("HANGS" in str(each) for each in bench.script.asked) == 3
+        steps = [await bench.step(each, "notes") for each in bonds]
+        assert sorted(each.state for each in steps) == ["due"] * 3 + ["running"] * 3
+        await bench.clock.advance(10.0)
+        await bench.worker.measure()
+        waiting = bench.built.metrics.registry.get_sample_value
+        running = {"step": "notes", "reason": "running"}
+        assert waiting("foremind_curation_waiting", running) == 3
+        assert (waiting("foremind_curation_oldest_seconds") or 0) >= 10
+        never.set()
+        await bench.settled()
+
+
+async def test_what_is_said_while_notes_are_slow_is_noted_once(bench: Bench) -> None:
+    """By two processes that work beside each other, for longer than a claim lasts."""
+    slow = asyncio.Event()
+    bench.script.background = noted
+    bench.script.holds = lambda chat: slow if is_of(chat, "notes") else None
+    bond = await bench.bond()
+    async with bench.another(), bench.worker:
+        await bench.say(bond, "Fact 0")
+        await eventually(lambda: any(is_of(each, "notes") for each in bench.script.asked))
+        for each in range(1, 8):
+            await bench.say(bond, f"Fact {each}")
+            for _ in range(10):
+                await bench.clock.advance(2.0)
+                await asyncio.sleep(0.01)
+        slow.set()
+        await bench.settled()
+    entries = [each.content for each in await bench.records(bond, "scratchpad")]
+    assert sorted(entries) == [f"Fact {each}" for each in range(8)]
+    assert sum(is_of(each, "notes") for each in bench.script.asked) == 2
+
+
+async def test_what_a_clean_stop_interrupted_is_taken_up_at_once(bench: Bench) -> None:
+    """By whoever comes, without a second's passing."""
+    never = asyncio.Event()
+    bench.script.holds = lambda _: never
+    bond = await bench.bond()
+    async with bench.worker:
+        await bench.say(bond, "My goal is to learn Greek")
+        await eventually(lambda: bool(bench.script.asked))
+    bench.script.holds = lambda _: None
+    now = bench.clock.now()
+    async with bench.another():
+
+        async def written() -> bool:
+            return bool(await bench.records(bond, "scratchpad"))
+
+        async with asyncio.timeout(PATIENCE):
+            while not await written():
+                await asyncio.sleep(0.01)
+        assert bench.clock.now() == now
+
+
+async def test_operations_that_cannot_be_done_spoil_no_others(bench: Bench) -> None:
+    """A model deletes an entry and then updates it; the rest of its answer is kept."""
+    bond = await bench.bond()
+    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
+        entry = await changes.add(NewRecord("scratchpad", "Has a goat", "model", kind="other"))
+    operations = [
+        {"op": "DELETE", "id": entry},
+        {"op": "UPDATE", "id": entry, "entry": "Has two goats"},
+        {"op": "DELETE", "id": entry},
+        {"op": "ADD", "kind": "goal", "entry": "Wants to learn Greek"},
+    ]
+    answer = json.dumps({"operations": operations})
+    bench.script.background = lambda chat: answer if is_of(chat, "notes") else curate(chat)
+    async with bench.worker:
+        await bench.say(bond, "I sold the goat. My goal is to learn Greek")
+        await bench.settled()
+    entries = [each.content for each in await bench.records(bond, "scratchpad")]
+    assert entries == ["Wants to learn Greek"]
+    assert sum(is_of(each, "notes") for each in bench.script.asked) == 1
+
+
+async def test_a_thousand_turns_stall_nothing_with_summaries_off(bench: Bench) -> None:
+    """Each step goes on from its own cursor, in portions."""
+    bond = await bench.bond(llm_url="", layers_off=("summary",))
+    await bench.say(bond, *(f"It rained {each} times" for each in range(600)))
+    await bench.say(bond, "My goal is to learn Greek", "I live in Porto")
+    await bench.worker.curate(bond.relationship_id)
+    assert "Greek" in str(await bench.records(bond, "scratchpad"))
+    assert "Porto" in str(await bench.records(bond, "profile"))
+    await bench.clock.leap(26 * 3600.0)
+    await bench.worker.curate(bond.relationship_id)
+    behind = [(await bench.step(bond, each)).behind for each in ("stated", "notes", "episodes")]
+    assert behind == [0, 0, 0]
+    assert "Porto" in str(await bench.records(bond, "episodes"))
+
+
+async def test_days_that_the_operator_sets_later_reach_relationships_that_sleep(
+    bench: Bench,
+) -> None:
+    """Also for one relationship, by the operator, of whose user nobody has heard since."""
+    bond = await bench.bond()
+    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
+        await changes.add(NewRecord("vault", "The gate code is 4711", "user"))
+    async with bench.worker:
+        await bench.clock.leap(20 * 24 * 3600.0)
+        await bench.settled()
+        assert await bench.records(bond, "vault")
+        await owner_of(bench.built).execute(
+            "UPDATE relationships SET woken_at = $1, "
+            'operator_settings = \'{"retention_days": {"vault": 10}}\'',
+            bench.clock.now(),
+        )
+        await bench.clock.leap(25 * 3600.0)
+        await bench.settled()
+        assert await bench.records(bond, "vault") == []
