@@ -67,7 +67,8 @@ class Metrics:
         )
         self.curated = Counter(
             "foremind_curated_total",
-            "Background work on layers, by kind and outcome: model, rules, failed.",
+            "Background work on layers, by kind and outcome: model, rules, failed; displaced, "
+            "where it made way for a reply and is done again.",
             ["work", "outcome"],
             registry=self.registry,
         )
@@ -81,6 +82,13 @@ class Metrics:
         self.curation_oldest = Gauge(
             "foremind_curation_oldest_seconds",
             "How long the oldest background work has waited.",
+            registry=self.registry,
+        )
+        self.mended = Counter(
+            "foremind_answers_mended_total",
+            "What was not as it was asked for in the language model's answers to background work: "
+            "repaired, prose, dropped, too_many, too_long, out_of_range.",
+            ["work", "code"],
             registry=self.registry,
         )
         self.errors = Counter(

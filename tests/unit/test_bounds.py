@@ -29,7 +29,9 @@ _PACKAGE = ROOT / "server" / "foremind"
 _WITHOUT = {
     "evaluation/benchmarks/crowd.py: Queue": "no part of the server",
     "embedding/queue.py: deque": "of one owner's texts; the queue counts all of them",
-    "generation/slots.py: deque": "one of each open session, and these are bounded",
+    "generation/forms.py: cache": "by the shapes of answers that are asked for",
+    "generation/reading.py: cache": "by the shapes of answers that are asked for",
+    "generation/slots.py: deque": "one of each open session or background task, which are bounded",
     "layers/tokens.py: cache": "by the tokenizers that operators name",
     "setting_checks.py: cache": "by the names of settings",
     "storage/fair_line.py: deque": "one owner's tickets, counted where they are taken in",

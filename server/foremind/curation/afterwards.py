@@ -1,7 +1,6 @@
 """Behaviours that run after a reply, apart from it: nobody waits for them."""
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from typing import Self
 
 import structlog
@@ -9,6 +8,7 @@ import structlog
 from foremind.companions import Behaviour
 from foremind.errors import ForemindError
 from foremind.generation.prompt import Message, PastTurn
+from foremind.generation.thinking import without_thinking
 from foremind.generation.voices import Voices
 from foremind.layers.wording import quoted
 from foremind.metrics import Metrics
@@ -66,10 +66,8 @@ class Afterwards:
         text = ""
         try:
             if server is not None:
-                written = server.write(_messages(behaviour, exchange), _MAX_TOKENS, 0.0)
-                async with aclosing(written) as pieces:
-                    async for piece in pieces:
-                        text += piece
+                written = await server.answer(_messages(behaviour, exchange), _MAX_TOKENS)
+                text = without_thinking(written.text).strip()
         except ForemindError as error:
             _log.warning("behaviour.failed", behaviour=behaviour.name, reason=error.code)
             return

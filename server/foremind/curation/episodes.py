@@ -82,7 +82,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
                 await changes.add(record)
         if work.policy.on("questions"):
             await _keep_questions(work, changes, known, questions, told.settled)
-        if closed and work.policy.on("opening"):
+        if closed and told.left_at and work.policy.on("opening"):
             await changes.remove([each.id for each in work.of("opening")])
             await changes.add(
                 NewRecord(

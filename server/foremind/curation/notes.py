@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import structlog
@@ -149,22 +148,19 @@ def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
     return tuple(each.id for each in entries if last is None or each.updated_at >= last)
 
 
-def checked(raw: Sequence[Any], rules: ScratchpadRules, known: set[int]) -> list[Operation]:
+def checked(raw: Sequence[Operation], rules: ScratchpadRules, known: set[int]) -> list[Operation]:
     """Return the operations that can be done; each is judged by itself."""
+    kinds = {name.casefold(): name for name in rules.kinds or KINDS}
     kept = []
     for each in raw:
-        try:
-            operation = msgspec.convert(each, Operation)
-        except msgspec.ValidationError:
-            continue
-        kind_known = operation.kind is None or operation.kind in (rules.kinds or KINDS)
+        kind = each.kind and kinds.get(each.kind.casefold(), kinds.get("other"))
         fits = {
-            "ADD": operation.entry is not None and operation.kind is not None,
-            "UPDATE": operation.entry is not None and operation.id in known,
-            "DELETE": operation.id in known,
-        }[operation.op]
-        if fits and kind_known:
-            kept.append(operation)
+            "ADD": each.entry is not None and kind is not None,
+            "UPDATE": each.entry is not None and each.id in known and (kind or not each.kind),
+            "DELETE": each.id in known,
+        }[each.op]
+        if fits:
+            kept.append(msgspec.structs.replace(each, kind=kind))
     return kept
 
 

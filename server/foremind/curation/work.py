@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import structlog
 
 from foremind.curation.extract import Utterance
 from foremind.embedding.service import EmbeddingService
@@ -23,11 +24,15 @@ from foremind.storage.record_store import RecordStore
 from foremind.storage.records import MadeBy, Record, RecordLayer
 
 if TYPE_CHECKING:
+    from foremind.generation.asking import Answered
     from foremind.generation.model_server import ModelServer
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 _FRESH = timedelta(seconds=1)  # what was read so lately serves the next step as well
+_TEMPLATE_TOKENS = 8  # that a chat template adds to each message
+
+_log = structlog.get_logger("foremind.curation")
 
 
 @dataclass(slots=True)
@@ -84,22 +89,53 @@ class Work:
     async def ask(
         self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
     ) -> Answer:
-        """Return the language model's answer.
+        """Return what could be used of the language model's answer; raises as `answer`."""
+        return (await self.answer(work, messages, shape, max_tokens)).value
+
+    async def answer(
+        self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
+    ) -> "Answered[Answer]":
+        """Return the language model's answer, written while nobody waits for the model.
 
         Raises:
+            UnusableAnswer: it gave none; asking the same again gives the same.
             ModelServerError: it failed; what was to be done stays to be done.
         """
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.generation.asking import ask  # noqa: PLC0415
 
         assert self.server is not None
+        count = self.metrics.curated.labels
         try:
-            answer = await ask(self.server, messages, shape, max_tokens)
+            answer = await ask(
+                self.server,
+                messages,
+                shape,
+                max_tokens,
+                most_tokens=self.policy.context_tokens - tokens_of(messages, self.count),
+                on_displaced=lambda: count(work, "displaced").inc(),
+            )
         except ModelServerError:
-            self.metrics.curated.labels(work, "failed").inc()
+            count(work, "failed").inc()
             raise
-        self.metrics.curated.labels(work, "model").inc()
+        count(work, "model").inc()
+        mended = {code: times for code, times in answer.mended.items() if times}
+        for code, times in mended.items():
+            self.metrics.mended.labels(work, code).inc(times)
+        if mended or answer.cut_off:
+            _log.info(
+                "answer.mended",
+                relationship_id=self.bond.id,
+                work=work,
+                cut_off=answer.cut_off,
+                **mended,
+            )
         return answer
+
+    def room(self, asked: Sequence[Message], max_tokens: int) -> int:
+        """Return the tokens left beside a prompt so far and an answer, in the model's context."""
+        used = tokens_of(asked, self.count) + max_tokens
+        return max(0, self.policy.context_tokens - used)
 
     def by_rules(self, work: str) -> None:
         """Count work that rules did."""
@@ -124,3 +160,8 @@ class Work:
             for turn in turns
             if turn.content.strip()
         ]
+
+
+def tokens_of(messages: Sequence[Message], count: CountTokens) -> int:
+    """Return the tokens that a prompt takes, with those of the chat template around it."""
+    return sum(count(each["content"]) + _TEMPLATE_TOKENS for each in messages)

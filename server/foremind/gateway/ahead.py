@@ -100,6 +100,9 @@ class Ahead:
 
     def typed(self, text: str) -> None:
         """The draft now reads `text`: a reply to anything else is of no use."""
+        server, _ = self._server()
+        if server is not None and text:
+            server.slots.typed()
         if self._reply is not None and self._reply.prompt.message != text:
             self._drop_reply()
         answering = self._target.reply_to
@@ -110,6 +113,9 @@ class Ahead:
 
     def forget(self) -> None:
         """Nothing that was laid out or said may be used: something in it may be forgotten."""
+        server, _ = self._server()
+        if server is not None:
+            server.slots.last_wanted = ()
         self._stop_task()
         self._drop_reply()
         self._begin()

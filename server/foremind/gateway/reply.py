@@ -12,7 +12,7 @@ import structlog
 from foremind.clock import Clock
 from foremind.errors import ForemindError
 from foremind.generation.assembly import Assembled
-from foremind.generation.voice import Voice
+from foremind.generation.voice import Anew, Voice
 from foremind.supervision import begin
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
@@ -27,7 +27,7 @@ _log = structlog.get_logger("foremind.reply")
 
 @dataclass(frozen=True, slots=True)
 class ReplyResult:
-    """How a reply ended; `text` is what the player was shown of it."""
+    """How a reply ended; `text` is what the player was shown of it, but what was thinking."""
 
     status: ReplyStatus
     text: str
@@ -95,6 +95,11 @@ class Reply:
     async def _speak(self) -> None:
         async with aclosing(self.voice.speak(self.prompt)) as pieces:
             async for piece in pieces:
+                if isinstance(piece, Anew):
+                    self._said.clear()
+                    self._held.clear()
+                if not piece:
+                    continue
                 if self._gate.is_set():
                     self._say(piece)
                 else:

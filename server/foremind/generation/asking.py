@@ -1,46 +1,96 @@
-"""Asks a language model for an answer of a given shape."""
+"""Asks a language model for an answer of a given shape, for which nobody waits."""
 
-from collections.abc import Sequence
-from contextlib import aclosing
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
 
-from foremind.errors import NOT_JSON, ModelServerError
-from foremind.generation.model_server import ModelServer
+from foremind.errors import ModelServerError
+from foremind.generation.model_server import ModelServer, Written
 from foremind.generation.prompt import Message
+from foremind.generation.reading import Read, Unusable, read
+from foremind.memory.aside import aside
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 _ATTEMPTS = 2
+_MOST_SHOWN = 4_000  # characters of an answer that its model is shown again
+_THINKING_TOKENS = 2_048  # that a model which thinks aloud has besides its answer
+
+
+class UnusableAnswer(ModelServerError):
+    """The language model answered, and nothing of it could be used."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The language model's answer is not valid: {problem}", code="model_broken"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[Answer]):
+    """An answer; `mended` counts by code what was not as it was asked for.
+
+    `cut_off` says that the model would have written more: what is there holds, more is missing.
+    """
+
+    value: Answer
+    cut_off: bool = False
+    mended: Counter[str] = field(default_factory=Counter)
 
 
 async def ask(
-    server: ModelServer, messages: Sequence[Message], shape: type[Answer], max_tokens: int
-) -> Answer:
-    """Return the model's JSON answer, validated; an invalid one is asked for once more.
+    server: ModelServer,
+    messages: Sequence[Message],
+    shape: type[Answer],
+    max_tokens: int,
+    *,
+    most_tokens: int | None = None,
+    on_displaced: Callable[[], None] = lambda: None,
+) -> Answered[Answer]:
+    """Return the model's answer; one of which nothing can be used is asked for once more.
 
-    Text around the JSON is ignored: models like to introduce it.
+    The second time the model is shown what it wrote and what was wrong with it.
+
+    Args:
+        most_tokens: as many as fit into the model's context; for one that thinks aloud.
 
     Raises:
-        ModelServerError: the server failed, or both answers were of another shape.
+        ModelServerError: the server failed.
+        UnusableAnswer: nothing of both answers could be used.
     """
     asked = list(messages)
     problem = ""
-    for _ in range(_ATTEMPTS):
-        written = ""
-        async with aclosing(server.write(asked, max_tokens, 0.0)) as pieces:
-            async for piece in pieces:
-                written += piece
+    for attempt in range(_ATTEMPTS):
+        room = server.with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
+        written = await server.answer(asked, room, shape, on_displaced)
+        last = attempt + 1 == _ATTEMPTS
         try:
-            return msgspec.json.decode(_json_in(written), type=shape)
-        except NOT_JSON as error:
+            answer = await _read(written, shape, prose=last)
+        except Unusable as error:
             problem = str(error)
-            asked = [*messages, {"role": "user", "content": f"That was not valid: {problem}"}]
-    raise ModelServerError(
-        f"The language model's answer is not valid: {problem}", code="model_broken"
-    )
+            if written.cut_off:
+                problem += " before it was too long"
+            asked = [*messages, *_shown_again(written, problem)]
+        else:
+            whole = not written.cut_off or not answer.mended["repaired"]
+            return Answered(answer.value, not whole, answer.mended)
+    raise UnusableAnswer(problem)
 
 
-def _json_in(text: str) -> str:
-    return text[text.find("{") : text.rfind("}") + 1]
+async def _read(written: Written, shape: type[Answer], *, prose: bool) -> Read[Answer]:
+    return await aside(len(written.text), lambda: read(written.text, shape, prose=prose))
+
+
+def _shown_again(written: Written, problem: str) -> list[Message]:
+    shown = written.text[:_MOST_SHOWN].strip() or "(nothing)"
+    return [
+        {"role": "assistant", "content": shown},
+        {
+            "role": "user",
+            "content": f"That could not be used: {problem}. Answer again: shorter, and with "
+            "nothing but the JSON that was asked for.",
+        },
+    ]

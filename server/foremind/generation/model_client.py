@@ -5,11 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import openai
+from cachetools import LRUCache
 
 from foremind.generation.reply_bounds import bound
 from foremind.generation.slots import Slots
+from foremind.supervision import TaskSet
 
 _FIRST_CHARS = 512
+_MOST_MODELS = 64  # of one server whose habits are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,21 @@ class ModelAddress:
     key: str | None
     connect_timeout_s: float
     token_timeout_s: float
+
+
+@dataclass(slots=True)
+class Habits:
+    """What has been learnt of a model on a server.
+
+    Attributes:
+        thinks: it thinks aloud, which takes tokens.
+        thinks_unmarked: it does so without a mark where its thoughts begin.
+        form: which of `forms.FORMS` it may be asked for, the strictest that was not refused.
+    """
+
+    thinks: bool = False
+    thinks_unmarked: bool = False
+    form: int = 0
 
 
 class ModelClient:
@@ -34,6 +52,8 @@ class ModelClient:
     ) -> None:
         self.slots = slots  #: of the server, whatever else its clients differ in
         self.portion_chars = _FIRST_CHARS  #: of a prompt that is read ahead, as it was measured
+        self.returning = TaskSet()  #: what reads prompts again, at most one
+        self._habits: LRUCache[str, Habits] = LRUCache(_MOST_MODELS)
         self._address = address
         self._on_idle = on_idle
         self._library: openai.AsyncOpenAI | None = None
@@ -63,6 +83,13 @@ class ModelClient:
             self._users -= 1
             self._close_if_idle()
 
+    def habits_of(self, model: str) -> Habits:
+        """Return what has been learnt of a model, to be added to."""
+        habits = self._habits.get(model)
+        if habits is None:
+            habits = self._habits[model] = Habits()
+        return habits
+
     def dismiss(self) -> None:
         """Close the connections as soon as nobody uses them."""
         self._dismissed = True
@@ -70,6 +97,7 @@ class ModelClient:
 
     async def close(self) -> None:
         """Close the connections, if there are any."""
+        await self.returning.stop()
         library, self._library = self._library, None
         if library is not None:
             await library.close()

@@ -3,20 +3,24 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import msgspec
 import openai
 
 from foremind.errors import ModelServerError
+from foremind.generation.forms import FORMS, response_format
 from foremind.generation.model_client import ModelAddress, ModelClient
 from foremind.generation.portions import beginning, length, shared
 from foremind.generation.prompt import Message, Prompt
 from foremind.generation.reply_bounds import Unbounded, expect
-from foremind.generation.slots import Seat
+from foremind.generation.reply_events import Ending, ReplyEvents
+from foremind.generation.slots import Displaced, Seat
 from foremind.generation.thinking import ThinkingFilter
+from foremind.generation.voice import Anew
 
 Pieces = AsyncGenerator[str, None]
 
@@ -27,17 +31,33 @@ MAX_CHARS_PER_TOKEN = 16
 # whoever presses Enter may have to wait for the rest of it.
 _PORTION_S = 0.05
 _LEAST_CHARS, _MOST_CHARS = 256, 16_384
+# A server that takes so long for a portion is not worth reading a prompt again on.
+_SLOW_S = 0.5
+# With these a server says that it does not know a form; others have other reasons.
+_FORM_REFUSED = (400, 404, 415, 422, 500, 501)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelServerOptions:
-    """Where the server is, what it is asked for, and its limits; times are seconds."""
+    """Where the server is, what it is asked for, and its limits; times are seconds.
+
+    `own` says that its operator runs it: nobody pays for what it reads again.
+    """
 
     address: ModelAddress
     model: str
     max_tokens: int
     temperature: float
     reply_timeout_s: float
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a model wrote, its thinking included; `cut_off` where the limit of tokens ended it."""
+
+    text: str
+    cut_off: bool = False
 
 
 class ModelServer:
@@ -65,9 +85,103 @@ class ModelServer:
     ) -> Pieces:
         """Yield what the model writes to any messages; otherwise as `speak`."""
         with self.slots.taken():
+            self.slots.last_wanted = messages
             async with aclosing(self._write(messages, max_tokens, temperature)) as pieces:
                 async for piece in pieces:
                     yield piece
+
+    async def answer(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        shape: type[msgspec.Struct] | None = None,
+        on_displaced: Callable[[], None] = lambda: None,
+    ) -> Written:
+        """Return what the model writes, for which nobody waits.
+
+        It is written while nobody wants the server, from the beginning each time that it had to
+        make way; see `Slots.background` for how long that may take.
+
+        Args:
+            shape: what the server is asked to hold the model to, where it can.
+            on_displaced: called each time that it had to make way.
+
+        Raises:
+            ModelServerError: as `speak`; an empty answer is none.
+        """
+        since = asyncio.get_running_loop().time()
+        while True:
+            try:
+                async with self.slots.background(since):
+                    written = await self._answer(messages, max_tokens, shape)
+            except Displaced:
+                on_displaced()
+                self._read_again()
+            else:
+                self._read_again()
+                return written
+
+    def with_thinking(self, max_tokens: int, more: int, most: int | None) -> int:
+        """Return the tokens that an answer needs of a model that perhaps thinks aloud before it.
+
+        Args:
+            most: as many as there are.
+        """
+        if not self._client.habits_of(self.options.model).thinks:
+            return max_tokens
+        whole = max_tokens + more
+        return whole if most is None else max(max_tokens, min(whole, most))
+
+    async def _answer(
+        self, messages: Sequence[Message], max_tokens: int, shape: type[msgspec.Struct] | None
+    ) -> Written:
+        """Ask in the strictest form that the server takes, and remember which that is."""
+        habits = self._client.habits_of(self.options.model)
+        last = len(FORMS) - 1
+        form = last if shape is None else habits.form
+        while True:
+            asked_for = None if shape is None else response_format(form, shape)
+            try:
+                written = await self._collect(messages, max_tokens, asked_for)
+            except ModelServerError as error:
+                if form == last or not _may_be_about_the_form(error):
+                    raise
+                form += 1
+            else:
+                if shape is not None:
+                    habits.form = form
+                return written
+
+    async def _collect(
+        self, messages: Sequence[Message], max_tokens: int, form: dict[str, Any] | None
+    ) -> Written:
+        ending = Ending()
+        text: list[str] = []
+        received = self._received(messages, max_tokens, 0.0, ending, form)
+        async with aclosing(received) as pieces:
+            async for piece in pieces:
+                text.append(piece)
+        written = "".join(text)
+        thinking = ThinkingFilter()
+        thinking.feed(written)
+        habits = self._client.habits_of(self.options.model)
+        habits.thinks |= thinking.thought or ending.reasoned
+        habits.thinks_unmarked |= thinking.ended_unmarked
+        return Written(written, ending.cut_off)
+
+    def _read_again(self) -> None:
+        """Have the server read again what a player's next message is likely to begin with.
+
+        The background has pushed it out where there are few slots. It takes the place of nothing.
+        """
+        messages = self.slots.last_wanted
+        if self.options.own and messages and not self._client.returning:
+            self._client.returning.begin(self._read_what_was(messages), "model-read-again")
+
+    async def _read_what_was(self, messages: Sequence[Message]) -> None:
+        with suppress(Displaced, ModelServerError):  # the next reply reads it all then
+            async with self.slots.returning():
+                await self._read_portions(lambda: messages, patient=False)
 
     async def read(self, target: Callable[[], Sequence[Message]]) -> None:
         """Have the model read a prompt ahead, in portions, while nobody waits for the server.
@@ -80,20 +194,27 @@ class ModelServer:
             ModelServerError: as `speak`.
         """
         async with self.slots.spare():
-            portion: Sequence[Message] = ()
-            while True:
-                messages = target()
-                chars = max(self.slots.known(messages), shared(portion, messages))
-                if chars >= length(messages):
-                    return
-                portion = beginning(messages, chars + self._client.portion_chars)
-                started = time.perf_counter()
-                await self._read(portion)
-                took = time.perf_counter() - started
-                change = min(2.0, max(0.5, _PORTION_S / max(took, 0.001)))
-                self._client.portion_chars = round(
-                    min(_MOST_CHARS, max(_LEAST_CHARS, self._client.portion_chars * change))
-                )
+            await self._read_portions(target)
+
+    async def _read_portions(
+        self, target: Callable[[], Sequence[Message]], *, patient: bool = True
+    ) -> None:
+        portion: Sequence[Message] = ()
+        while True:
+            messages = target()
+            chars = max(self.slots.known(messages), shared(portion, messages))
+            if chars >= length(messages):
+                return
+            portion = beginning(messages, chars + self._client.portion_chars)
+            started = time.perf_counter()
+            await self._read(portion)
+            took = time.perf_counter() - started
+            change = min(2.0, max(0.5, _PORTION_S / max(took, 0.001)))
+            self._client.portion_chars = round(
+                min(_MOST_CHARS, max(_LEAST_CHARS, self._client.portion_chars * change))
+            )
+            if took > _SLOW_S and not patient:
+                return
 
     async def speak_ahead(self, prompt: Prompt, on_seat: Callable[[Seat], None]) -> Pieces:
         """Yield the reply as `speak` does, where and as long as nobody waits for the server.
@@ -126,9 +247,41 @@ class ModelServer:
         *,
         may_be_empty: bool = False,
     ) -> Pieces:
+        habits = self._client.habits_of(self.options.model)
+        thinking, ending = ThinkingFilter(unmarked=habits.thinks_unmarked), Ending()
+        said = False
+        received = self._received(messages, max_tokens, temperature, ending)
+        async with aclosing(received) as pieces:
+            async for piece in pieces:
+                passed_on = thinking.feed(piece)
+                if thinking.anew:
+                    habits.thinks_unmarked = True
+                    said = bool(passed_on)
+                    yield Anew(passed_on)
+                elif passed_on:
+                    said = True
+                    yield passed_on
+        if rest := thinking.end(cut_off=ending.cut_off):
+            said = True
+            yield rest
+        habits.thinks_unmarked |= thinking.ended_unmarked
+        habits.thinks |= thinking.thought or ending.reasoned
+        if not said and not may_be_empty:
+            thought = thinking.thought or ending.reasoned or habits.thinks_unmarked
+            raise ModelServerError(_why_empty(thought), code="model_broken")
+
+    async def _received(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        temperature: float,
+        ending: Ending,
+        form: dict[str, Any] | None = None,
+    ) -> Pieces:
+        """Yield the text that the server sends, as it comes."""
         options = self.options
         self.slots.asked(messages)
-        left, said, thinking = max_tokens * MAX_CHARS_PER_TOKEN, False, ThinkingFilter()
+        left = max_tokens * MAX_CHARS_PER_TOKEN
         with _failures_named(options, "model_broken"), self._client.used() as library:
             deadline = asyncio.get_running_loop().time() + options.reply_timeout_s
             with _failures_named(options, "model_unreachable"):
@@ -139,24 +292,24 @@ class ModelServer:
                         stream=True,
                         max_tokens=max_tokens,
                         temperature=temperature,
+                        extra_body=None if form is None else {"response_format": form},
                     )
             try:
                 expect(stream.response, max_tokens)
-                pieces = _pieces(stream)
+                pieces = _pieces(stream.response, ending)
                 while (piece := await _next(pieces, deadline)) is not None:
-                    if passed_on := thinking.feed(piece[:left]):
-                        said = True
-                        yield passed_on
+                    yield piece[:left]
                     left -= len(piece)
                     if left <= 0:
+                        ending.reason = "length"
                         break
             finally:
                 await stream.close()
-        if rest := thinking.end():
-            said = True
-            yield rest
-        if not said and not may_be_empty:
-            raise ModelServerError(_why_empty(thinking.thought), code="model_broken")
+
+
+def _may_be_about_the_form(error: ModelServerError) -> bool:
+    refused = error.__cause__
+    return isinstance(refused, openai.APIStatusError) and refused.status_code in _FORM_REFUSED
 
 
 def _why_empty(thought: bool) -> str:
@@ -179,11 +332,15 @@ async def _next(pieces: AsyncIterator[str], deadline: float) -> str | None:
         return await anext(pieces, None)
 
 
-async def _pieces(stream: AsyncIterator[Any]) -> AsyncIterator[str]:
-    async for chunk in stream:
-        for choice in chunk.choices or ():
-            if choice.delta is not None and choice.delta.content:
-                yield choice.delta.content
+async def _pieces(response: httpx2.Response, ending: Ending) -> AsyncIterator[str]:
+    events = ReplyEvents(ending)
+    async for received in response.aiter_bytes():
+        for piece in events.feed(received):
+            yield piece
+        if ending.done:
+            return
+    for piece in events.end():
+        yield piece
 
 
 @contextmanager
@@ -196,7 +353,7 @@ def _failures_named(options: ModelServerOptions, when_lost: str) -> Iterator[Non
         yield
     except ModelServerError:  # it has its name already
         raise
-    except (openai.APITimeoutError, TimeoutError) as error:
+    except (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError) as error:
         raise ModelServerError(
             "The language model took too long to answer.", code="model_timeout"
         ) from error

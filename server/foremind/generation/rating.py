@@ -61,7 +61,7 @@ class Rater:
             for each in await self._store.similar(turn)
             if each.speaker == turn.speaker and each.created_at < turn.created_at
         ][:_MAX_EARLIER]
-        answer = await ask(server, _messages(turn.content, earlier), Rating, _MAX_TOKENS)
+        answer = (await ask(server, _messages(turn.content, earlier), Rating, _MAX_TOKENS)).value
         replaced = [each.id for number, each in enumerate(earlier, 1) if number in answer.no_longer]
         await self._rememberer.remember(
             relationship_id, turn_id, rating=answer.rating, replaced=replaced

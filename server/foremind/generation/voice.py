@@ -6,6 +6,12 @@ from typing import Protocol
 from foremind.generation.prompt import Prompt
 
 
+class Anew(str):
+    """A piece with which a reply begins anew: what came before turned out to be no part of it."""
+
+    __slots__ = ()
+
+
 class Voice(Protocol):
     """Answers a prompt piece by piece.
 
@@ -16,6 +22,8 @@ class Voice(Protocol):
 
     def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply as it is made; closing the generator stops the work behind it.
+
+        A piece that is `Anew` takes the place of all before it.
 
         Raises:
             ModelServerError: the language model failed.

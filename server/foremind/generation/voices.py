@@ -84,6 +84,8 @@ class Voices:
             max_tokens=policy.max_tokens,
             temperature=policy.temperature,
             reply_timeout_s=server.llm_reply_timeout_s,
+            # Whoever has tokens paid for asks for a key, and may say that it is no matter.
+            own=address.key is None or policy.ahead != "off",
         )
         return ModelServer(options, self._client(address))
 

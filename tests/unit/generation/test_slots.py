@@ -102,3 +102,164 @@ async def test_a_cancellation_from_outside_stays_one() -> None:
     assert third.seat is not None
     third.end.set()
     assert await third.task == "done"
+
+
+class InBackground:
+    """Something in the background that goes on until it is told to end, from the start if need be.
+
+    Attributes:
+        displaced: how often it had to make way.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self.end = asyncio.Event()
+        self.seat: Seat | None = None
+        self.displaced = 0
+        self._slots = slots
+        self.task = asyncio.create_task(self._work())
+
+    @property
+    def seated(self) -> bool:
+        """True while it has a slot."""
+        return self.seat is not None
+
+    async def _work(self) -> None:
+        since = asyncio.get_running_loop().time()
+        while True:
+            try:
+                async with self._slots.background(since) as self.seat:
+                    await self.end.wait()
+                    return
+            except Displaced:
+                self.displaced += 1
+            finally:
+                self.seat = None
+
+
+async def test_background_work_makes_way_for_a_reply_and_is_done_again() -> None:
+    """Also for one that nobody waits for yet; the slot is its own once nobody wants it."""
+    slots = Slots(1)
+    notes = InBackground(slots)
+    await settle()
+    assert notes.seated
+    with slots.taken():
+        await settle()
+        assert notes.displaced == 1 and not notes.seated
+    await settle()
+    assert notes.seated
+    ahead = Worker(slots)
+    await settle()
+    assert notes.displaced == 2 and ahead.seat is not None
+    ahead.end.set()
+    await settle()
+    assert notes.seated
+    notes.end.set()
+    await notes.task
+
+
+async def test_background_work_takes_all_slots_that_nobody_wants_in_turn() -> None:
+    """The newest goes first."""
+    slots = Slots(2)
+    works = [InBackground(slots) for _ in range(3)]
+    await settle()
+    assert [each.seated for each in works] == [True, True, False]
+    with slots.taken():
+        await settle()
+        assert [each.displaced for each in works] == [0, 1, 0]
+        works[0].end.set()
+        await settle()
+        assert [each.seated for each in works] == [False, False, True]
+    await settle()
+    assert [each.seated for each in works] == [False, True, True]
+    for each in works:
+        each.end.set()
+        await each.task
+
+
+async def test_one_slot_is_held_free_for_whoever_types() -> None:
+    """For a while after each keystroke; of two slots the background keeps one."""
+    one, two = Slots(1, typing_s=0.05), Slots(2, typing_s=0.05)
+    held, goes_on = InBackground(one), InBackground(two)
+    await settle()
+    for slots in (one, two):
+        slots.typed()
+        slots.typed()
+    await settle()
+    assert held.displaced == 1 and not held.seated
+    assert goes_on.displaced == 0
+    held.end.set()
+    await held.task  # it has its turn once nobody types
+    goes_on.end.set()
+    await goes_on.task
+
+
+async def test_background_work_is_let_through_when_it_has_waited_too_long() -> None:
+    """Then nothing displaces it, once in that time; it is no matter how busy the server is."""
+    slots = Slots(1, patience_s=0.02)
+    with slots.taken():
+        first, second = InBackground(slots), InBackground(slots)
+        while first.seat is None and second.seat is None:
+            await asyncio.sleep(0)
+        let, waits = (first, second) if first.seat is not None else (second, first)
+        assert let.seat is not None and let.seat.kept and waits.seat is None
+        with slots.taken():
+            await settle()
+            assert let.displaced == 0
+        let.end.set()
+        await let.task
+        while waits.seat is None:
+            await asyncio.sleep(0)
+        waits.end.set()
+        await waits.task
+
+
+async def test_a_cancelled_wait_gives_its_turn_to_the_next() -> None:
+    """And what is cancelled is not done again."""
+    slots = Slots(1)
+    with slots.taken():
+        first, second = InBackground(slots), InBackground(slots)
+        await settle()
+    first.task.cancel()
+    await settle()
+    assert first.task.cancelled() and second.seat is not None
+    second.task.cancel()
+    await settle()
+    assert second.task.cancelled() and second.displaced == 0
+
+
+async def test_reading_again_takes_the_place_of_nothing() -> None:
+    """It begins where nobody is and goes when anybody comes; one at a time."""
+    slots = Slots(1)
+
+    async def read_again() -> str:
+        try:
+            async with slots.returning():
+                await asyncio.Event().wait()
+        except Displaced:
+            return "displaced"
+        return "done"
+
+    with slots.taken():
+        assert await read_again() == "displaced"
+    notes = InBackground(slots)
+    await settle()
+    assert await read_again() == "displaced"
+    notes.end.set()
+    await notes.task
+    for comes in (InBackground, Worker):
+        again = asyncio.create_task(read_again())
+        await settle()
+        assert await read_again() == "displaced"
+        new = comes(slots)
+        assert await again == "displaced"
+        await settle()
+        assert new.seat is not None
+        new.end.set()
+        await new.task
+    again = asyncio.create_task(read_again())
+    await settle()
+    slots.typed()  # that is what it is for
+    await settle()
+    assert not again.done()
+    with slots.taken():
+        assert await again == "displaced"

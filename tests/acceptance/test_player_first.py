@@ -1,0 +1,62 @@
+"""A player never waits for what a model does in the background, on a server with one slot."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from foremind.testing.clock import ManualClock
+from foremind.testing.curating import curate
+from foremind.testing.model_server import Script, in_background, scripted_model
+from tests.acceptance.layers import World
+from tests.conftest import StartServer, eventually
+
+
+def sloppy(chat: dict[str, Any]) -> str:
+    """What a model that thinks aloud makes of the right answer."""
+    answer = json.loads(curate(chat))
+    for each in answer.get("operations", ()):
+        each["op"], each["kind"] = each["op"].lower(), each["kind"].title()
+    written = json.dumps(answer, indent=1)[:-1].rstrip() + ",}"
+    return f"<think>\nJSON, {{so}} be it.\n</think>\nHere it is:\n```json\n{written}\n```\nBye!"
+
+
+async def test_a_reply_takes_the_slot_from_the_background(start: StartServer) -> None:
+    """The note that was being written is asked for again, and there in the end, once."""
+    hold = asyncio.Event()
+    script = Script(
+        background=curate, holds=lambda chat: hold if in_background(chat) else None, slots=1
+    )
+    async with scripted_model(script) as model:
+        clock = ManualClock()
+        server = await start(clock=clock, llm_url=model.url, llm_slots=1)
+        client = await server.session()
+        for number in (1, 2):
+            await client.send(f"I have {number} boats.")
+            done = await client.expect("response.done")  # the slot is not waited for
+            assert done["status"] == "completed"
+            await eventually(lambda: len(script.asked) >= number)  # noqa: B023 - it has it now
+        assert len(script.spoken) == 2 and script.finished.count("left") >= 1
+        hold.set()
+        await World(server, clock, model).settled()
+        count = server.app.core.metrics.registry.get_sample_value
+        notes = {"work": "notes"}
+        assert (count("foremind_curated_total", {**notes, "outcome": "displaced"}) or 0) >= 1
+        assert count("foremind_curated_total", {**notes, "outcome": "failed"}) is None
+
+
+@pytest.mark.parametrize("forms", [("json_schema",), ()])
+async def test_a_model_that_cannot_write_json_makes_every_layer(
+    start: StartServer, forms: tuple[str, ...]
+) -> None:
+    """It thinks aloud, wraps and breaks its JSON, whatever the server can be asked for."""
+    script = Script(background=sloppy, forms=forms, slots=1)
+    async with scripted_model(script) as model:
+        clock = ManualClock()
+        here = World(await start(clock=clock, llm_url=model.url, llm_slots=1), clock, model)
+        await here.talk("My sister Ines has decided to keep bees.", "I am afraid of storms.")
+        await here.next_day()
+        for layer in ("scratchpad", "episodes", "opening", "hot"):
+            made = {each["made_by"] for each in await here.records(layer)}
+            assert made == {"model"}, layer
