@@ -74,6 +74,11 @@ export class Foremind extends EventTarget {
   #session = null;
   /** The one in use. @type {string | null} */
   #token = null;
+  /**
+   * What goes on, until the server has said that it knows.
+   * @type {{id: string, patch: {task?: string, flags: Object<string, any>}} | null}
+   */
+  #untold = null;
   /** By message id, until message.accepted. @type {Map<string, string>} */
   #unaccepted = new Map();
 
@@ -126,6 +131,19 @@ export class Foremind extends EventTarget {
     this.#unaccepted.set(id, text);
     this.#submit(id);
     return id;
+  }
+
+  /**
+   * Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
+   * what is sent after it, and is told again after a lost connection until the server knows.
+   * @param {{task?: string, flags?: Object<string, boolean | number | string | null>}} state
+   */
+  setState({ task, flags }) {
+    const before = this.#untold?.patch;
+    const patch = { ...before, flags: { ...before?.flags, ...flags } };
+    if (task !== undefined) patch.task = task;
+    this.#untold = { id: newId(), patch };
+    this.#tellState();
   }
 
   /**
@@ -299,9 +317,11 @@ export class Foremind extends EventTarget {
     }
     if (this.#open && this.#session) this.#session.seq = event.seq;
     if (event.type === "message.accepted") this.#unaccepted.delete(event.id);
+    if (event.type === "session.updated") this.#told(event.event_id);
     if (event.type === "error") this.#refused(event.error);
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
     if (event.type === "session.opened") {
+      this.#tellState();
       for (const id of this.#unaccepted.keys()) this.#submit(id);
     }
     if (event.type === "error" && !this.#open) this.#notOpened(event.error);
@@ -329,11 +349,23 @@ export class Foremind extends EventTarget {
     if (text !== undefined) this.#write({ type: "message.send", id, text, event_id: id });
   }
 
+  #tellState() {
+    if (!this.#untold) return;
+    const { id, patch } = this.#untold;
+    this.#write({ type: "session.update", state: patch, event_id: id });
+  }
+
+  /** @param {string | null | undefined} id of what the server knows, or will never take */
+  #told(id) {
+    if (this.#untold?.id === id) this.#untold = null;
+  }
+
   /**
    * Try a message again later, or give it up where the server will never take it.
    * @param {{event_id: string, retryable: boolean}} error
    */
   #refused({ event_id: id, retryable }) {
+    if (!retryable) this.#told(id);
     if (!this.#unaccepted.has(id)) return;
     if (retryable) setTimeout(() => this.#submit(id), RESUBMIT_MS);
     else this.#unaccepted.delete(id);

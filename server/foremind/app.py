@@ -55,6 +55,7 @@ from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
 from foremind.layers.recall import TOPIC_COSINE
 from foremind.layers.tokens import load_counter
+from foremind.layers.uses import Uses
 from foremind.memory import vestiges
 from foremind.memory.correct import Corrector
 from foremind.memory.expire import Expirer
@@ -84,6 +85,7 @@ from foremind.storage.probe import DatabaseProbe
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationships import RelationshipStore
 from foremind.storage.revocations import RevocationStore
+from foremind.storage.session_state import StateStore
 from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
 from foremind.storage.users import UserStore
@@ -241,6 +243,7 @@ async def application(
         eraser = UserEraser(users, relationships, forgetter, built.clock)
         curation = curation_of(built, voices)
         afterwards = await stack.enter_async_context(Afterwards(voices, built.metrics))
+        uses = await stack.enter_async_context(Uses(built.records, built.supervisor))
         prepared = PreparedCache(
             settings.prepared_capacity,
             settings.prepared_bytes,
@@ -262,6 +265,7 @@ async def application(
             relationships=relationships,
             current=current,
             turns=built.turns,
+            states=StateStore(built.database),
             preparer=Preparer(built.embedder, search, held, library, built.clock, built.metrics),
             prepared=prepared,
             index=index,
@@ -270,6 +274,7 @@ async def application(
             curation=curation,
             afterwards=afterwards,
             rememberer=built.rememberer,
+            uses=uses,
             voices=voices,
             embedding=built.embedder.manifest.fingerprint,
         )
@@ -323,6 +328,7 @@ async def application(
             companions=built.companions,
             relationships=relationships,
             turns=built.turns,
+            states=services.states,
             preparer=services.preparer,
             records=built.records,
             library=library,

@@ -33,7 +33,7 @@ Ahead = Literal["off", "prefill", "reply"]
 Decay = Literal["window", "half_life", "hourly", "product"]
 LayerName = Literal[
     "working", "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions",
-    "hot", "library", "vault", "behaviours", "memories",
+    "hot", "library", "vault", "behaviours", "memories", "state",
 ]  # fmt: skip
 LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 #: What `retention_days` calls the texts of what was said.

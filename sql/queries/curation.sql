@@ -235,9 +235,15 @@ SELECT id, active_at FROM sessions WHERE relationship_id = $1 AND closed_at IS N
 ORDER BY active_at;
 
 -- name: close_session
--- Closes a session whose time is over, unless it went on meanwhile.
-UPDATE sessions SET closed_at = $3
-WHERE id = $1 AND relationship_id = $2 AND active_at <= $4;
+-- Closes a session whose time is over, unless it went on meanwhile; what went on in it is no more.
+WITH closed AS (
+    UPDATE sessions SET closed_at = $3
+    WHERE id = $1 AND relationship_id = $2 AND active_at <= $4
+    RETURNING id
+)
+DELETE FROM session_states
+WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)
+RETURNING session_id;
 
 -- name: session_habits
 -- Reads how long sessions were, at what hour of the user's day, and how often the user asked.

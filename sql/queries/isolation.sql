@@ -33,6 +33,6 @@ SELECT EXISTS (
 -- Lists the tables that hold what users said and that row-level security does not hold for.
 SELECT name FROM unnest(ARRAY[
     'turns', 'memories', 'memory_terms', 'memory_sources', 'memory_facts', 'memory_changes',
-    'records', 'record_sources', 'record_revisions', 'audit'
+    'records', 'record_sources', 'record_revisions', 'audit', 'session_states'
 ]) AS name
 WHERE NOT row_security_active(name::regclass);

@@ -2,7 +2,7 @@
 -- Lists the newest records of a relationship, oldest first.
 SELECT * FROM (
     SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
-        created_at, updated_at, revision
+        created_at, updated_at, revision, used, used_at
     FROM records WHERE relationship_id = $1
     ORDER BY id DESC LIMIT $2
 ) AS newest
@@ -65,6 +65,13 @@ RETURNING revision;
 -- name: touch_details
 -- Changes what is known beside a record's text.
 UPDATE records SET details = $3 WHERE id = $2 AND relationship_id = $1;
+
+-- name: note_uses
+-- Notes that records of a relationship stood in prompts; no version rises, as no text changes.
+UPDATE records AS record
+SET used = record.used + given.times, used_at = greatest(record.used_at, given.last)
+FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[]) AS given (id, times, last)
+WHERE record.relationship_id = $1 AND record.id = given.id;
 
 -- name: add_sources
 -- Notes the turns and records that a record was made of, beside those noted already.
@@ -131,6 +138,11 @@ RETURNING layer;
 -- Lists the earlier states of a record.
 SELECT revision, layer, kind, title, content, made_by, replaced_at FROM record_revisions
 WHERE relationship_id = $1 AND record_id = $2 ORDER BY revision;
+
+-- name: revisions_of_relationship
+-- Lists the earlier states of all records of a relationship.
+SELECT record_id, revision, layer, kind, title, content, made_by, replaced_at
+FROM record_revisions WHERE relationship_id = $1 ORDER BY record_id, revision;
 
 -- name: dismiss
 -- Notes digests of what no background work may make again.

@@ -1,7 +1,8 @@
 -- name: export_sessions
--- Reads the sessions of a relationship, to be written out.
-SELECT id::text, opened_at, active_at, closed_at FROM sessions
-WHERE relationship_id = $1 ORDER BY opened_at;
+-- Reads the sessions of a relationship with what goes on in them, to be written out.
+SELECT session.id::text, opened_at, active_at, closed_at, state.task, state.flags
+FROM sessions AS session LEFT JOIN session_states AS state ON state.session_id = session.id
+WHERE session.relationship_id = $1 ORDER BY opened_at;
 
 -- name: export_turns
 -- Reads what was said in a relationship, to be written out.
@@ -21,7 +22,7 @@ FROM memories AS memory WHERE relationship_id = $1 ORDER BY memory.id;
 -- name: export_records
 -- Reads the records of a relationship with what they were made of, to be written out.
 SELECT id::text, layer, kind, title, content, refs, details, made_by, session_id::text AS session,
-    created_at, updated_at,
+    created_at, updated_at, used, used_at,
     ARRAY(SELECT made_of.turn_id::text FROM record_sources AS made_of
           WHERE made_of.record_id = record.id AND made_of.turn_id IS NOT NULL
           ORDER BY made_of.turn_id) AS turns,
@@ -98,7 +99,7 @@ WHERE relationship_id = $1 AND id = $2;
 
 -- name: import_dates
 -- Gives an imported record its own dates, and a number above its earlier states'.
-UPDATE records SET created_at = $3, updated_at = $4, revision = $5
+UPDATE records SET created_at = $3, updated_at = $4, revision = $5, used = $6, used_at = $7
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: import_revision

@@ -1,11 +1,14 @@
 """How much may be written into a relationship's layers."""
 
+import asyncio
+from datetime import datetime, timedelta
+
 import pytest
 
 from foremind.storage import record_changes
 from foremind.storage.records import MOST_LISTED, MOST_TITLE, NewRecord
 from tests.acceptance.layers import world
-from tests.conftest import StartServer
+from tests.conftest import PATIENCE, StartServer
 
 
 async def test_references_have_limits(start: StartServer) -> None:
@@ -100,3 +103,25 @@ async def test_a_status_is_one_that_its_layer_has(start: StartServer) -> None:
             400,
             "records[1].details.status",
         )
+
+
+async def test_a_record_knows_how_often_it_stood_in_a_prompt(start: StartServer) -> None:
+    """And when it last did: in those of replies, not in what is prepared or only looked at."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        for layer, content in (("profile", "Afraid of heights"), ("vault", "The code is 4711")):
+            await w.request("POST", "/records", {"layer": layer, "content": content})
+        await w.settled()
+        assert "heights" in await w.lines("profile")
+        assert {each["used"] for each in await w.records("profile")} == {0}
+        await w.talk("Let us climb", "No, higher")
+        spoken = w.clock.now()
+        await w.clock.advance(10)
+        async with asyncio.timeout(PATIENCE):
+            while [each["used"] for each in await w.records("profile")] != [2]:
+                await w.clock.advance(1)
+        (profile,) = await w.records("profile")
+        assert spoken - timedelta(seconds=60) < datetime.fromisoformat(profile["used_at"]) <= spoken
+        assert [each["used"] for each in await w.records("vault")] == [0]
+        exported = (await w.request("GET", "/export"))["records"]
+        assert sorted(each["used"] for each in exported if each["layer"] == "profile") == [2]

@@ -26,4 +26,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   const command = JSON.parse(line);
   if ("type" in command) mind.type(command.type);
   if ("send" in command) mind.send(command.send);
+  if ("state" in command) mind.setState(command.state);
 }

@@ -56,6 +56,8 @@ async def obey(conversation: Conversation) -> None:
                 conversation.type(text)
             case {"send": text}:
                 conversation.send(text)
+            case {"state": state}:
+                conversation.set_state(**state)
 
 
 asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -75,6 +75,14 @@ class Client:
         await self.send_raw({"type": "message.send", "id": message_id, "text": text})
         return message_id
 
+    async def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
+        """Tell what goes on in the session: what is not given stays, a flag of None goes.
+
+        Args:
+            task: what is to be done now; empty, nothing is.
+        """
+        await self.send_raw({"type": "session.update", "state": state_patch(task, flags)})
+
     async def cancel(self, response_id: str) -> None:
         """Stop a reply."""
         await self.send_raw({"type": "response.cancel", "response_id": response_id})
@@ -130,6 +138,12 @@ class Client:
     async def close(self) -> None:
         """Close the connection."""
         await self._socket.close()
+
+
+def state_patch(task: str | None, flags: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what is given as the protocol wants it."""
+    given = {"task": task, "flags": flags}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @asynccontextmanager

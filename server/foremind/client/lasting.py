@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from foremind.client.connection import Client, Closed, Event, connect
+from foremind.client.connection import Client, Closed, Event, connect, state_patch
 from foremind.client.tokens import Token, fetch_token, renewal_delay
 
 MERGE_S = 0.05  # what the protocol allows a client to hold keystrokes back
@@ -58,6 +58,14 @@ class _Sent:
 class _Draft:
     text: str | None = None
     timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class _Untold:
+    """What goes on, as far as the server has not said that it knows; `id` of the last telling."""
+
+    patch: dict[str, Any]
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,7 @@ class Conversation:
         self._unanswered: dict[str, _Sent] = {}
         self._replies: dict[str, str] = {}  # response id -> message id, while it is spoken
         self._draft = _Draft()
+        self._untold: _Untold | None = None
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(_MOST_EVENTS)  # None: no more
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -186,6 +195,22 @@ class Conversation:
     def send(self, text: str, message_id: str | None = None) -> "asyncio.Future[Event]":
         """Press Enter; await `message.accepted`: it is stored. Raises as `say` does."""
         return self._sent(text, message_id).accepted
+
+    def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
+        """Tell what goes on in the session: what is not given stays, a flag of None goes.
+
+        It holds for what is sent after it, and is told again after a lost connection until the
+        server knows.
+
+        Args:
+            task: what is to be done now; empty, nothing is.
+        """
+        patch = state_patch(task, flags)
+        if self._untold is not None:
+            before = self._untold.patch
+            patch = {**before, **patch, "flags": {**before.get("flags", {}), **(flags or {})}}
+        self._untold = _Untold(patch, uuid.uuid4().hex)
+        self._tell_state()
 
     def cancel(self, response_id: str) -> None:
         """Stop a reply."""
@@ -289,6 +314,7 @@ class Conversation:
         self._keep(opened)
         if callable(self._who.token) and token is not None:
             self._renewal = asyncio.create_task(self._renew(client, token), name="token-renewal")
+        self._tell_state()
         for message_id in self._unanswered:
             self._submit(message_id)
 
@@ -313,6 +339,8 @@ class Conversation:
                 self._replies[event["response_id"]] = event["message_id"]
             case {"type": "response.done", "response_id": response_id}:
                 self._answered(self._replies.pop(response_id, ""), event)
+            case {"type": "session.updated", "event_id": str(event_id)}:
+                self._told_state(event_id)
             case {"type": "error", "error": error}:
                 self._failed(error)
 
@@ -338,7 +366,20 @@ class Conversation:
                 sent.accepted.set_result(event)
             sent.done.set_result(event)
 
+    def _tell_state(self) -> None:
+        if self._untold is not None:
+            self._write(
+                {"type": "session.update", "state": self._untold.patch,
+                 "event_id": self._untold.id}
+            )  # fmt: skip
+
+    def _told_state(self, event_id: str) -> None:
+        if self._untold is not None and self._untold.id == event_id:
+            self._untold = None
+
     def _failed(self, error: Event) -> None:
+        if not error["retryable"]:
+            self._told_state(error["event_id"] or "")
         sent = self._unanswered.get(error["event_id"] or "")
         if sent is None:
             return

@@ -187,8 +187,7 @@ class Connection:
             chars = len(message.text) if isinstance(message, MessageSend) else chars
             if self._session is not None:
                 if isinstance(message, SessionUpdate):
-                    await self._handshake.renew(self._session, message.token)
-                    self._session.tell_renewed()
+                    await self._handshake.update(self._session, message)
                 else:
                     self._session.handle(message, arrived)
             elif isinstance(message, SessionOpen):

@@ -28,10 +28,13 @@ from foremind.gateway.messages import (
     ResponseTimings,
 )
 from foremind.gateway.reply import Reply, ReplyResult
+from foremind.gateway.state import HeldState
 from foremind.generation.assembly import MOST_TURNS, Assembled, assemble, newest_held
 from foremind.generation.prompt import PastTurn
 from foremind.generation.voices import Voices
-from foremind.layers.sections import Standing
+from foremind.layers.sections import Standing, state_section
+from foremind.layers.tokens import counter_for
+from foremind.layers.uses import Uses
 from foremind.memory.aside import aside
 from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
@@ -75,6 +78,7 @@ class Conversation:
         companion: with whom, as of now.
         policy: the settings in force, as of now.
         subject: whose memories are searched, under which settings.
+        state: what goes on in the session.
         emit: sends an event to the client.
         unheard: what others are told of a reply's turn, where nobody is connected to hear it.
         read_reply: takes in, and tells of, a reply that another connection heard.
@@ -94,11 +98,13 @@ class Conversation:
         voices: Voices,
         turns: TurnStore,
         rememberer: Rememberer,
+        uses: Uses,
         clock: Clock,
         metrics: Metrics,
         companion: Callable[[], Companion],
         policy: Callable[[], Policy],
         subject: Callable[[Policy], Subject],
+        state: HeldState,
         emit: Callable[[Event], None],
         unheard: Callable[[int], ReplyStored | None],
         read_reply: Callable[[int], Awaitable[None]],
@@ -117,10 +123,12 @@ class Conversation:
         self._voices = voices
         self._turns = turns
         self._rememberer = rememberer
+        self._uses = uses
         self._clock = clock
         self._metrics = metrics
         self._companion = companion
         self._subject = subject
+        self._state = state
         self._emit = emit
         self._unheard = unheard
         self._read_reply = read_reply
@@ -192,7 +200,7 @@ class Conversation:
 
     def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context is there for the draft: the model may do something ahead."""
-        if not self.busy and self._history_known:
+        if not self.busy and self._history_known and self._state.known:
             self._ahead.ready(draft, context, trigger)
 
     async def read_history(self, message_id: str | None = None) -> None:
@@ -393,6 +401,7 @@ class Conversation:
         try:
             taken = await self._watcher.take(message.text, lambda: self._subject(policy))
             await self.read_history(message.id)
+            await self._state.read()
             reply, ahead = self._begin(message, taken, policy)
             ready = self._clock.monotonic()
             stored = await commit
@@ -424,6 +433,15 @@ class Conversation:
 
         The connection stays as it is, and so does the id by which its client knows it.
         """
+        await self.begin_anew_if_over(policy)
+        self._active_at = self._clock.now()
+
+    async def begin_anew_if_over(self, policy: Policy) -> None:
+        """Begin the next session where the time of this one is over.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
         now = self._clock.now()
         if now - self._active_at > policy.layers.session:
             before = self._parties.opened
@@ -433,8 +451,9 @@ class Conversation:
                 self._history.clear()
                 self._history_known = False
                 self._changes += 1
+                self._state.move_to(opened.session_id)
                 self.forget_ahead()
-        self._active_at = now
+            self._active_at = now
 
     async def _release(self, message: MessageSend) -> None:
         """Let another process answer what was not answered here, if it is stored at all."""
@@ -482,11 +501,12 @@ class Conversation:
         past = self._history
         if message_id is not None:
             past = [each for each in past if each.message_id != message_id]
+        now_going_on = state_section(self._state.value, counter_for(policy.tokenizer))
         return assemble(
             self._companion(),
             policy,
             user_name=parties.user_name,
-            standing=standing.sections,
+            standing={**standing.sections, "state": now_going_on},
             recalled={} if context is None else context.recalled,
             memories=() if context is None else context.memories,
             history=without_summarised(past, standing.summarised_turn_id),
@@ -624,6 +644,9 @@ class Conversation:
         )
         if turn_id is not None:
             self._active_at = self._clock.now()
+            self._uses.note(
+                self._parties.opened.relationship_id, reply.prompt.records, self._clock.now()
+            )
             memories = reply.prompt.memories
             used = await aside(len(result.text), lambda: used_in(result.text, memories))
             await self._rememberer.refresh(self._parties.opened.relationship_id, used)

@@ -18,7 +18,7 @@ from foremind.storable import check_storable
 
 _HALF = re.compile("[\ud800-\udfff]")
 _decoder = msgspec.json.Decoder(ClientMessage)
-_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 
 

@@ -36,6 +36,7 @@ from foremind.gateway.messages import (
     TurnView,
     UserClaim,
 )
+from foremind.storage.session_state import SessionState, StatePatch
 
 _THEN = datetime(2026, 5, 19, 18, 2, 11, tzinfo=UTC)
 _NOW = datetime(2026, 5, 20, 12, 0, 3, tzinfo=UTC)
@@ -51,7 +52,9 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             time_zone="Europe/Lisbon",
             resume=Resume(_SESSION, 9),
         ),
-        SessionUpdate("…", "e1"),
+        SessionUpdate(
+            "…", StatePatch(task="Find the lost compass", flags={"door_open": True}), "e1"
+        ),
         DraftUpdate(text="What did I promise?"),
         DraftClear(),
         MessageSend(id="m1", text="What did I promise?", event_id="m1"),
@@ -84,7 +87,11 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             turns=[TurnView("7", "user", "m0", "completed", "I promise to help tomorrow", _THEN)],
         ),
         SessionUpdated(
-            seq=15, expires_at=_NOW + timedelta(hours=1), scopes=["chat", "memory:read"]
+            seq=15,
+            expires_at=_NOW + timedelta(hours=1),
+            scopes=["chat", "memory:read", "memory:write"],
+            state=SessionState("Find the lost compass", {"door_open": True}),
+            event_id="e1",
         ),
         ContextReady(
             seq=2,

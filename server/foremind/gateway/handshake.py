@@ -8,7 +8,7 @@ from foremind.clock import zone_named
 from foremind.companions import Companion
 from foremind.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
 from foremind.gateway.addresses import Place
-from foremind.gateway.messages import Resume, SessionOpen, TurnView
+from foremind.gateway.messages import Resume, SessionOpen, SessionUpdate, TurnView
 from foremind.gateway.opening import Opening
 from foremind.gateway.registry import SessionRegistry
 from foremind.gateway.services import Services
@@ -69,7 +69,25 @@ class Handshake:
             async with registry.reading:
                 return await self._begin(message, companion, opening, listener)
 
-    async def renew(self, session: Session, token: str) -> None:
+    async def update(self, session: Session, message: SessionUpdate) -> None:
+        """Do what a running session is asked to: go on by another token, take a state.
+
+        Raises:
+            InvalidMessage: there is nothing to do, or a field is wrong.
+            NotAuthenticated: the token is wrong, expired or revoked.
+            NotAllowed: it is another user's, or does not allow this session or its state.
+            Draining, NotFound, StorageUnavailable: it may try again.
+        """
+        if message.token is None and message.state is None:
+            raise InvalidMessage("token: expected a token or a state", param="token")
+        if message.token is not None:
+            await self._renew(session, message.token)
+        if message.state is not None:
+            require(session.caller, "memory:write")
+            await session.change_state(message.state)
+        session.tell_updated(message.event_id)
+
+    async def _renew(self, session: Session, token: str) -> None:
         """Let a session go on by another token of its user.
 
         Raises:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from foremind.storage.session_state import NO_STATE, SessionState, StatePatch
 from foremind.typeahead.watcher import Outcome, Trigger
 
 Consented = Literal["assumed", "given", "missing"]
@@ -53,9 +54,15 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
 
 
 class SessionUpdate(Struct, frozen=True, tag="session.update"):
-    """A fresh token for the running session, of the same user; what it allows holds at once."""
+    """A fresh token for the running session, what goes on in it, or both.
 
-    token: str
+    The token is of the same user; what it allows holds at once. The state is a merge patch: what it
+    does not name stays, null takes away. It holds for every message that is sent after it, and is
+    cleared when the session is over.
+    """
+
+    token: str | None = None
+    state: StatePatch | None = None
     event_id: Identifier | None = None
 
 
@@ -204,6 +211,8 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     `consent` is that to be remembered: `missing` where the companion wants it and the user has not
     given it; what is said is then answered, and erased when the session is over.
 
+    `state` is what goes on in the session, as it was told before.
+
     `relationship_id` is what `/v1/relationships` knows this user and companion by. `protocol` is
     the version of this vocabulary, `server` that of the server.
     """
@@ -221,13 +230,19 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     consent: Consented
     model: str | None
     turns: list[TurnView]
+    state: SessionState = NO_STATE
 
 
 class SessionUpdated(Event, tag="session.updated", kw_only=True):
-    """The session goes on by the token of `session.update`, until it expires."""
+    """What `session.update` asked for holds: the token until it expires, and the state.
 
-    expires_at: datetime
+    `expires_at` is None where the server runs open; `event_id` repeats the client's.
+    """
+
+    expires_at: datetime | None
     scopes: list[str]
+    state: SessionState = NO_STATE
+    event_id: str | None = None
 
 
 class ContextReady(Event, tag="context.ready", kw_only=True):

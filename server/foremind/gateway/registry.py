@@ -28,6 +28,7 @@ from foremind.storage.records import LayersChanged
 from foremind.storage.relationships import ConsentGiven
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.revocations import AccessRevoked
+from foremind.storage.session_state import StateChanged
 from foremind.storage.turns import ReplyStored, SessionTaken
 from foremind.storage.users import UserErased
 from foremind.supervision import Supervised, Supervisor, TaskSet
@@ -217,7 +218,13 @@ class SessionRegistry:
         match announcement:
             case SessionTaken() | ReplyStored():
                 concerned = list(self._by_id.get(announcement.session_id, ()))
-            case MemoriesForgotten() | LayersChanged() | MemoriesChanged() | MemoryAnnouncement():
+            case (
+                MemoriesForgotten()
+                | LayersChanged()
+                | MemoriesChanged()
+                | MemoryAnnouncement()
+                | StateChanged()
+            ):
                 concerned = list(self._by_relationship.get(announcement.relationship_id, ()))
             case _:
                 concerned = self._all()
@@ -229,6 +236,8 @@ class SessionRegistry:
             match told:
                 case SessionTaken() | ReplyStored() if told.session_id == session.id:
                     self._happened_elsewhere(told, session)
+                case StateChanged() if told.relationship_id == session.relationship_id:
+                    self._do(session.read_state(), "read-state")
                 case AccessRevoked():
                     self._revoked(told, session)
                 case UserErased() if told.user_id == session.caller.user_id:

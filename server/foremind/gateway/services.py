@@ -11,12 +11,14 @@ from foremind.generation.voices import Voices
 from foremind.identity.authority import Authority
 from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
+from foremind.layers.uses import Uses
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.metrics import Metrics
 from foremind.settings import Settings
 from foremind.storage.companions import CompanionStore
 from foremind.storage.relationships import RelationshipStore
+from foremind.storage.session_state import StateStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
@@ -34,6 +36,7 @@ class Services:
     relationships: RelationshipStore
     current: Current
     turns: TurnStore
+    states: StateStore
     preparer: Preparer
     prepared: PreparedCache
     index: IndexedCandidates
@@ -42,6 +45,7 @@ class Services:
     curation: Curation
     afterwards: Afterwards
     rememberer: Rememberer
+    uses: Uses
     voices: Voices
     embedding: str
     answering: Answering = field(default_factory=Answering)

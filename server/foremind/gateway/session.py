@@ -1,5 +1,6 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -37,6 +38,7 @@ from foremind.gateway.messages import (
     UserClaim,
 )
 from foremind.gateway.services import Services
+from foremind.gateway.state import HeldState
 from foremind.gateway.stream import EventStream, Listener
 from foremind.gateway.terms import Terms
 from foremind.gateway.views import memory_view, turn_view
@@ -47,6 +49,7 @@ from foremind.levels import in_force
 from foremind.policies import policy_for
 from foremind.storage.records import LayersChanged
 from foremind.storage.remembering import MemoryAnnouncement
+from foremind.storage.session_state import StatePatch
 from foremind.storage.turns import OpenedSession, ReplyStored, SessionTaken
 from foremind.typeahead.prepared import PreparedContext
 from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
@@ -93,6 +96,7 @@ class Session:
         #: Since when, in monotonic time, nobody is connected; None while somebody is.
         self.detached_at: float | None = services.clock.monotonic()
         self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
+        self._state = HeldState(services.states, opened.relationship_id, opened.session_id)
         self._watcher = DraftWatcher(
             services.preparer,
             services.prepared,
@@ -112,11 +116,13 @@ class Session:
             voices=services.voices,
             turns=services.turns,
             rememberer=services.rememberer,
+            uses=services.uses,
             clock=services.clock,
             metrics=services.metrics,
             companion=lambda: terms.companion,
             policy=lambda: terms.policy,
             subject=terms.subject,
+            state=self._state,
             emit=stream.emit,
             unheard=self._unheard,
             read_reply=self.read_reply,
@@ -204,6 +210,7 @@ class Session:
         """
         await self._conversation.read_history()
         shown = await self._services.turns.recent(self.relationship_id, _SHOWN_TURNS)
+        await self._state.read()
         return [turn_view(each) for each in shown]
 
     def greet(self, listener: Listener, past: list[TurnView]) -> None:
@@ -217,13 +224,33 @@ class Session:
         if not caller.allows("memory:read"):
             self._stream.withhold_memories()
 
-    def tell_renewed(self) -> None:
-        """Tell the client that a fresh token holds."""
+    async def change_state(self, patch: StatePatch) -> None:
+        """Change what goes on in the session.
+
+        Raises:
+            InvalidMessage: it would have too many flags.
+            NotFound: the session is over.
+            StorageUnavailable: nothing was changed.
+        """
+        await self._conversation.begin_anew_if_over(self._terms.policy)
+        await self._state.change(patch, self._services.clock.now())
+
+    async def read_state(self) -> None:
+        """Learn that what goes on was changed elsewhere."""
+        self._state.forget()
+        with suppress(StorageUnavailable):  # else with the next message
+            await self._state.read()
+
+    def tell_updated(self, event_id: str | None) -> None:
+        """Tell the client that its `session.update` holds."""
         caller = self.caller
+        ends = caller.expires_at
         self._stream.emit(
             SessionUpdated(
-                expires_at=datetime.fromtimestamp(caller.expires_at or 0.0, UTC),
+                expires_at=None if ends is None else datetime.fromtimestamp(ends, UTC),
                 scopes=sorted(caller.scopes),
+                state=self._state.value,
+                event_id=event_id,
             )
         )
 
@@ -347,6 +374,7 @@ class Session:
         self._terms.observe_version(memory_version)
         self._terms.forget_layers()
         self._conversation.forget_history(erasures)
+        self._state.forget()
         self._stream.forget()
 
     def fail(self, error: ForemindError, cause: Cause) -> None:
@@ -401,6 +429,7 @@ class Session:
             consent=self._terms.consent,
             model=None if self._terms.model == "offline" else self._terms.model,
             turns=turns,
+            state=self._state.value,
         )
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:

@@ -23,7 +23,7 @@ _WANTED_TURNS = 10
 # In the prompt's order: what changes least comes first.
 _STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
 _RECALLED: tuple[LayerName, ...] = (
-    "topics", "episodes", "questions", "vault", "library", "memories",
+    "topics", "episodes", "questions", "vault", "library", "memories", "state",
 )  # fmt: skip
 
 

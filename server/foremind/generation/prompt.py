@@ -72,6 +72,12 @@ class Prompt:
     instructions: tuple[str, ...] = ()
     added: tuple[tuple[Section, ...], ...] = ()
 
+    @property
+    def records(self) -> set[int]:
+        """The ids of the records that stand in it."""
+        sections = [*self.standing, *self.recalled, *(one for part in self.added for one in part)]
+        return {each for section in sections for each in section.records}
+
     def messages(self) -> list[Message]:
         """Lay the prompt out for a chat model; the work is done once."""
         return self._laid_out

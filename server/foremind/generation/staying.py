@@ -52,16 +52,24 @@ def _begins_alike(earlier: Prompt, new: Prompt) -> bool:
         earlier.messages()[:-1] == new.messages()[:-1]
         and earlier.history == new.history  # what is not answered stands in the last message
         and earlier.instructions == new.instructions
+        and _going_on(earlier) == _going_on(new)
         and earlier.now.date() == new.now.date()
     )
+
+
+def _going_on(prompt: Prompt) -> list[Section]:
+    return [each for each in prompt.recalled if each.layer == "state"]
 
 
 def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
     """Return a section's lines that are not `known`."""
     chosen = [
-        (line, tokens)
-        for line, tokens in zip(section.lines, section.tokens, strict=True)
-        if (section.layer, line) not in known
+        place for place, line in enumerate(section.lines) if (section.layer, line) not in known
     ]
-    lines = tuple(line for line, _ in chosen)
-    return Section(section.layer, lines, tuple(tokens for _, tokens in chosen), section.made_by)
+    return Section(
+        section.layer,
+        tuple(section.lines[place] for place in chosen),
+        tuple(section.tokens[place] for place in chosen),
+        section.made_by,
+        tuple(section.records[place] for place in chosen if section.records),
+    )

@@ -32,6 +32,7 @@ from foremind.storage.relationships import (
     RelationshipStore,
     SettingsChanged,
 )
+from foremind.storage.session_state import StateStore
 from foremind.storage.transfer import TransferStore
 from foremind.storage.turns import TurnStore
 from foremind.typeahead.prepare import Preparer
@@ -58,6 +59,7 @@ class RelationshipServices:
     companions: CompanionStore
     relationships: RelationshipStore
     turns: TurnStore
+    states: StateStore
     preparer: Preparer
     records: RecordStore
     library: Library

@@ -13,7 +13,7 @@ from foremind.http.admin import CompanionBody, CompanionDetail, Revocation, Revo
 from foremind.http.answers import Failure
 from foremind.http.memories import Correction
 from foremind.http.records import Changed, RecordView, Restored, Written
-from foremind.http.relationships import Config
+from foremind.http.relationships import Config, StateBody, StateView
 from foremind.http.users import UserExport
 from foremind.layers.reading import MEDIA_TYPES
 from foremind.memory.forget import Receipt
@@ -197,6 +197,10 @@ OPERATIONS = (
     Operation("GET", f"{_BOND}/status", "How the background work stands, step by step.", Status),
     Operation("POST", f"{_BOND}/status", "Do now what waits, also what failed or is held.", Done,
               202, scope="memory:write"),
+    Operation("GET", f"{_BOND}/state", "What goes on in the session: its task, its flags.",
+              StateView),
+    Operation("PATCH", f"{_BOND}/state", "Tell what goes on in the session.", StateView,
+              body=StateBody, scope="memory:write"),
     Operation("GET", f"{_BOND}/context", "What the language model would be given for a draft.",
               dict[str, Any], query={"draft": _TEXT}),
     Operation("GET", f"{_BOND}/memories", "Memories with their reasons.", MemoryPage, query=_PAGE),

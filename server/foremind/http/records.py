@@ -72,7 +72,10 @@ class Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordView(msgspec.Struct, frozen=True):
-    """A record as it is shown: everything but its vector."""
+    """A record as it is shown: everything but its vector.
+
+    `used` counts the prompts of replies that it stood in, `used_at` is that of the last one.
+    """
 
     id: str
     layer: str
@@ -85,6 +88,8 @@ class RecordView(msgspec.Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     revision: int
+    used: int
+    used_at: datetime | None
 
 
 def record_routes(services: RelationshipServices) -> list[BaseRoute]:
@@ -185,6 +190,8 @@ def _view(record: Record) -> RecordView:
         record.created_at,
         record.updated_at,
         record.revision,
+        record.used,
+        record.used_at,
     )
 
 

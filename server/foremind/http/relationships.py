@@ -2,6 +2,7 @@
 
 from functools import partial
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,12 +13,13 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.companions import RelationshipSettings
 from foremind.embedding.queue import Priority
-from foremind.errors import InvalidMessage
+from foremind.errors import InvalidMessage, NotFound
 from foremind.generation.assembly import MOST_TURNS, assemble
 from foremind.generation.prompt import PastTurn
 from foremind.http.answers import json_response
 from foremind.http.callers import Found, RelationshipServices, body_of, find, note_if_others
 from foremind.identity.authority import require
+from foremind.layers.sections import state_section
 from foremind.layers.tokens import counter_for
 from foremind.levels import (
     changed,
@@ -30,6 +32,7 @@ from foremind.levels import (
 from foremind.policies import laid_over
 from foremind.settings import LAYERS, Settings
 from foremind.storage.relationships import SettingsChanged
+from foremind.storage.session_state import NO_STATE, Flags, StatePatch
 from foremind.typeahead.draft import normalise
 from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import Validity
@@ -46,6 +49,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
     shares_counts: bool | msgspec.UnsetType | None = msgspec.UNSET
     consent: bool | None = None
+
+
+class StateBody(StatePatch, frozen=True, forbid_unknown_fields=True):
+    """A JSON merge patch of what goes on in the session: null takes a task or a flag away."""
+
+
+class StateView(msgspec.Struct, frozen=True):
+    """What goes on in a relationship's session; `session` is None where none goes on."""
+
+    session: str | None
+    task: str
+    flags: Flags
 
 
 def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
@@ -115,6 +130,25 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         await services.curation.take_up(found.relationship.id)
         return json_response({"status": "begun"}, 202)
 
+    async def state(request: Request) -> Response:
+        found = await find(services, request)
+        session = await _running(services, found)
+        if session is None:
+            return json_response(StateView(None, "", {}))
+        known = await services.states.read(found.relationship.id, session)
+        return json_response(StateView(str(session), known.task, known.flags))
+
+    async def change_state(request: Request) -> Response:
+        found = await find(services, request)
+        body = await body_of(request, StateBody)
+        session = await _running(services, found)
+        if session is None:
+            raise NotFound("session: expected one that goes on; none does", param="session")
+        new = await services.states.change(
+            found.relationship.id, session, body, services.clock.now()
+        )
+        return json_response(StateView(str(session), new.task, new.flags))
+
     async def context(request: Request) -> Response:
         found = await find(services, request)
         draft = request.query_params.get("draft", "")
@@ -132,6 +166,8 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         Route("/v1/relationships/{id}/sessions", sessions),
         Route("/v1/relationships/{id}/status", status),
         Route("/v1/relationships/{id}/status", take_up, methods=["POST"]),
+        Route("/v1/relationships/{id}/state", state),
+        Route("/v1/relationships/{id}/state", change_state, methods=["PATCH"]),
         Route("/v1/relationships/{id}/context", context),
     ]
 
@@ -166,6 +202,12 @@ def _changed(
     return RelationshipSettings(operator, changed(own.user, dict.fromkeys(patch)))
 
 
+async def _running(services: RelationshipServices, found: Found) -> UUID | None:
+    """Return the session of a relationship that goes on, if one does."""
+    since = services.clock.now() - found.policy.layers.session
+    return await services.relationships.running_session(found.relationship.id, since)
+
+
 async def _context(services: RelationshipServices, found: Found, draft: str) -> dict[str, object]:
     """Return exactly what the language model would be given for a draft, and what it costs."""
     relationship, companion, policy = found.relationship, found.companion, found.policy
@@ -188,21 +230,18 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
         zone,
     )
     prepared = await services.preparer.prepare(normalise(draft), lambda: subject, Priority.PAUSE)
-    session = await services.relationships.running_session(
-        relationship.id, now - policy.layers.session
-    )
-    said = (
-        []
-        if session is None
-        else await services.turns.working(relationship.id, session, MOST_TURNS)
-    )
+    session = await _running(services, found)
+    said, going_on = [], NO_STATE
+    if session is not None:
+        said = await services.turns.working(relationship.id, session, MOST_TURNS)
+        going_on = await services.states.read(relationship.id, session)
     standing = prepared.standing
     started = services.clock.monotonic()
     assembled = assemble(
         companion,
         policy.layers,
         user_name=relationship.user_name,
-        standing=standing.sections,
+        standing={**standing.sections, "state": state_section(going_on, count)},
         recalled=prepared.recalled,
         memories=prepared.memories,
         history=[

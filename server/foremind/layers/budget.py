@@ -11,8 +11,9 @@ from foremind.settings import LayerName
 # In order of priority, with each layer's share of what all layers may take.
 SHARES: dict[LayerName, float] = {
     "behaviours": 0.05,
+    "state": 0.03,
     "profile": 0.12,
-    "hot": 0.20,
+    "hot": 0.17,
     "scratchpad": 0.10,
     "opening": 0.04,
     "summary": 0.06,

@@ -99,5 +99,5 @@ def references_in(text: str) -> list[str]:
 
 
 def topic_weight(record: Record, now: datetime, half_life: timedelta) -> float:
-    """Return what a topic counts: half for every half-life without news."""
-    return math.pow(0.5, max(timedelta(0), now - record.updated_at) / half_life)
+    """Return what a topic counts: half for every half-life without news or use."""
+    return math.pow(0.5, max(timedelta(0), now - record.accessed_at) / half_life)

@@ -1,5 +1,6 @@
 """What one layer contributes to a prompt: lines, the most valuable first, with their tokens."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -10,22 +11,33 @@ from foremind.layers.tokens import CountTokens
 from foremind.layers.wording import day_in_words, labelled, quoted
 from foremind.settings import LayerName
 from foremind.storage.records import MadeBy, Record, RecordLayer, by_hand
+from foremind.storage.session_state import Flag, SessionState
 
 _MOST_NOTES = 100
 _LEFT = "The last conversation, on {day}, ended like this; come back to it only if it fits:"
 
 
 class Section(msgspec.Struct, frozen=True, gc=False):
-    """Lines of one layer and what each takes; `made_by` says which means made them."""
+    """Lines of one layer and what each takes; `made_by` says which means made them.
+
+    `records` has the id of the record that each line is made of, or nothing where none are.
+    """
 
     layer: LayerName
     lines: tuple[str, ...]
     tokens: tuple[int, ...]
     made_by: tuple[MadeBy, ...] = ()
+    records: tuple[int, ...] = ()
 
     def first(self, count: int) -> "Section":
         """Return the section with only its first lines."""
-        return Section(self.layer, self.lines[:count], self.tokens[:count], self.made_by)
+        return Section(
+            self.layer,
+            self.lines[:count],
+            self.tokens[:count],
+            self.made_by,
+            self.records[:count],
+        )
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -41,9 +53,13 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 def section(
     layer: LayerName, lines: Sequence[str], count: CountTokens, records: Sequence[Record] = ()
 ) -> Section:
-    """Count the tokens of lines."""
+    """Count the tokens of lines, each made of the record in its place, or all of a single one."""
     makers = tuple(sorted({each.made_by for each in records}))
-    return Section(layer, tuple(lines), tuple(count(each) for each in lines), makers)
+    ids = [each.id for each in records]
+    made_of = ids * len(lines) if len(ids) == 1 else ids
+    return Section(
+        layer, tuple(lines), tuple(count(each) for each in lines), makers, tuple(made_of)
+    )
 
 
 def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[LayerName, Section]:
@@ -57,7 +73,9 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
 
     made: dict[LayerName, Section] = {}
     profile = sorted(of("profile"), key=profile_order)
-    lines = list(dict.fromkeys(_profile_line(each) for each in profile))
+    said = {_profile_line(each): each for each in reversed(profile)}
+    profile = [each for each in profile if said[_profile_line(each)] is each]
+    lines = [_profile_line(each) for each in profile]
     made["profile"] = _within(section("profile", lines, count, profile), MOST_PROFILE_TOKENS)
     # The hot context is made of the scratchpad too: where there is one, only news of it is added.
     told = max((each.updated_at for each in of("hot")), default=None)
@@ -82,6 +100,18 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
             text = [f"- {_LEFT.format(day=day_in_words(found[0].created_at))} {left}"]
         made[layer] = section(layer, text, count, found)
     return {layer: each for layer, each in made.items() if each.lines}
+
+
+def state_section(state: SessionState, count: CountTokens) -> Section:
+    """Return what goes on in a session: the task in hand, then flags by name."""
+    task = [f"- the task in hand: {quoted(state.task)}"] if state.task.strip() else []
+    flags = [f"- {name} = {_flag(value)}" for name, value in sorted(state.flags.items())]
+    return section("state", [*task, *flags], count)
+
+
+def _flag(value: Flag) -> str:
+    """Return a flag's value in one line: true, false and numbers as JSON has them, texts quoted."""
+    return quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
 def profile_order(record: Record) -> tuple[int, float]:

@@ -81,7 +81,7 @@ class Corrector:
 
         async with found_and_locked(self._database, relationship_id, self._embedder, prepare) as (
             transaction,
-            _,
+            said,
             gone,
         ):
             await transaction.say_instead(memory_id, corrected, content, vector)
@@ -94,6 +94,7 @@ class Corrector:
             )
             going = (gone.turns - corrected) | gone.replies
             await eraser.remove(going, gone.written, corrected=corrected)
+            await eraser.clear_states(said, gone)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
             await transaction.announce({*corrected, *going})
         _log.info("memory.corrected", relationship_id=relationship_id, memory_id=memory_id)

@@ -12,6 +12,7 @@ from foremind.embedding.service import EmbeddingService
 from foremind.memory.exchange import REACH, Vector, read_in_exchange
 from foremind.memory.holding import Gone, Said
 from foremind.memory.records_left import fate_of
+from foremind.memory.state_left import left_of
 from foremind.storage.database import Database
 from foremind.storage.forgetting import (
     ForgettingReader,
@@ -21,6 +22,7 @@ from foremind.storage.forgetting import (
 )
 from foremind.storage.records import FOUND_BY_MEANING, RecordLayer, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
+from foremind.storage.session_state import NO_STATE
 from foremind.storage.turns import Speaker
 
 _ATTEMPTS = 3  # without holding the relationship's lock
@@ -133,6 +135,30 @@ class Eraser:
             await transaction.note_again(left)
             starts = [*touched, *(each for _, sources in left for each in sources)]
             await transaction.rebuild(min(starts, default=None), self._now)
+
+    async def clear_states(
+        self, said: Said, gone: Gone, about: str | None = None, session: str | None = None
+    ) -> int:
+        """Take what holds it out of what goes on in sessions; return of how many.
+
+        Args:
+            about: words that go where all of them stand together.
+            session: one of which nothing stays.
+        """
+        spoken = {said.turns[each].content for each in gone.turns if each in said.turns}
+        cleared = 0
+        for session_id, state in (await self._transaction.states_of_sessions()).items():
+            left = (
+                NO_STATE
+                if str(session_id) == session
+                else await asyncio.to_thread(left_of, state, about, spoken)
+            )
+            if left != state:
+                cleared += 1
+                await self._transaction.put_state(session_id, left)
+        if cleared:
+            self._tally.records["state"] += cleared
+        return cleared
 
     async def expire(self, turns: Collection[int]) -> None:
         """Remove the texts of turns; what was remembered of them, or made of them, stays."""

@@ -202,11 +202,12 @@ class Forgetter:
         prepare = partial(self._prepare, scope)
         async with found_and_locked(self._database, whose, self._embedder, prepare) as found:
             transaction, said, gone = found
-            _check(scope, said, gone)
             turns = sorted(gone.turns)
             few = turns if len(turns) <= _AT_ONCE else []
             touched = [*few, *gone.replies]
             eraser = self._eraser(asked, transaction)
+            if not await eraser.clear_states(said, gone, scope.about, scope.session):
+                _check(scope, said, gone)
             await eraser.remove(touched, gone.written)
             if few or not turns:
                 await transaction.audit(actor, "forget", str(scope), self._clock.now())
@@ -228,6 +229,7 @@ class Forgetter:
             removed = await transaction.delete_records(await transaction.every_record())
             tally.records.update(removed)
             await transaction.begin_anew()
+            await transaction.delete_states()
             await transaction.announce(())
         while True:
             async with ForgettingTransaction.begin(self._database, whose) as transaction:

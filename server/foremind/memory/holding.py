@@ -14,7 +14,7 @@ Matrix = npt.NDArray[np.float32]
 # One shared word that nobody else says is enough where little is forgotten; of a whole session's
 # words many are nobody else's by accident.
 _FEW = 20
-_SHARE = 0.6  # of a text's words: what holds as many of them holds it
+SHARE = 0.6  # of a text's words: what holds as many of them holds it
 _AT_ONCE = 512  # replies that are compared at once
 
 
@@ -81,7 +81,7 @@ def all_that_holds(
     for text in spoken if len(turns) <= _FEW else ():
         written |= {
             key
-            for key in said.written.speaking_of(text, _SHARE)
+            for key in said.written.speaking_of(text, SHARE)
             if _by_hand(said, key)  # what was made by a model or rules follows its sources
         }
     return Gone(frozenset(turns), frozenset(answers - turns), frozenset(written))

@@ -18,6 +18,7 @@ from foremind.storage.companions import (
 )
 from foremind.storage.database import Database
 from foremind.storage.records import RecordLayer
+from foremind.storage.session_state import StateChanged
 from foremind.storage.turns import Speaker
 
 MOST_TURNS = 1000  # that are read at once
@@ -147,8 +148,11 @@ class CurationStore:
     async def close_session(
         self, bond_id: int, session_id: UUID, now: datetime, silent_since: datetime
     ) -> None:
-        """Close a session, unless something was said in it since."""
-        await self._database.execute("close_session", session_id, bond_id, now, silent_since)
+        """Close a session, unless something was said in it since; its state is gone then."""
+        async with self._database.transaction(bond_id) as connection:
+            cleared = await connection.rows("close_session", session_id, bond_id, now, silent_since)
+            if cleared:
+                await connection.announce(StateChanged(bond_id))
 
     async def habits(self, bond_id: int) -> list[SessionHabit]:
         """Return the last sessions, newest first."""

@@ -19,6 +19,7 @@ from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import delete_records, records_made_of
 from foremind.storage.records import MadeBy, RecordLayer, by_hand
 from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
+from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker
 
 _PORTION = 500  # rows that are read at once
@@ -205,6 +206,21 @@ class ForgettingTransaction:
     async def begin_anew(self) -> None:
         """Take settings, digests and cursors back to those of a new relationship."""
         await self._connection.execute("begin_anew", self._relationship_id)
+
+    async def states_of_sessions(self) -> dict[UUID, SessionState]:
+        """Return what goes on in sessions; nobody else changes it meanwhile."""
+        rows = await self._connection.rows("states_of_relationship", self._relationship_id)
+        return {row["session_id"]: state_of(row) for row in rows}
+
+    async def put_state(self, session_id: UUID, state: SessionState) -> None:
+        """Put what is left of a session's state in its place."""
+        await self._connection.execute(
+            "put_state", self._relationship_id, session_id, state.task, flags_json(state)
+        )
+
+    async def delete_states(self) -> None:
+        """Delete what goes on in sessions."""
+        await self._connection.execute("delete_states", self._relationship_id)
 
     async def delete_closed_sessions(self) -> None:
         """Delete sessions that are over and of which nothing is left."""

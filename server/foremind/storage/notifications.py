@@ -21,6 +21,7 @@ from foremind.storage.records import LayersChanged
 from foremind.storage.relationships import ConsentGiven, SettingsChanged
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.revocations import AccessRevoked
+from foremind.storage.session_state import StateChanged
 from foremind.storage.turns import ReplyStored, SessionTaken
 from foremind.storage.users import UserErased
 from foremind.supervision import Supervised, Supervisor
@@ -38,6 +39,7 @@ Announcement = (
     | ReplyStored
     | UserErased
     | ConsentGiven
+    | StateChanged
 )
 
 _CHANNEL = "foremind_memory"

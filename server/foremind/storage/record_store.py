@@ -1,5 +1,6 @@
 """Reads records, and begins their changes; always within one relationship."""
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,7 @@ from foremind.storage.records import (
     LayersState,
     Record,
     Revision,
+    Use,
 )
 
 
@@ -52,12 +54,37 @@ class RecordStore:
                 return each
         raise NotFound("record: expected the id of a record here", param="record")
 
+    async def used(self, relationship_id: int, uses: Sequence[Use]) -> None:
+        """Note that records stood in prompts; those that are gone by now are passed over.
+
+        Raises:
+            StorageUnavailable: nothing was noted.
+        """
+        await self._database.of(relationship_id).execute(
+            "note_uses",
+            relationship_id,
+            [each.record_id for each in uses],
+            [each.times for each in uses],
+            [each.last for each in uses],
+        )
+
     async def revisions(self, relationship_id: int, record_id: int) -> list[Revision]:
         """Return the earlier states of a record, oldest first."""
         rows = await self._database.of(relationship_id).rows(
             "revisions_of_record", relationship_id, record_id
         )
         return [Revision(**dict(row)) for row in rows]
+
+    async def history(self, relationship_id: int) -> dict[int, list[Revision]]:
+        """Return the earlier states of all records, by record, oldest first."""
+        rows = await self._database.of(relationship_id).rows(
+            "revisions_of_relationship", relationship_id
+        )
+        found: dict[int, list[Revision]] = {}
+        for row in rows:
+            values = dict(row)
+            found.setdefault(values.pop("record_id"), []).append(Revision(**values))
+        return found
 
     async def audit(self, relationship_id: int, after: int, limit: int) -> list[AuditEntry]:
         """Return at most `limit` entries of the audit trail after one of them."""

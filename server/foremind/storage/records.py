@@ -127,7 +127,10 @@ def within_limits(record: NewRecord) -> NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is stored; `revision` rises with every change."""
+    """A record as it is stored; `revision` rises with every change.
+
+    `used` counts the prompts of replies that it stood in, `used_at` is that of the last one.
+    """
 
     id: int
     layer: RecordLayer
@@ -142,6 +145,22 @@ class Record:
     created_at: datetime
     updated_at: datetime
     revision: int
+    used: int = 0
+    used_at: datetime | None = None
+
+    @property
+    def accessed_at(self) -> datetime:
+        """When it was last changed or stood in a prompt, whichever is later."""
+        return self.updated_at if self.used_at is None else max(self.updated_at, self.used_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """That a record stood in prompts: how often, and when it last did."""
+
+    record_id: int
+    times: int
+    last: datetime
 
 
 @dataclass(frozen=True, slots=True)

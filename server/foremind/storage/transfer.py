@@ -22,6 +22,7 @@ from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, MadeBy, NewRecord, RecordLayer
 from foremind.storage.relationships import SettingsChanged
 from foremind.storage.remembering import MemoryText, Reason
+from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker, Status
 
 Vector = npt.NDArray[np.float32]
@@ -36,12 +37,13 @@ Id = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,17})$")]
 
 
 class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A session; `id` is known only within the file."""
+    """A session; `id` is known only within the file. `state` is what goes on in it, if anything."""
 
     id: str
     opened_at: datetime
     active_at: datetime
     closed_at: datetime | None
+    state: SessionState | None = None
 
 
 class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +121,8 @@ class ExportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     updated_at: datetime
     turns: list[Id]
     sources: list[Id]
+    used: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    used_at: datetime | None = None
 
 
 class ExportedRevision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -270,7 +274,7 @@ class TransferStore:
                 time_zone=user[1],
                 exported_at=now,
                 settings=settings,
-                sessions=await all_of("export_sessions", lambda row: ExportedSession(**row)),
+                sessions=await all_of("export_sessions", _session),
                 turns=await all_of("export_turns", lambda row: ExportedTurn(**row)),
                 memories=await all_of("export_memories", _memory),
                 records=await all_of("export_records", _record),
@@ -321,6 +325,13 @@ class TransferStore:
             return int(bond["id"])
 
 
+def _session(row: Any) -> ExportedSession:
+    values = dict(row)
+    state = None if values["task"] is None else state_of(values)
+    del values["task"], values["flags"]
+    return ExportedSession(**values, state=state)
+
+
 def _memory(row: Any) -> ExportedMemory:
     reasons = msgspec.json.decode(row["reasons"], type=list[Reason])
     return ExportedMemory(**(dict(row) | {"reasons": reasons}))
@@ -357,6 +368,15 @@ class _Writing:
                 "import_session", self._id, each.opened_at, each.active_at, each.closed_at
             )
             self._sessions[each.id] = row["id"]
+            if each.state is not None and each.closed_at is None:
+                await self._connection.execute(
+                    "import_state",
+                    self._id,
+                    row["id"],
+                    each.state.task,
+                    flags_json(each.state),
+                    self._now,
+                )
 
     async def turns(self, export: Export, made: Made) -> None:
         for each in export.turns:
@@ -480,7 +500,14 @@ class _Writing:
                 )
             revision = 1 + max((old.revision for old in earlier), default=0)
             await self._connection.execute(
-                "import_dates", self._id, new, each.created_at, each.updated_at, revision
+                "import_dates",
+                self._id,
+                new,
+                each.created_at,
+                each.updated_at,
+                revision,
+                each.used,
+                each.used_at,
             )
         await changes.check_room("records")
         await changes.audit(actor, "import", f"{len(export.turns)} turns")

@@ -33,6 +33,7 @@ from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.notifications import Announcement
 from foremind.storage.remembering import MemoryAnnouncement
 from foremind.storage.revocations import AccessRevoked
+from foremind.storage.session_state import NO_STATE, SessionState
 from foremind.storage.turns import OpenedSession, SessionTaken, Turn
 from foremind.supervision import Supervisor
 from foremind.testing.virtual_time import VirtualClock
@@ -179,6 +180,11 @@ class World:
         return {each: (self.versions[each], self.versions[each]) for each in ids}
 
 
+async def no_state(*_: object) -> SessionState:
+    """Nothing was told of any session."""
+    return NO_STATE
+
+
 class Server:
     """The registry and the handshake, on what is drawn."""
 
@@ -200,14 +206,17 @@ class Server:
                 look=lambda: None, load=lambda *_: None, is_word=lambda _: False,
             ),
         )  # fmt: skip
+        states = cast("Any", SimpleNamespace(read=no_state))
         loads = cast("Any", SimpleNamespace(load=world.load, get=lambda _: None))
         self.model = InProcessModel(lambda: 0.0, lambda _: ["Yes"])
         self.services = Services(
             settings=world.settings, clock=clock, metrics=world.metrics, authority=self.authority,
             companions=here, relationships=here, current=Current(here, here, clock),
-            turns=here, preparer=nothing, prepared=PreparedCache(10, 1_000_000, 60.0, clock),
+            turns=here, states=states, preparer=nothing,
+            prepared=PreparedCache(10, 1_000_000, 60.0, clock),
             index=nothing, held=loads, library=loads, curation=nothing, afterwards=nothing,
-            rememberer=nothing, voices=OneVoice(world.settings, self.model, "off"), embedding="",
+            rememberer=nothing, uses=nothing,
+            voices=OneVoice(world.settings, self.model, "off"), embedding="",
         )  # fmt: skip
         self.handshake = Handshake(self.services, self.registry)
 

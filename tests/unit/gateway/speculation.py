@@ -36,6 +36,7 @@ from foremind.memory.search import Query
 from foremind.metrics import Metrics
 from foremind.settings import Ahead, Settings
 from foremind.storage.records import LayersState
+from foremind.storage.session_state import NO_STATE, SessionState
 from foremind.storage.turns import OpenedSession, StoredTurn
 from foremind.supervision import Supervisor
 from foremind.testing.virtual_time import VirtualClock
@@ -223,10 +224,12 @@ async def live(world: World) -> None:
         services = Services(
             settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", other),
             companions=here, relationships=here, current=here, turns=here,
+            states=cast("Any", SimpleNamespace(read=_no_state)),
             preparer=preparer, prepared=PreparedCache(100, 1 << 20, 60.0, clock),
             index=here, held=here,
             library=cast("Any", other), curation=cast("Any", other),
             afterwards=cast("Any", other), rememberer=cast("Any", other),
+            uses=cast("Any", SimpleNamespace(note=lambda *_: None)),
             voices=OneVoice(settings, model, world.ahead), embedding="drawn",
         )  # fmt: skip
         outbox = _Outbox(world)
@@ -242,6 +245,10 @@ async def live(world: World) -> None:
 
 async def _nothing(*_: object) -> None:
     return None
+
+
+async def _no_state(*_: object) -> SessionState:
+    return NO_STATE
 
 
 async def _act(world: World, session: Session) -> None:

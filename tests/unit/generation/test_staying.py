@@ -72,6 +72,15 @@ def test_an_instruction_that_does_not_hold_is_not_left_there() -> None:
     assert earlier.prompt.instructions and staying(earlier.prompt, fresh) is fresh
 
 
+def test_what_goes_on_is_as_the_game_told_it_last() -> None:
+    """A flag of before is not left standing beside its new value."""
+    earlier = assembled((PORTO, ANA), sections={"state": ["- door_open = true"]})
+    same = assembled((PORTO, ANA, STORM), sections={"state": ["- door_open = true"]})
+    assert staying(earlier.prompt, same) is not same
+    fresh = assembled((PORTO, ANA, STORM), sections={"state": ["- door_open = false"]})
+    assert staying(earlier.prompt, fresh) is fresh
+
+
 def test_what_does_not_fit_is_laid_out_anew() -> None:
     """The layers never take more than their share."""
     earlier = assembled((PORTO, ANA))

@@ -1,5 +1,6 @@
 """What a draft brings back from records."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -46,6 +47,15 @@ def test_weights_order_but_do_not_exclude() -> None:
     )
     assert [each.id for each in found] == [2, 1]
     assert topic_weight(records[0], NOW, half_life) == pytest.approx(0.25)
+
+
+def test_a_topic_that_was_used_counts_like_one_with_news() -> None:
+    """By its last access, whichever that was."""
+    half_life = timedelta(days=180)
+    used = replace(record(1, [1, 0], days=360), used=3, used_at=NOW - timedelta(days=180))
+    assert topic_weight(used, NOW, half_life) == pytest.approx(0.5)
+    newer = replace(used, updated_at=NOW)
+    assert topic_weight(newer, NOW, half_life) == 1
 
 
 def test_references_are_runs_of_words() -> None:
