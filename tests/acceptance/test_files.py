@@ -4,18 +4,23 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+from foremind.testing.clock import ManualClock
+from foremind.testing.curating import curate
+from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.conftest import StartServer
 
 
-async def foremind(w: World, *arguments: str) -> tuple[int, str]:
-    """Run the command line on the server's database."""
+async def foremind(w: World, *arguments: str, llm_url: str | None = None) -> tuple[int, str]:
+    """Run the command line on the server's database, with a language model or without."""
     settings = w.server.app.core.settings
     assert settings.database_url is not None
     environment = os.environ | {
         "FOREMIND_DATABASE_URL": settings.database_url.get_secret_value(),
         "FOREMIND_MODELS_PATH": str(settings.models_dir),
+        **({} if llm_url is None else {"FOREMIND_LLM_URL": llm_url}),
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "foremind", *arguments,
@@ -56,6 +61,56 @@ async def test_a_folder_is_written_edited_and_read_back(start: StartServer, tmp_
         await w.settled()
         assert "Run in Lisbon" in str(await w.records("scratchpad"))
         assert not (folder / "conflicts.md").exists()
+
+
+async def test_two_edits_of_one_record_are_merged_by_a_model(
+    start: StartServer, tmp_path: Path
+) -> None:
+    """Where one is there and can; the earlier states of both are in the history."""
+    asked: list[str] = []
+
+    def background(request: dict[str, Any]) -> str:
+        if "edited one text" not in request["messages"][0]["content"]:
+            return curate(request)
+        asked.append(request["messages"][1]["content"])
+        if "chess" in asked[-1]:
+            return '{"contradict": true, "text": ""}'
+        return '{"contradict": false, "text": "Run a marathon in Lisbon with Rui."}'
+
+    clock = ManualClock()
+    async with scripted_model(Script(background=background)) as model:
+        w = World(await start(clock=clock, llm_url=model.url), clock, None)
+        await w.talk("Hello")
+        notes = {}
+        for content in ("Run a marathon.", "Learn chess."):
+            note = {"layer": "vault", "content": content}
+            notes[content] = (await w.request("POST", "/records", note))["id"]
+        folder = tmp_path / "ana"
+        status, said = await foremind(w, "files", "write", "ana", "wren", str(folder))
+        assert status == 0, said
+        for content, change in (
+            ("Run a marathon.", "Run a marathon with Rui."),
+            ("Learn chess.", "Learn chess at noon."),
+        ):
+            await w.request("PATCH", f"/records/{notes[content]}", {"content": change})
+        vault = folder / "vault.md"
+        vault.write_text(
+            vault.read_text()
+            .replace("Run a marathon.", "Run a marathon in Lisbon.")
+            .replace("Learn chess.", "Learn chess at midnight.")
+        )
+        status, said = await foremind(w, "files", "read", str(folder), llm_url=model.url)
+        assert (status, "1 changes, 1 conflicts" in said) == (1, True), said
+        assert {each["content"] for each in await w.records("vault")} == {
+            "Run a marathon in Lisbon with Rui.",
+            "Learn chess at noon.",
+        }
+        assert "midnight" in (folder / "conflicts.md").read_text()
+        history = (folder / "history.md").read_text()
+        for earlier in ("Run a marathon.", "Run a marathon with Rui.", "Learn chess."):
+            assert f"\n\n{earlier}\n" in history
+        assert "<!-- made by developer " in vault.read_text()
+        assert len(asked) == 2
 
 
 async def test_who_wrote_and_who_read_stays_true_on_the_way_through_a_folder(

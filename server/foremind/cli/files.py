@@ -3,7 +3,8 @@
 import asyncio
 import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,16 @@ import typer
 
 from foremind.app import Core, core, forgetter_of
 from foremind.cli.running import run, say
+from foremind.curation import merging
 from foremind.curation.by_hand import Change, Editor
 from foremind.curation.files import BASE, Base, Edit, conflicts_file, edits_of, folder_of
+from foremind.curation.merging import Ask
 from foremind.curation.removing import Remover
-from foremind.errors import Conflict, InvalidFile, NotFound
+from foremind.errors import Conflict, InvalidFile, ModelServerError, NotFound
+from foremind.generation.prompt import Message
+from foremind.generation.voices import Voices
+from foremind.levels import in_force
+from foremind.policies import policy_for
 from foremind.settings import load_settings
 from foremind.storage.curation import CurationStore
 from foremind.storage.records import NewRecord
@@ -51,8 +58,8 @@ def read(folder: Path = typer.Argument(help="A folder that was written before.")
 
     async def work() -> list[Edit]:
         async with core(load_settings(), say=say) as built:
-            conflicts = await _apply(built, relationship_id, edits)
             relationship = await RelationshipStore(built.database).any(relationship_id)
+            conflicts = await _apply(built, relationship, edits, base)
             await _write(built, relationship, folder)
             await CurationStore(built.database).make_due(relationship_id, built.clock.now())
             return conflicts
@@ -79,7 +86,8 @@ async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
     now = built.clock.now()
     await built.records.note(relationship.id, _operator(), "read", "files", now)
     records = await built.records.all(relationship.id)
-    files = folder_of(relationship.id, relationship.user_name, companion, records)
+    history = await built.records.history(relationship.id)
+    files = folder_of(relationship.id, relationship.user_name, companion, records, history)
     await asyncio.to_thread(_store, folder, files)
     return len(records)
 
@@ -105,16 +113,70 @@ def _store(folder: Path, files: Mapping[str, str]) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
-async def _apply(built: Core, relationship_id: int, edits: list[Edit]) -> list[Edit]:
+async def _apply(
+    built: Core, relationship: Relationship, edits: list[Edit], base: Base
+) -> list[Edit]:
     """Make edits one by one; return those that the server's own changes contradict."""
     editor = Editor(built.records, built.embedder, built.clock)
     conflicts = []
-    for each in edits:
-        try:
-            await _make(editor, built, relationship_id, each)
-        except (Conflict, NotFound):
-            conflicts.append(each)
+    async with _asking(built, relationship) as ask:
+        for each in edits:
+            try:
+                await _make(editor, built, relationship.id, each)
+            except (Conflict, NotFound):
+                if not await _merge(editor, built, relationship.id, each, base, ask):
+                    conflicts.append(each)
     return conflicts
+
+
+async def _merge(
+    editor: Editor, built: Core, relationship_id: int, edit: Edit, base: Base, ask: Ask | None
+) -> bool:
+    """Make an edit and the server's own change one; False where that cannot be done."""
+    before = None if edit.record is None else base.records.get(edit.record)
+    if ask is None or before is None or edit.record is None or edit.content is None:
+        return False
+    ours = merging.Written(edit.kind, edit.title, edit.content)
+    try:
+        present = await built.records.find(relationship_id, edit.record)
+        theirs = merging.Written(present.kind, present.title, present.content)
+        both = await merging.merged(
+            merging.Written(before.kind, before.title, before.content), ours, theirs, ask
+        )
+        if both is None:
+            return False
+        change = Change(both.content, both.title, both.kind, None, present.revision)
+        await editor.change(relationship_id, _operator(), edit.record, change, "developer")
+    except (Conflict, NotFound):
+        return False
+    except ModelServerError as error:
+        say(f"Record {edit.record} could not be merged: {error.message}")
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _asking(built: Core, relationship: Relationship) -> AsyncIterator[Ask | None]:
+    """Yield what asks the relationship's language model; None where none is configured."""
+    companion = await built.companions.find(relationship.companion)
+    own = in_force(companion.settings, relationship.settings, built.settings)
+    voices = Voices(built.settings)
+    try:
+        server = voices.server_of(policy_for(own, built.settings).voice)
+        if server is None:
+            yield None
+            return
+        # The library takes over a second to import, and without a model nobody needs it.
+        from foremind.generation.asking import ask  # noqa: PLC0415
+
+        async def asked(messages: list[Message]) -> merging.Merged:
+            answer = await ask(server, messages, merging.Merged, merging.MERGED_TOKENS)
+            # Of a text that was cut off the rest would be lost.
+            return merging.Merged() if answer.cut_off else answer.value
+
+        yield asked
+    finally:
+        await voices.close()
 
 
 async def _make(editor: Editor, built: Core, relationship_id: int, edit: Edit) -> None:

@@ -3,21 +3,24 @@
 Each layer is a file, each record a heading and the text below it:
 
     ## [12.3 goal] title
+    <!-- made by model 2026-05-19 18:02, changed 2026-05-20 12:00, in 4 prompts -->
 
     text
 
 12 is the record, 3 the revision that was written; a heading without them is a new record, and a
-record whose heading is gone is to be removed.
+record whose heading is gone is to be removed. The line below a heading is only to be read. So is
+history.md, which holds the earlier states.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import msgspec
 
 from foremind.companions import Companion
-from foremind.storage.records import Record, RecordLayer
+from foremind.storage.records import Record, RecordLayer, Revision
 from foremind.storage.transfer import Id
 
 LAYERS: tuple[RecordLayer, ...] = (
@@ -30,12 +33,15 @@ _ABOUT = """\
 What {companion} knows of {user}. Each file is a layer of memory, each heading a record:
 
     ## [number.revision kind] title
+    <!-- who made it, and when -->
 
 Change the text below a heading, its title or its kind; add a heading without a number to add a
 record; delete a heading with its text to remove one. Then read the folder back. What was changed
-on the server meanwhile is left as it is there, and listed in conflicts.md. guidelines.md is only to
-be read.
+on the server meanwhile is merged with what was changed here, where a language model is configured;
+what cannot be is left as it is there, and listed in conflicts.md. guidelines.md, history.md and the
+lines that say when are only to be read. Times are UTC.
 """
+_WHEN = re.compile(r"<!-- made by (?:user|developer|model|rules) .*-->")
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -68,13 +74,22 @@ class Edit:
 
 
 def folder_of(
-    relationship_id: int, user_name: str, companion: Companion, records: Sequence[Record]
+    relationship_id: int,
+    user_name: str,
+    companion: Companion,
+    records: Sequence[Record],
+    history: Mapping[int, Sequence[Revision]],
 ) -> dict[str, str]:
-    """Return the files of a relationship, by name."""
+    """Return the files of a relationship, by name.
+
+    Args:
+        history: the earlier states of records, by id, the oldest of each first.
+    """
     files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
     for layer in LAYERS:
-        blocks = [_block(each.id, each) for each in records if each.layer == layer]
+        blocks = [_block(each.id, each, _when(each)) for each in records if each.layer == layer]
         files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
+    files["history.md"] = _history_file(records, history)
     behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours or ())
     files["guidelines.md"] = f"# guidelines\n\n{companion.persona.strip()}\n\n{behaviours}\n"
     base = Base(
@@ -124,15 +139,39 @@ def conflicts_file(edits: Sequence[Edit]) -> str:
     return "# conflicts\n\n" + "\n".join(blocks)
 
 
-def _block(number: int, record: Record | Written) -> str:
+def _history_file(records: Sequence[Record], history: Mapping[int, Sequence[Revision]]) -> str:
+    blocks = [
+        _block(each.id, state, f"made by {state.made_by}, until {_moment(state.replaced_at)}")
+        for each in records
+        for state in history.get(each.id, ())
+    ]
+    return "# history\n\n" + "\n".join(blocks)
+
+
+def _when(record: Record) -> str:
+    """Return who made a record, when, and what became of it."""
+    parts = [f"made by {record.made_by} {_moment(record.created_at)}"]
+    if record.revision > 1:
+        parts.append(f"changed {_moment(record.updated_at)}")
+    if record.used_at is not None:
+        parts.append(f"in {record.used} prompts, last {_moment(record.used_at)}")
+    return ", ".join(parts)
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _block(number: int, record: Record | Written | Revision, when: str = "") -> str:
     """Return a record as one block, whatever is in it: no line of it can begin another."""
     kind = _in_one_line(record.kind).translate({ord("["): "(", ord("]"): ")"})
     heading = f"## [{number}.{record.revision} {kind}".rstrip() + f"] {_in_one_line(record.title)}"
     text = "\n".join(
-        f"\\{line}" if line.startswith(("## ", "\\")) else line
+        f"\\{line}" if line.startswith(("## ", "\\", "<!--")) else line
         for line in re.split(r"\r\n|\r|\n", record.content.strip())
     )
-    return f"{heading.rstrip()}\n\n{text}\n"
+    told = f"\n<!-- {when} -->" if when else ""
+    return f"{heading.rstrip()}{told}\n\n{text}\n"
 
 
 def _in_one_line(text: str) -> str:
@@ -146,7 +185,7 @@ def _parsed(layer: RecordLayer, text: str) -> list[Edit]:
         heading = _HEADING.fullmatch(line)
         if heading is not None:
             blocks.append((heading, []))
-        elif blocks:
+        elif blocks and (blocks[-1][1] or not _WHEN.fullmatch(line)):
             blocks[-1][1].append(line.removeprefix("\\"))
     return [
         Edit(

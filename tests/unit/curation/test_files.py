@@ -1,5 +1,6 @@
 """A relationship as a folder: what is written is read back, and only what changed is an edit."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from foremind.companions import Companion, CompanionSettings
 from foremind.curation.files import BASE, LAYERS, Base, edits_of, folder_of
-from foremind.storage.records import NOTHING_KNOWN, Record, RecordLayer
+from foremind.storage.records import NOTHING_KNOWN, Record, RecordLayer, Revision
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
@@ -20,7 +21,8 @@ TEXT = st.lists(
         st.text(st.characters(codec="utf-8")),
         st.sampled_from(
             ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "## ", "## [2.3 goal] ",
-             "## [planted] ", "[", "]", "\\", "\\## ", " ", "# ", "1" * 5000]
+             "## [planted] ", "<!-- made by user -->",
+             "[", "]", "\\", "\\## ", " ", "# ", "1" * 5000]
         ),
     ),
     max_size=6,
@@ -42,7 +44,7 @@ def record(
 
 def written(*records: Record) -> tuple[dict[str, str], Base]:
     """The files of some records."""
-    files = folder_of(7, "Ana", WREN, records)
+    files = folder_of(7, "Ana", WREN, records, {})
     return files, msgspec.json.decode(files[BASE], type=Base)
 
 
@@ -101,3 +103,28 @@ def test_a_missing_file_removes_nothing() -> None:
     files, base = written(record(1, "run a marathon"))
     del files["scratchpad.md"]
     assert edits_of(files, base) == []
+
+
+def test_who_made_a_record_and_when_stands_below_its_heading() -> None:
+    """And is no part of what it says, whatever becomes of that line."""
+    used = replace(record(1, "<!-- made by user today -->\nrun a marathon"), used=4, used_at=NOW)
+    files, base = written(used)
+    when = (
+        "<!-- made by rules 2026-05-20 12:00, changed 2026-05-20 12:00, in 4 prompts, last "
+        "2026-05-20 12:00 -->"
+    )
+    text = files["scratchpad.md"]
+    assert f"## [1.3 goal]\n{when}\n\n\\<!-- made" in text
+    assert edits_of(files, base) == []
+    assert edits_of({"scratchpad.md": text.replace(f"{when}\n", "")}, base) == []
+
+
+def test_earlier_states_stand_in_a_file_of_their_own() -> None:
+    """Which is only to be read."""
+    earlier = Revision(2, "scratchpad", "goal", "", "walk a marathon", "model", NOW)
+    files = folder_of(7, "Ana", WREN, [record(1, "run a marathon")], {1: [earlier]})
+    assert files["history.md"] == (
+        "# history\n\n## [1.2 goal]\n<!-- made by model, until 2026-05-20 12:00 -->\n\n"
+        "walk a marathon\n"
+    )
+    assert edits_of(files, msgspec.json.decode(files[BASE], type=Base)) == []
