@@ -186,9 +186,8 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 -- Reads who a relationship is between, its settings, and how far each kind of work is done.
 SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
     companion.settings AS companion_settings, bond.settings, bond.operator_settings,
-    bond.stated_turn_id, bond.noted_turn_id, bond.summarised_turn_id, bond.told_turn_id,
-    bond.habits_at,
-    bond.dismissed, bond.salt, bond.erasures, bond.remade::text AS remade,
+    bond.stated_turn_id, bond.profiled_turn_id, bond.noted_turn_id, bond.summarised_turn_id,
+    bond.told_turn_id, bond.habits_at, bond.dismissed, bond.salt, bond.erasures, bond.remade::text AS remade,
     (SELECT count(*) FROM turns WHERE relationship_id = bond.id AND removed_at IS NULL) AS messages
 FROM relationships AS bond
 JOIN companions AS companion ON companion.id = bond.companion_id
@@ -260,6 +259,11 @@ LIMIT 60;
 -- Notes up to which turn what is stated is kept, if it was so up to the one that this began after.
 UPDATE relationships SET stated_turn_id = greatest(stated_turn_id, $2)
 WHERE id = $1 AND stated_turn_id = coalesce($3, stated_turn_id) RETURNING id;
+
+-- name: advance_profiled
+-- Notes up to which turn a model read for the profile, if it had up to the one this began after.
+UPDATE relationships SET profiled_turn_id = greatest(profiled_turn_id, $2)
+WHERE id = $1 AND profiled_turn_id = coalesce($3, profiled_turn_id) RETURNING id;
 
 -- name: advance_noted
 -- Notes up to which turn the scratchpad is kept, if it was so up to the one that this began after.

@@ -33,7 +33,8 @@ FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 
 -- name: export_progress
 -- Reads how far each kind of background work on a relationship is done.
-SELECT stated_turn_id::text AS stated, noted_turn_id::text AS noted,
+SELECT stated_turn_id::text AS stated, profiled_turn_id::text AS profiled,
+    noted_turn_id::text AS noted,
     summarised_turn_id::text AS summarised, told_turn_id::text AS told, dismissed, salt, remade::text AS remade, shares_counts
 FROM relationships WHERE id = $1;
 
@@ -120,5 +121,5 @@ VALUES ($1, $2, $3, $4, $5, $6);
 UPDATE relationships
 SET settings = $2, operator_settings = $10, noted_turn_id = $3, summarised_turn_id = $4,
     told_turn_id = $5, dismissed = $6::text[], due_at = $7, salt = coalesce($8, salt),
-    remade = $9::jsonb, stated_turn_id = $11
+    remade = $9::jsonb, stated_turn_id = $11, profiled_turn_id = $12
 WHERE id = $1;

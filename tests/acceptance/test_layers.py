@@ -12,10 +12,13 @@ from foremind.companions import (
     Behaviour,
     CompanionFile,
     CompanionSettings,
+    ProfileRules,
+    ProfileSlot,
     Prompts,
     ScratchpadRules,
 )
 from foremind.testing.curating import curate
+from foremind.testing.model_server import Chat
 from tests.acceptance.layers import A_DAY, World, world
 from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
 
@@ -587,3 +590,49 @@ async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -
         await w.talk("I love rain, I really do", "I love jazz")
         likes = [each["content"] for each in await w.records("profile")]
         assert sorted(likes) == ["jazz", "tea"]
+
+
+async def test_with_a_model_the_profile_is_read_by_it(start: StartServer) -> None:
+    """In any language, into the companion's own slots too; and forgotten like anything else."""
+    answered = [
+        {"slot": "home", "value": "Wien"},
+        {"slot": "boat", "value": "Jolle Aurora"},
+        {"slot": "mood", "value": "good"},
+    ]
+
+    def background(chat: Chat) -> str:
+        task, given = (each["content"] for each in chat["messages"][:2])
+        if '{"entries"' not in task:
+            return curate(chat)
+        return json.dumps({"entries": answered if "Wien" in given else []})
+
+    rules = ProfileRules(slots={"boat": ProfileSlot("what the user sails")})
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.background = background
+        settings = CompanionSettings(profile=rules)
+        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.talk("My name is Ana", "Ich wohne in Wien und segle eine Jolle namens Aurora")
+        assert [each["title"] for each in await w.records("profile")] == ["name"]
+        await w.next_day()
+        entries = await w.records("profile")
+        assert {(each["title"], each["content"], each["made_by"]) for each in entries} == {
+            ("name", "Ana", "rules"), ("home", "Wien", "model"), ("boat", "Jolle Aurora", "model"),
+        }  # fmt: skip
+        dropped = w.server.app.core.metrics.dropped.labels("invalid_entry")
+        assert dropped._value.get() == 1
+        await w.request("DELETE", "/memories?about=Wien")
+        await w.settled()
+        assert [each["content"] for each in await w.records("profile")] == ["Ana"]
+
+
+async def test_a_relationship_that_talks_little_asks_little_for_its_profile(
+    start: StartServer,
+) -> None:
+    """Once for a session, not once for each message."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        await w.talk("The ferry is late", "It rains", "My name is Ana")
+        await w.next_day()
+        asked = [each for each in w.model.script.asked if '{"entries"' in str(each["messages"])]
+        assert len(asked) == 1

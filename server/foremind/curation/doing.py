@@ -15,6 +15,12 @@ from foremind.curation.due import (
 from foremind.curation.episodes import TOLD_AT_ONCE, tell
 from foremind.curation.habits import infer_habits
 from foremind.curation.notes import keep_notes, keep_stated, note_again, state_again
+from foremind.curation.profile_by_model import (
+    asks_model,
+    keep_profile,
+    profile_again,
+    to_profile,
+)
 from foremind.curation.retention import let_go
 from foremind.curation.state import curate_state
 from foremind.curation.steps import Outcome, StepName
@@ -65,6 +71,7 @@ class Steps:
             "sessions": self._sessions,
             "retention": self._retention,
             "stated": self._stated,
+            "profile": self._profile,
             "notes": self._notes,
             "summary": self._summary,
             "episodes": self._episodes,
@@ -142,6 +149,26 @@ class Steps:
         for portion in portions:
             await state_again(work, portion, await self._due.turns(bond.id, portion.turns))
         return Outcome(more=_is_left(turns, upto, _READ_AT_ONCE))
+
+    async def _profile(self, work: Work) -> Outcome:
+        """Have a model read some of what was said for the profile, where there is one."""
+        if not asks_model(work):
+            return Outcome()
+        bond = work.bond
+        turns = await self._due.turns_after(bond.id, bond.profiled_turn_id, _READ_AT_ONCE)
+        sessions = await self._due.open_sessions(bond.id)
+        going_on = {each.id for each in sessions if not is_over(each, work.policy, work.now)}
+        ready = to_profile(turns, going_on)
+        portions = [each for each in bond.remade if each.layer == "profile"]
+        if ready or portions:
+            await work.read()
+        if ready:
+            await keep_profile(work, ready)
+        for portion in portions[:1]:
+            await profile_again(work, portion, await self._due.turns(bond.id, portion.turns))
+        left = [each for each in turns if each not in ready]
+        again = bool(ready) and (len(turns) == _READ_AT_ONCE or bool(to_profile(left, going_on)))
+        return Outcome(made=bool(ready), more=again or len(portions) > 1)
 
     async def _notes(self, work: Work) -> Outcome:
         bond = work.bond

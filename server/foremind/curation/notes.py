@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 import msgspec
 import structlog
 
-from foremind.companions import KINDS, ScratchpadRules, SignificanceRules, slots_of
+from foremind.companions import KINDS, PROFILE_SLOTS, ScratchpadRules, SignificanceRules, slots_of
 from foremind.curation.asking import Notes, Operation, for_notes
 from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.profile import stated_in, write_profile
+from foremind.curation.profile_by_model import asks_model
 from foremind.curation.work import Work
 from foremind.memory.aside import aside
 from foremind.memory.facts import facts_in
 from foremind.memory.floors import floors_in
+from foremind.memory.said.statements import statements_in
 from foremind.memory.significance import judge
 from foremind.memory.terms import terms_of
 from foremind.storage.curation import Portion, SaidTurn
@@ -25,6 +27,10 @@ _MOST_ENTRIES = 60  # the oldest goes where one more comes
 _MOST_TURNS = 40  # that are read at once
 _MAX_TOKENS = 400
 _ENTRIES: tuple[RecordLayer, ...] = ("scratchpad",)
+# Which kind of entry a statement makes, by the kind of its slot in a profile.
+_KIND_OF = {
+    "identity": "identity", "need": "preference", "taste": "preference", "people": "relationship",
+}  # fmt: skip
 _EVENT = 0.5  # significance from which something dated is an event worth noting
 _KIN = frozenset(
     terms_of(
@@ -75,6 +81,8 @@ async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         for saved in to_save:
             await changes.add(saved)
         await changes.advance("stated", new[-1].id, work.bond.stated_turn_id)
+        if not asks_model(work):
+            await changes.advance("profiled", new[-1].id)
     await work.refresh()
     return new[-1].id
 
@@ -94,7 +102,8 @@ async def state_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -
     async with work.changing() as changes:
         if work.policy.on("profile"):
             await _write_stated(work, changes, said)
-        await changes.noted_again(portion)
+        if not asks_model(work):  # else the turns are read again by it as well
+            await changes.noted_again(portion)
     await work.refresh()
 
 
@@ -193,9 +202,9 @@ def kind_of(text: str) -> str | None:
                        ("preference", "preference")):  # fmt: skip
         if name in floors:
             return kind
-    facts = [fact.slot for fact in facts_in(text)]
-    if facts:
-        return "preference" if facts[0].startswith("likes") else "identity"
+    stated = next((each for each in statements_in(text) if each.holds), None)
+    if stated is not None:
+        return _KIND_OF.get(PROFILE_SLOTS[stated.slot].kind, "other")
     if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
         return "relationship"
     matters = judge(text, None, SignificanceRules()).score

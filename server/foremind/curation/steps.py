@@ -13,6 +13,7 @@ StepName = Literal[
     "sessions",
     "retention",
     "stated",
+    "profile",
     "notes",
     "summary",
     "episodes",
@@ -53,10 +54,11 @@ class Step:
 #: other, so that what needs no model waits for none: they write different records, each change
 #: locks the relationship, and what a change was made of is compared once it does.
 STEPS = (
-    Step("sessions", "rules", then=("episodes",)),
+    Step("sessions", "rules", then=("profile", "episodes")),
     Step("retention", "rules"),
     Step("stated", "rules"),
     Step("notes", "model"),
+    Step("profile", "model"),
     Step("summary", "model"),
     Step("episodes", "model", then=("topics", "hot", "habits")),
     Step("topics", "model", then=("hot",), looked=False),

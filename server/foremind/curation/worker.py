@@ -141,6 +141,7 @@ class Curation:
         taken = {each: await self._states.claims_at(each, now) for each in places}
         cursors = {
             "stated": bond.stated_turn_id,
+            "profile": bond.profiled_turn_id,
             "notes": bond.noted_turn_id,
             "summary": bond.summarised_turn_id,
             "episodes": bond.told_turn_id,

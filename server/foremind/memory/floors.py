@@ -37,7 +37,8 @@ FLOORS = (
         _said(
             r"my (?:real |full |first |last |middle )?name(?:[’']s| is)\b",
             rf"{_I} called\b",
-            r"(?:please )?call me (?!back|later|when|if|crazy|tomorrow|tonight)\w",
+            r"(?<!n[’']t )(?<!not )(?<!never )call me "
+            r"(?!back|later|when|if|crazy|tomorrow|tonight)\w",
             r"(?:people|friends|everybody|everyone|they) calls? me\b",
             r"i go by\b",
         ),
@@ -59,6 +60,7 @@ FLOORS = (
         _said(
             rf"(?:i|we) (?:can[’']?t|cannot|can not|can never) (?!{_POLITE}|get (?:enough|over))",
             r"i never (?!thought|knew|expected|imagined|realized|realised|heard|forget|said)",
+            rf"{_I} (?:\w+ )?intolerant\b",
             rf"{_I} (?:not allowed|not able|allergic|unable|vegan|vegetarian)\b",
             r"i (?:must|may) not\b",
             r"i don[’']t (?:eat|drink|drive|smoke|fly)\b",
@@ -70,6 +72,9 @@ FLOORS = (
         _said(
             r"(?:my|our) (?:\w+ )?favou?rites?\b(?! part)",
             r"is (?:my|our) (?:\w+ )?favou?rite\b",
+            r"(?:don[’']?t|do not|never|stop) call(?:ing)? me "
+            r"(?!back|later|again|now|tonight|tomorrow)\w",
+            r"keep (?:your |the |all )?(?:answers?|repl(?:y|ies)|messages?) \w",
             rf"i {_VERY}(?:like|love|adore|prefer|dislike|hate|enjoy|can[’']t stand) "
             r"(?!(?:it|that|this|those|these|how|you|your|what|them)\b|the way|hearing|seeing|"
             r"to (?:hear|see|know))",

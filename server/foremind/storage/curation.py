@@ -35,9 +35,10 @@ class Portion(msgspec.Struct, frozen=True):
 class Bond:
     """A relationship that is curated: whose it is, its settings, and how far the work is.
 
-    `settings` are the relationship's own. The four turn ids are those up to which what is stated
-    and the scratchpad are kept, the summary tells, and episodes are told. `erasures` is how often
-    something had been erased when this was read, `salt` that of the digests in `dismissed`.
+    `settings` are the relationship's own. The five turn ids are those up to which what is stated is
+    kept by rules and read for the profile by a model, the scratchpad is kept, the summary tells,
+    and episodes are told. `erasures` is how often something had been erased when this was read,
+    `salt` that of the digests in `dismissed`.
     """
 
     id: int
@@ -47,6 +48,7 @@ class Bond:
     companion_settings: CompanionSettings
     settings: RelationshipSettings
     stated_turn_id: int
+    profiled_turn_id: int
     noted_turn_id: int
     summarised_turn_id: int
     told_turn_id: int

@@ -30,6 +30,7 @@ from foremind.storage.records import (
 
 _ADVANCE: dict[Cursor, str] = {
     "stated": "advance_stated",
+    "profiled": "advance_profiled",
     "noted": "advance_noted",
     "summarised": "advance_summarised",
     "told": "advance_told",

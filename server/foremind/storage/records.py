@@ -14,7 +14,7 @@ RecordLayer = Literal[
 ]
 RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
-Cursor = Literal["stated", "noted", "summarised", "told"]
+Cursor = Literal["stated", "profiled", "noted", "summarised", "told"]
 
 #: What may be said of how a record of a layer stands; nothing of any other layer's.
 Status = Literal["open", "settled"]

@@ -167,10 +167,11 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Up to which turn each kind of background work is done, and what it may not make again.
 
     `dismissed` are digests, made with `salt`; `remade` turns whose notes are to be made again.
-    Without `stated`, what is stated was kept with the notes.
+    Without `stated`, what is stated was kept with the notes; without `profiled`, by rules alone.
     """
 
     stated: Id | None = None
+    profiled: Id | None = None
     noted: Id = "0"
     summarised: Id = "0"
     told: Id = "0"
@@ -536,6 +537,7 @@ class _Writing:
             ).decode(),
             msgspec.json.encode(own.operator).decode(),
             _upto(self._turns, progress.stated or progress.noted),
+            _upto(self._turns, progress.profiled or progress.stated or progress.noted),
         )
         await self._connection.announce(SettingsChanged(self._id))
 

@@ -34,6 +34,7 @@ def curate(chat: dict[str, Any]) -> str:
             "left_at": f"They parted after: {last}",
             "settled": [],
         },
+        '{"entries"': {"entries": []},
         '{"text"': {"text": "Written by the model: " + " | ".join(said[-8:])},
     }
     return next(json.dumps(each) for shape, each in answers.items() if shape in task)

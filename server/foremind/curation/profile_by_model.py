@@ -1,0 +1,104 @@
+"""The profile as a language model reads it out of what was said, some turns at a time."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from foremind.companions import SLOT_ALIASES, ProfileSlot, slots_of
+from foremind.curation.asking import ProfileEntries, Slotted, for_profile
+from foremind.curation.extract import Utterance
+from foremind.curation.profile import Entry, write_profile
+from foremind.curation.work import Work
+from foremind.storage.curation import Portion, SaidTurn
+from foremind.storage.record_changes import RecordChanges
+
+_MOST_TURNS = 24  # that are read at once
+_ENOUGH = 6  # turns of the user for which a session that goes on is read
+_MAX_TOKENS = 600
+_MOST_WORDS = 16  # of a value; more is a story
+
+_log = structlog.get_logger("foremind.curation")
+
+
+def asks_model(work: Work) -> bool:
+    """Tell whether a model reads for the profile; rules have read everything by then."""
+    return work.server is not None and work.policy.on("profile")
+
+
+def to_profile(turns: Sequence[SaidTurn], going_on: Collection[UUID]) -> list[SaidTurn]:
+    """Return the turns that are read next: of sessions that are over, or once they are enough."""
+    over = [place for place, each in enumerate(turns, 1) if each.session_id not in going_on]
+    if over:
+        return list(turns[: min(over[-1], _MOST_TURNS)])
+    enough = sum(each.speaker == "user" for each in turns) >= _ENOUGH
+    return list(turns[:_MOST_TURNS]) if enough else []
+
+
+async def keep_profile(work: Work, turns: Sequence[SaidTurn]) -> None:
+    """Take into the profile what a model reads in turns."""
+    entries = await _entries(work, work.utterances(turns))
+    async with work.changing() as changes:
+        await _write(work, changes, entries)
+        await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
+    await work.refresh()
+
+
+async def profile_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
+    """Read turns again of which the entries were removed with what else they were made of."""
+    entries = await _entries(work, work.utterances(turns))
+    async with work.changing() as changes:
+        await _write(work, changes, entries)
+        await changes.noted_again(portion)
+    await work.refresh()
+
+
+async def _write(work: Work, changes: RecordChanges, entries: Sequence[Entry]) -> None:
+    await write_profile(
+        changes,
+        work.of("profile"),
+        entries,
+        slots_of(work.policy.profile),
+        lambda key: work.dismissed("profile", key),
+    )
+
+
+async def _entries(work: Work, said: Sequence[Utterance]) -> list[Entry]:
+    if not any(each.by_user for each in said):
+        return []
+    asked = for_profile(work.policy.profile, said)
+    answer = await work.ask("profile", asked, ProfileEntries, _MAX_TOKENS)
+    turns = tuple(each.turn_id for each in said)
+    kept = entries_of(answer.entries, slots_of(work.policy.profile), turns)
+    rejected = len(answer.entries) - len(kept)
+    if rejected:
+        work.metrics.dropped.labels("invalid_entry").inc(rejected)
+        _log.info("profile.rejected", relationship_id=work.bond.id, entries=rejected)
+    return kept
+
+
+def entries_of(
+    answered: Sequence[Any], slots: dict[str, ProfileSlot], turns: tuple[int, ...]
+) -> list[Entry]:
+    """Return the entries of an answer that can be kept; each is judged by itself."""
+    found = (_entry(each, slots, turns) for each in answered)
+    return [each for each in found if each is not None]
+
+
+def _entry(answered: Any, slots: dict[str, ProfileSlot], turns: tuple[int, ...]) -> Entry | None:
+    try:
+        told = msgspec.convert(answered, Slotted, from_attributes=True)
+    except msgspec.ValidationError:
+        return None
+    name = " ".join(told.slot.casefold().split())
+    name = next((each for each in slots if each.casefold() == name), SLOT_ALIASES.get(name, name))
+    value = " ".join(told.value.split()).rstrip(".")
+    if name not in slots or not value or len(value.split()) > _MOST_WORDS:
+        return None
+    title = name
+    about, colon, rest = value.partition(": ")
+    if name == "favourites" and colon and rest:
+        title, value = f"favourite {about.casefold()}", rest
+    return Entry(name, title, value, turns, "model", told.holds)
