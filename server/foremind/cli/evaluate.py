@@ -15,6 +15,14 @@ from foremind.errors import InvalidFile
 from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.labelled import read_labelled
+from foremind.evaluation.labels import (
+    A_YEAR,
+    Found,
+    LabelledLife,
+    LabelReport,
+    measure_labels,
+    read_life,
+)
 from foremind.evaluation.life import LifeReport, measure_life
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
@@ -30,9 +38,12 @@ _READERS = {"locomo": read_locomo, "madial": read_madial}
 def evaluate(
     what: str = typer.Argument(
         help="locomo, madial, a file in LoCoMo's form or a labelled conversation of your own, or "
-        "layers: one session a day of LoCoMo's conversations through every layer."
+        "layers: what the layers hold of a labelled life, or with LoCoMo's file, what each costs "
+        "and is worth, one session a day."
     ),
-    path: Path | None = typer.Argument(None, help="LoCoMo's file, or MADial-Bench's folder."),
+    path: Path | None = typer.Argument(
+        None, help="LoCoMo's file, MADial-Bench's folder, or for layers a labelled life (TOML)."
+    ),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
         True, "--significance/--no-significance", help="Keep only significant turns."
@@ -50,6 +61,13 @@ def evaluate(
 
     The conversations go into a database of their own, which is removed afterwards.
     """
+    if what == _A_LIFE and (path is None or path.suffix == ".toml"):
+        held = run(_compare(load_settings(), read_life(path or A_YEAR)))
+        if json:
+            print(msgspec.json.encode(held).decode())
+        else:
+            _show_labels(held)
+        return
     if what == _A_LIFE:
         life = run(_live(load_settings(), read_dialogues("locomo", path), days))
         print(msgspec.json.encode(life).decode()) if json else _show(life)
@@ -111,6 +129,27 @@ def _table(reports: list[RecallReport]) -> Table:
     return table
 
 
+def _show_labels(held: LabelReport) -> None:
+    console = Console()
+    layers = Table("layer", "precision@3", "found", "brought unasked", "drafts")
+    for name in ("episodes", "topics", "documents"):
+        each: Found = getattr(held, name)
+        layers.add_row(
+            name, f"{each.precision:.2f}", f"{each.found:.2f}", f"{each.unasked:.2f}",
+            f"{each.drafts}",
+        )  # fmt: skip
+    console.print(f"Background work by {held.made_by}.")
+    console.print(layers)
+    console.print(
+        f"Profile: {held.profile_precision:.2f} of the entries are right, "
+        f"{held.profile_recall:.2f} of what should be there is."
+    )
+    console.print(
+        f"Open questions: {held.questions:.2f} are open or settled as they should be; "
+        f"{held.other_questions} others."
+    )
+
+
 def _show(life: LifeReport) -> None:
     console = Console()
     layers = Table("layer", "tokens", "ms", "evidence without it", "with it alone")
@@ -137,6 +176,19 @@ def _show(life: LifeReport) -> None:
     console.print(layers)
     console.print(weeks)
     console.print("Background work per message: ", life.asked)
+
+
+async def _compare(settings: Settings, labelled: LabelledLife) -> LabelReport:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    clock = ManualClock()
+    total = sum(len(each.said) for each in labelled.sessions) + len(labelled.asked)
+    with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
+        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
+            with Progress(console=Console(stderr=True)) as bar:
+                task = bar.add_task("Living and asking", total=total)
+                return await measure_labels(
+                    built, clock, labelled, lambda done: bar.advance(task, done)
+                )
 
 
 async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LifeReport:

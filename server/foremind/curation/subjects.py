@@ -85,8 +85,12 @@ class Subject:
         return [*corrected[-_MOST_EPISODES:], *new], new[-1].id if new else upto
 
 
-def subjects_of(records: Sequence[Record]) -> list[Subject]:
-    """Return what the records of a relationship speak of, the most frequent first."""
+def subjects_of(records: Sequence[Record], *, mentions: bool = False) -> list[Subject]:
+    """Return what the records of a relationship speak of, the most frequent first.
+
+    With `mentions` an episode is also of what it only speaks of, and names in it may be topics:
+    rules find few topics, where a model says of each episode what it is about.
+    """
     topics = [each for each in records if each.layer == "topics"]
     episodes = [each for each in records if each.layer == "episodes"]
     noted = [each for each in records if each.layer in ("scratchpad", "vault")]
@@ -101,6 +105,10 @@ def subjects_of(records: Sequence[Record]) -> list[Subject]:
         known.setdefault(key_of(each.title), each)
     for name in _named_in_notes(noted):
         called[key_of(name)].append(name)
+    if mentions:
+        for name in dict.fromkeys(ref for each in episodes for ref in each.refs):
+            called[key_of(name)].append(name)
+        _add_mentions(told, called.keys() | known.keys(), episodes)
     keys = (called.keys() | known.keys()) - _NO_TOPICS
     met = {key: len({each.session_id for each in told[key]}) for key in keys}
     of_key: defaultdict[str, list[str]] = defaultdict(list)
@@ -112,6 +120,19 @@ def subjects_of(records: Sequence[Record]) -> list[Subject]:
         for key, same in of_key.items()
     ]
     return sorted(subjects, key=lambda each: (-each.meetings, each.key))
+
+
+def _add_mentions(
+    told: defaultdict[str, list[Record]], keys: Collection[str], episodes: Sequence[Record]
+) -> None:
+    """Add to each topic the episodes in which all of its words stand."""
+    with_term: defaultdict[str, set[int]] = defaultdict(set)
+    for place, each in enumerate(episodes):
+        for term in set(terms_of(f"{each.content} {' '.join(each.refs)}")):
+            with_term[term].add(place)
+    for key in keys:
+        places = set.intersection(*(with_term.get(each, set()) for each in key.split() or [""]))
+        told[key] += [episodes[place] for place in sorted(places)]
 
 
 def folded(key: str, keys: Collection[str], known: Collection[str], met: Mapping[str, int]) -> str:

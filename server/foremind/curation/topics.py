@@ -18,7 +18,8 @@ async def distil(work: Work) -> bool:
     if not work.policy.on("topics"):
         return False
     size = sum(len(each.content) for each in work.records)
-    found = await aside(size, lambda: subjects_of(work.records))
+    no_model = work.server is None
+    found = await aside(size, lambda: subjects_of(work.records, mentions=no_model))
     due = [
         each
         for each in found

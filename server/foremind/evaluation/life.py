@@ -9,6 +9,7 @@ holds a sentence of the turn that answers, word for word.
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -99,7 +100,7 @@ class _Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bond:
+class Bond:
     """Who talks with whom, in which session now, about what."""
 
     companion: Companion
@@ -140,41 +141,58 @@ class Life:
         self.policy: LayerPolicy = policy_for(_SETTINGS, core.settings).layers
         self.messages = 0
 
+    async def aclose(self) -> None:
+        """Close connections to language models."""
+        await self._voices.close()
+
     async def tell(
         self, dialogue: Dialogue, days: int, advance: Callable[[int], None]
-    ) -> tuple[_Bond, list[_Costs]]:
+    ) -> tuple[Bond, list[_Costs]]:
         """Tell a dialogue's sessions, one a day; return what each day's messages took."""
-        companion = await self._core.companions.put(
-            CompanionFile(
-                f"life-{dialogue.id}".lower(), dialogue.companion_name, "You listen.",
-                settings=_SETTINGS,
-            )
-        )  # fmt: skip
+        companion = await self.companion_of(dialogue)
         sessions: dict[str, list[SaidTurn]] = {}
         for turn in dialogue.turns:
             sessions.setdefault(turn.session, []).append(turn)
         costs = []
         for number, said in enumerate(list(sessions.values())[:days]):
-            opened = await self._core.turns.open_session(
-                f"user-{dialogue.id}", dialogue.user_name, companion.id, self._clock.now(),
-                lives=self.policy.session,
-            )  # fmt: skip
-            bond = _Bond(companion, opened, dialogue)
-            costs.append(await self._day(bond, number, said, advance))
-            await self._clock.advance(24 * 3600 - len(said) * _A_TURN_S)
-            await self._curation.curate(opened.relationship_id)
+            bond = await self.meet(companion, dialogue)
+            costs.append(await self.day(bond, number, said, advance))
+            await self.rest(bond, 24 * 3600 - len(said) * _A_TURN_S)
         return bond, costs
 
-    async def add_what_owners_and_users_add(self, bond: _Bond) -> None:
+    async def companion_of(self, dialogue: Dialogue) -> Companion:
+        """Return a companion to whom nothing but a dialogue is told."""
+        return await self._core.companions.put(
+            CompanionFile(
+                f"life-{dialogue.id}".lower(), dialogue.companion_name, "You listen.",
+                settings=_SETTINGS,
+            )
+        )  # fmt: skip
+
+    async def meet(self, companion: Companion, dialogue: Dialogue) -> Bond:
+        """Open the next session."""
+        opened = await self._core.turns.open_session(
+            f"user-{dialogue.id}", dialogue.user_name, companion.id, self._clock.now(),
+            lives=self.policy.session,
+        )  # fmt: skip
+        return Bond(companion, opened, dialogue)
+
+    async def rest(self, bond: Bond, seconds: float) -> None:
+        """Let time pass, and the background work be done that is due then."""
+        await self._clock.leap(seconds)  # at once: there are timers of every second
+        await self._curation.curate(bond.opened.relationship_id)
+
+    async def add_what_owners_and_users_add(self, bond: Bond) -> None:
         """Give a relationship a document and something that was saved on purpose."""
         await self._library.add(bond.companion.id, "Ferry", "text/plain", _DOCUMENT.encode())
         await self._library.load(bond.companion.id)
         saved = NewRecord("vault", _SAVED, "user")
         await self._editor.write(bond.opened.relationship_id, "user", saved)
 
-    async def _day(
-        self, bond: _Bond, day: int, said: Sequence[SaidTurn], advance: Callable[[int], None]
+    async def day(
+        self, bond: Bond, day: int, said: Sequence[SaidTurn], advance: Callable[[int], None]
     ) -> _Costs:
+        """Tell what was said in a session, and do the background work after each reply."""
         costs = _Costs()
         window: list[PastTurn] = []
         if day == 0 and bond.dialogue.id == _ALL:
@@ -201,7 +219,7 @@ class Life:
         return costs
 
     async def _asked(
-        self, bond: _Bond, message_id: str, text: str, window: list[PastTurn], costs: _Costs
+        self, bond: Bond, message_id: str, text: str, window: list[PastTurn], costs: _Costs
     ) -> int:
         """Make the prompt for a message, note what it took, and store the message."""
         context = await self.prepare(bond, text)
@@ -219,7 +237,7 @@ class Life:
         self.messages += 1
         return stored.id
 
-    async def prepare(self, bond: _Bond, text: str) -> PreparedContext:
+    async def prepare(self, bond: Bond, text: str) -> PreparedContext:
         """Return the context for a text, as of now."""
         await self._held.forget()
         held = await self._held.load(bond.opened.relationship_id, estimate_tokens)
@@ -243,7 +261,7 @@ class Life:
 
     def assemble(
         self,
-        bond: _Bond,
+        bond: Bond,
         context: PreparedContext,
         text: str,
         window: Sequence[PastTurn],
@@ -273,7 +291,17 @@ async def measure_life(
     advance: Callable[[int], None],
 ) -> LifeReport:
     """Tell every dialogue for so many days, then ask its questions with and without each layer."""
-    life = Life(core, clock)
+    async with aclosing(Life(core, clock)) as life:
+        return await _measured(core, life, dialogues, days, advance)
+
+
+async def _measured(
+    core: Core,
+    life: Life,
+    dialogues: Sequence[Dialogue],
+    days: int,
+    advance: Callable[[int], None],
+) -> LifeReport:
     asked: list[_Asked] = []
     for dialogue in dialogues:
         bond, _ = await life.tell(dialogue, days, advance)

@@ -55,7 +55,7 @@ class Library:
         self._broken: LRUCache[int, None] = LRUCache(_BROKEN)
 
     async def __aenter__(self) -> Self:
-        self._loop = self._supervisor.start("library", self._embed_all)
+        self._loop = self._supervisor.start("library", self._embed_on)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -138,17 +138,21 @@ class Library:
         least = calibrated(self._embedder.manifest, TOPIC_COSINE)
         self._shelves[companion_id] = await asyncio.to_thread(Shelf, chunks, least)
 
-    async def _embed_all(self, loop: Supervised) -> None:
+    async def embed_all(self) -> None:
+        """Cut and embed what waits for it."""
+        for document_id, companion_id in await self._store.cut_before():
+            await self._cut_anew(document_id, companion_id)
+            self._something.set()
+        for document_id, companion_id in await self._store.unfinished():
+            if document_id not in self._broken:
+                await self._embed_one(document_id, companion_id)
+
+    async def _embed_on(self, loop: Supervised) -> None:
         self._something.set()  # what was not finished before a restart
         while True:
             await self._something.wait()
             self._something.clear()
-            for document_id, companion_id in await self._store.cut_before():
-                await self._cut_anew(document_id, companion_id)
-                self._something.set()
-            for document_id, companion_id in await self._store.unfinished():
-                if document_id not in self._broken:
-                    await self._embed_one(document_id, companion_id)
+            await self.embed_all()
             loop.well()
 
     async def _cut_anew(self, document_id: int, companion_id: int) -> None:

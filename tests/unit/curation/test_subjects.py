@@ -1,6 +1,7 @@
 """What a relationship comes back to."""
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -97,6 +98,20 @@ def test_notes_and_what_was_saved_may_lead_to_a_topic(layer: RecordLayer) -> Non
     with_talk = deserving(noted[0], episode(4, "telescope"), episode(5, "telescope"))
     assert with_talk["telescop"].meetings == 3
     assert "Mended" in by_rules(found["telescop"], {}, UTC)
+
+
+def test_by_rules_what_an_episode_speaks_of_counts_too() -> None:
+    """Also a name that comes up again and again, though no episode is about it."""
+    told = [
+        record(
+            n, "episodes", f"Madalena spoke of the violin {n} times.", "tea", Details(topics=topics)
+        )
+        for n, topics in enumerate([("violin",), ("tea",), ("cake",)], 1)
+    ]
+    named = [replace(each, refs=("madalena",)) for each in told]
+    assert deserving(*told) == {}
+    found = [each.key for each in subjects_of(named, mentions=True) if each.deserves_a_paragraph]
+    assert found == ["madalena", "violin"]
 
 
 def test_there_is_news_where_something_came_after_the_paragraph() -> None:
