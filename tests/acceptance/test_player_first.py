@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -60,3 +61,41 @@ async def test_a_model_that_cannot_write_json_makes_every_layer(
         for layer in ("scratchpad", "episodes", "opening", "hot"):
             made = {each["made_by"] for each in await here.records(layer)}
             assert made == {"model"}, layer
+
+
+def talkative(chat: dict[str, Any]) -> str:
+    """Notes that tell much of each thing that was said, as far as no entry does."""
+    known, said = chat["messages"][1]["content"].split("Said:")
+    found = re.findall(r'"Ana": "Number (\d+)', said)
+    numbers = [each for each in found if f"No. {each}," not in known]
+    entries = [f"No. {number}, {part}. {'It went on and on. ' * 13}" for number in numbers
+               for part in ("seen", "felt", "planned")]  # fmt: skip
+    return json.dumps(
+        {"operations": [{"op": "ADD", "kind": "other", "entry": each} for each in entries]}
+    )
+
+
+async def test_much_that_was_said_is_noted_in_portions_that_fit(start: StartServer) -> None:
+    """An answer that was cut off is kept as far as it goes; what is missing is asked for again."""
+    hold = asyncio.Event()
+    script = Script(
+        background=lambda chat: talkative(chat) if "operations" in str(chat) else curate(chat),
+        holds=lambda chat: hold if in_background(chat) else None,
+        letters_per_token=4,
+    )
+    async with scripted_model(script) as model:
+        clock = ManualClock()
+        here = World(await start(clock=clock, llm_url=model.url, llm_slots=1), clock, model)
+        client = await here.server.connect()
+        opened = await client.open_session("wren", user_id="ana", name="Ana")
+        here.relationship = int(opened["relationship_id"])
+        for number in range(1, 7):
+            await client.send(f"Number {number} was a harbour that I will never forget.")
+            await client.expect("response.done")
+        hold.set()
+        await here.settled()
+        entries = " ".join(each["content"] for each in await here.records("scratchpad"))
+        for number in range(1, 7):
+            assert f"No. {number}," in entries
+        count = here.server.app.core.metrics.registry.get_sample_value
+        assert count("foremind_curated_total", {"work": "notes", "outcome": "failed"}) is None

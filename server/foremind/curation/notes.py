@@ -13,6 +13,7 @@ from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.profile import stated_in, write_profile
 from foremind.curation.profile_by_model import asks_model
 from foremind.curation.work import Work
+from foremind.generation.prompt import Message
 from foremind.memory.aside import aside
 from foremind.memory.facts import facts_in
 from foremind.memory.floors import floors_in
@@ -25,7 +26,9 @@ from foremind.storage.records import NewRecord, Record, RecordLayer
 
 _MOST_ENTRIES = 60  # the oldest goes where one more comes
 _MOST_TURNS = 40  # that are read at once
-_MAX_TOKENS = 400
+_MOST_ASKED = 10  # of these that a model is shown: what is worth noting of them fits its answer
+_MAX_TOKENS = 800
+_LINE_TOKENS = 16  # around what was said: the name, quotation marks, perhaps the day
 _ENTRIES: tuple[RecordLayer, ...] = ("scratchpad",)
 # Which kind of entry a statement makes, by the kind of its slot in a profile.
 _KIND_OF = {
@@ -54,15 +57,44 @@ async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> int | None:
 
     Return the last turn that it holds now, None where there was nothing to do.
     """
-    new = list(turns[:_MOST_TURNS])
+    new = _portion(work, turns)
     if not new:
         return None
-    notes = await _operations(work, work.utterances(new))
+    notes, whole = await _operations(work, work.utterances(new))
+    # Where the answer had no room for all, what is missing is likely to be of the later turns.
+    upto = new[-1].id if whole else new[(len(new) - 1) // 2].id
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
-        await changes.advance("noted", new[-1].id, work.bond.noted_turn_id)
+        await changes.advance("noted", upto, work.bond.noted_turn_id)
     await work.refresh()
-    return new[-1].id
+    return upto
+
+
+def _portion(work: Work, turns: Sequence[SaidTurn]) -> list[SaidTurn]:
+    """Return the oldest turns that can be noted together: a model has only so much room."""
+    if work.server is None or not turns:
+        return list(turns[:_MOST_TURNS])
+    room = work.room(_asked_for(work, ()), _MAX_TOKENS)
+    within = 0
+    for each in turns[:_MOST_ASKED]:
+        room -= work.count(each.content) + _LINE_TOKENS
+        if room < 0:
+            break
+        within += 1
+    return list(turns[: max(1, within)])
+
+
+def _asked_for(work: Work, said: Sequence[Utterance]) -> list[Message]:
+    """Return what a model is asked; the newest entries take at most a quarter of its context."""
+    entries = [(each.id, each.kind, each.content) for each in work.of("scratchpad")]
+    left = work.policy.context_tokens // 4
+    shown = []
+    for each in reversed(entries):
+        left -= work.count(each[2]) + _LINE_TOKENS
+        if left < 0:
+            break
+        shown.append(each)
+    return for_notes(work.policy.scratchpad, shown[::-1], said)
 
 
 async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
@@ -89,7 +121,7 @@ async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
 
 async def note_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
     """Make the notes of turns again that were removed with what else they were made of."""
-    notes = await _operations(work, work.utterances(turns))
+    notes, _ = await _operations(work, work.utterances(turns))
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
         await changes.noted_again(portion)
@@ -125,25 +157,28 @@ class Noted:
     entries: tuple[int, ...] = ()
 
 
-async def _operations(work: Work, said: Sequence[Utterance]) -> list[Noted]:
+async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted], bool]:
+    """Return the changes that turns make to the scratchpad, and whether these are all."""
     if not work.policy.on("scratchpad") or not any(each.by_user for each in said):
-        return []
+        return [], True
     entries = work.of("scratchpad")
     if work.server is None:
         work.by_rules("notes")
-        return await aside(chars_of(said), lambda: by_rules(said, entries))
-    present = [(each.id, each.kind, each.content) for each in entries]
-    asked = for_notes(work.policy.scratchpad, present, said)
-    answer = await work.ask("notes", asked, Notes, _MAX_TOKENS)
+        return await aside(chars_of(said), lambda: by_rules(said, entries)), True
+    answer = await work.answer("notes", _asked_for(work, said), Notes, _MAX_TOKENS)
+    operations = answer.value.operations
     known = {each.id for each in entries}
-    kept = checked(answer.operations, work.policy.scratchpad, known)
-    rejected = len(answer.operations) - len(kept)
+    kept = checked(operations, work.policy.scratchpad, known)
+    rejected = len(operations) - len(kept)
     if rejected:
         work.metrics.dropped.labels("invalid_operation").inc(rejected)
         _log.info("notes.rejected", relationship_id=work.bond.id, operations=rejected)
     turns = tuple(each.turn_id for each in said)
     shown = shown_lately(entries)
-    return [Noted(each, turns, shown) for each in kept]
+    there = {each.content.casefold() for each in entries}
+    new = [each for each in kept if each.op != "ADD" or (each.entry or "").casefold() not in there]
+    whole = not answer.cut_off and not answer.mended["too_many"]
+    return [Noted(each, turns, shown) for each in new], whole
 
 
 def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
