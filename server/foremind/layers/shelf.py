@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
+from sys import getsizeof
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ _CANDIDATES = 20
 # The constant of reciprocal rank fusion (Cormack, Clarke, Buettcher 2009, SIGIR).
 _RRF = 60
 _K1, _B = 1.5, 0.75
+_CHUNK_BYTES = 100  # what the object of a chunk takes beside its text
 # What is found by its words alone shares more than this of those asked for, or of its own.
 _LEAST_SHARED = 0.5
 
@@ -35,6 +37,12 @@ class Shelf:
         self._vectors = Vectors([vector for _, vector in packed])
         self.chunks = [replace(each, packed=None) for each in chunks]  # they lie in one array
         self._words = _Words([count_terms(f"{each.title} {each.content}") for each in chunks])
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        texts = sum(getsizeof(each.content) + _CHUNK_BYTES for each in self.chunks)
+        return texts + self._vectors.size_bytes + self._words.size_bytes
 
     def search(self, text: str, vector: npt.NDArray[np.float32]) -> list[Chunk]:
         """Return the best passages by reciprocal rank fusion of cosine and BM25."""
@@ -92,6 +100,11 @@ class _Words:
         self._lengths = np.array([sum(words.values()) for words in chunks], np.float64)
         mean = self._lengths.sum() / max(1, self._count)
         self._norms = _K1 * (1 - _B + _B * self._lengths / (mean or 1.0))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the places of the words take."""
+        return self._rows.nbytes + self._counts.nbytes + self._lengths.nbytes + self._norms.nbytes
 
     def best(self, asked: Collection[str], most: int) -> list[int]:
         """Return the chunks with the highest BM25 that hold a word asked for, best first."""

@@ -11,6 +11,7 @@ from foremind.evaluation.benchmarks.crowd import (
 from foremind.evaluation.benchmarks.embedding import bench_embedding
 from foremind.evaluation.benchmarks.enter import bench_enter, bench_layers
 from foremind.evaluation.benchmarks.figures import Figure, Say
+from foremind.evaluation.benchmarks.library import bench_library
 from foremind.evaluation.benchmarks.search import bench_search
 from foremind.settings import Settings
 
@@ -19,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "search": bench_search,
     "enter": bench_enter,
     "layers": bench_layers,
+    "library": bench_library,
     "connections": bench_connections,
     "drafts": bench_drafts,
     "typists": bench_typists,
