@@ -23,7 +23,8 @@ _ROOTS = (ROOT, PACKAGE)
 # What looks like a file of the repository and is none: it is the reader's own, a route, a name
 # of a model or an operation. Each must still be written somewhere.
 NOT_OURS = {
-    "conflicts.md": "written by `foremind files write`",
+    "conflicts.md": "written by `foremind files read`",
+    "history.md": "written by `foremind files write`",
     "foremind.toml": "the operator's",
     "tokenizer.json": "a model's",
     "onnx/model.onnx": "a model's",
