@@ -229,6 +229,26 @@ async def test_what_a_clean_stop_interrupted_is_taken_up_at_once(bench: Bench) -
         assert bench.clock.now() == now
 
 
+async def test_what_a_killed_worker_left_is_taken_up_within_a_minute(bench: Bench) -> None:
+    """Nobody gives back what it held."""
+    never = asyncio.Event()
+    bench.script.holds = lambda _: never
+    bond = await bench.bond()
+    killed = bench.another()
+    await killed.__aenter__()
+    await bench.say(bond, "My goal is to learn Greek")
+    killed.look()
+    await eventually(lambda: bool(bench.script.asked))
+    assert killed._loop is not None
+    await killed._loop.stop()
+    await killed._running.stop()
+    bench.script.holds = lambda _: None
+    at = bench.clock.now()
+    async with bench.worker:
+        await bench.until(lambda: bench.records(bond, "scratchpad"), 1.0)
+    assert bench.clock.now() - at < timedelta(minutes=1)
+
+
 async def test_operations_that_cannot_be_done_spoil_no_others(bench: Bench) -> None:
     """A model deletes an entry and then updates it; the rest of its answer is kept."""
     bond = await bench.bond()

@@ -1,0 +1,58 @@
+"""What waits in the background, why, and having it done now."""
+
+from foremind.testing.curating import curate
+from tests.acceptance.layers import world
+from tests.conftest import StartServer, patiently
+
+
+async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
+    start: StartServer,
+) -> None:
+    """Notes whose answers are useless wait for half a minute; nobody has to wait for that."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        script = w.model.script
+        script.alternating = False
+        script.background = lambda chat: (
+            "no" if '{"operations"' in chat["messages"][0]["content"] else curate(chat)
+        )
+        client = await w.server.session()
+        await client.send("My goal is to run a marathon")
+        await client.expect_all("response.done", "memory.stored")
+        w.relationship = 1
+
+        async def failed() -> bool:
+            notes = (await w.request("GET", "/status"))["steps"][3]
+            return bool(notes["state"] == "backing_off")
+
+        await patiently(failed)
+        steps = {each["step"]: each for each in (await w.request("GET", "/status"))["steps"]}
+        assert list(steps) == [
+            "sessions", "retention", "stated", "notes", "summary", "episodes", "topics", "hot",
+            "habits",
+        ]  # fmt: skip
+        notes, stated = steps["notes"], steps["stated"]
+        assert (notes["code"], notes["attempts"], notes["behind"]) == ("model_broken", 1, 2)
+        assert notes["asks_model"] and not stated["asks_model"]
+        assert (stated["state"], stated["behind"]) == ("idle", 0)
+        before = w.clock.now()
+        script.background = curate
+        assert (await w.answer("POST", "/status")).status_code == 202
+
+        async def written() -> bool:
+            return bool(await w.records("scratchpad"))
+
+        await patiently(written)
+        assert w.clock.now() == before
+
+
+async def test_days_set_for_a_relationship_act_at_once(start: StartServer) -> None:
+    """Not only once somebody says something, or on the next day."""
+    async with world(start, model=False) as w:
+        await w.talk("Save this for me: the gate code of the shed is 4711")
+        await w.clock.leap(20 * 24 * 3600.0)
+        await w.settled()
+        assert await w.records("vault")
+        await w.request("PATCH", "/config", {"settings": {"retention_days": {"vault": 10}}})
+        await w.settled()
+        assert await w.records("vault") == []
