@@ -75,7 +75,7 @@ class Metrics:
         self.curation_waiting = Gauge(
             "foremind_curation_waiting",
             "Steps of background work that wait, by reason: due, running, model (its places are "
-            "taken), slot (it made way), backing_off, held. At most 10,000 of a kind are counted.",
+            "taken), slot (its server's), backing_off, held. At most 10,000 of a kind are counted.",
             ["step", "reason"],
             registry=self.registry,
         )

@@ -127,10 +127,6 @@ WHERE relationship_id = $1 AND step = $2;
 UPDATE curation_steps SET due_at = $3, attempts = $4, code = $5, held_at = $6
 WHERE relationship_id = $1 AND step = $2;
 
--- name: put_off_step
--- Lets a step that made way wait a while, and says for what.
-UPDATE curation_steps SET due_at = $3, code = $4 WHERE relationship_id = $1 AND step = $2;
-
 -- name: claims_of_relationship
 -- Lists the lanes of a relationship in which a worker is at work.
 SELECT lane FROM curation_claims WHERE relationship_id = $1 AND until > $2;
@@ -164,7 +160,6 @@ FROM (
                 WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
                     AND claim.until > $1
             ) THEN 'running'
-            WHEN step.code = 'slot' THEN 'slot'
             WHEN step.place IN (SELECT place FROM busy) THEN 'model'
             ELSE 'due' END AS reason
         FROM curation_steps AS step WHERE step.due_at <= $1 ORDER BY step.due_at LIMIT $2

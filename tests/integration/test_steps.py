@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -97,7 +98,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
     """A worker that is not begun yet."""
     clock = ManualClock()
     async with scripted_model(Script(background=curate)) as model:
-        own = load_settings(**(settings.model_dump() | {"llm_url": model.url}))
+        own = load_settings(**(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4}))
         async with core(own, clock=clock) as built:
             made = Bench(built, clock, model.script)
             await made.voices.prepare(_voice(own))
@@ -206,6 +207,30 @@ async def test_what_is_said_while_notes_are_slow_is_noted_once(bench: Bench) -> 
     entries = [each.content for each in await bench.records(bond, "scratchpad")]
     assert sorted(entries) == [f"Fact {each}" for each in range(8)]
     assert sum(is_of(each, "notes") for each in bench.script.asked) == 2
+
+
+async def test_what_waits_for_a_slot_says_so(bench: Bench) -> None:
+    """While players use the model server."""
+    bond = await bench.bond()
+    server = bench.voices.server_of(_voice(bench.built.settings))
+    assert server is not None
+    with ExitStack() as players:
+        for _ in range(4):
+            players.enter_context(server.slots.taken())
+        async with bench.worker:
+            await bench.say(bond, "My goal is to learn Greek")
+
+            async def waits() -> bool:
+                return (await bench.step(bond, "notes")).state == "slot"
+
+            await bench.until(waits)
+            await bench.worker.measure()
+            slot = {"step": "notes", "reason": "slot"}
+            value = bench.built.metrics.registry.get_sample_value
+            assert value("foremind_curation_waiting", slot) == 1
+            assert bench.script.asked == []
+            players.close()
+            await bench.until(lambda: bench.records(bond, "scratchpad"))
 
 
 async def test_what_a_clean_stop_interrupted_is_taken_up_at_once(bench: Bench) -> None:

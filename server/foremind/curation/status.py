@@ -16,10 +16,10 @@ class StepStatus:
     """How one step stands.
 
     `state`: `idle` where nothing waits; `due` where a worker or the steps before it are waited for;
-    `running`; `model` where all places of its model are taken, `slot` where it made way for a
-    player; `backing_off` after a failure, `held` after many, until something is said. `since` is
-    when what waits was first asked for, `due_at` when it is looked at next, `code` why it failed
-    last. `behind` counts the turns after its cursor, up to a thousand.
+    `running`; `model` where all places of its model are taken, `slot` where others, players first,
+    use the model server; `backing_off` after a failure, `held` after many, until something is
+    said. `since` is when what waits was first asked for, `due_at` when it is looked at next,
+    `code` why it failed last. `behind` counts the turns after its cursor, up to a thousand.
     """
 
     step: StepName
@@ -36,6 +36,7 @@ def status_of(
     states: Sequence[StepState],
     at_work: Collection[Lane],
     full: Collection[str],
+    kept_waiting: Collection[str],
     behind: Mapping[str, int],
     now: datetime,
 ) -> list[StepStatus]:
@@ -44,6 +45,7 @@ def status_of(
     Args:
         at_work: lanes in which a worker is at work.
         full: places that are all taken.
+        kept_waiting: steps under way that wait for a slot of their model server.
         behind: turns after a step's cursor, where it has one.
     """
     known = {each.step: each for each in states}
@@ -56,6 +58,8 @@ def status_of(
             told.append(StepStatus(step.name, "idle", asks_model=False, behind=left))
             continue
         standing = _standing(state, full, now, running=step.name in running)
+        if standing == "running" and step.name in kept_waiting:
+            standing = "slot"
         told.append(
             StepStatus(
                 step=step.name,
@@ -83,8 +87,6 @@ def _standing(state: StepState, full: Collection[str], now: datetime, *, running
     if running:
         return "running"
     waits = state.due_at is not None and state.due_at <= now
-    if state.code == "slot" and state.due_at is not None:
-        return "slot"
     if not waits:
         return "backing_off" if state.attempts else "idle"
     return "model" if state.place in full else "due"

@@ -27,7 +27,6 @@ from foremind.curation.steps import (
 )
 from foremind.curation.work import Work
 from foremind.errors import Conflict, ForemindError, NotFound
-from foremind.generation.slots import Displaced
 from foremind.levels import in_force
 from foremind.metrics import Metrics
 from foremind.policies import policy_for
@@ -52,7 +51,6 @@ _SILENT_S = 60.0  # without a look at what is due, and something is wrong
 _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
 _MEASURED_S = 5.0  # between two counts of what waits
 _STOPPED_S = 5.0  # before what could not even be begun is tried again
-_GAVE_WAY = timedelta(seconds=1)  # until what made way for a player is tried again
 _UNTOLD = timedelta(hours=1)  # in which a session that is over is usually told of
 _MOST_RUNS = 10_000  # of one relationship by one call, whatever steps say is left
 
@@ -61,10 +59,20 @@ _log = structlog.get_logger("foremind.curation")
 
 @dataclass(slots=True)
 class _Run:
-    """A lane of a relationship that this worker has."""
+    """A lane of a relationship that this worker has, and the step that it does."""
 
     claimed: Claimed
     task: asyncio.Task[None] | None = None
+    step: StepName | None = None
+    work: Work | None = None
+
+    @property
+    def waits_for_slot(self) -> bool:
+        """Tell whether others use the model server, and the step waits for that."""
+        server = None if self.work is None else self.work.server
+        return (
+            server is not None and self.task is not None and server.slots.keeps_waiting(self.task)
+        )
 
 
 class Curation:
@@ -150,6 +158,7 @@ class Curation:
             states,
             await self._states.lanes_at_work(bond_id, now),
             [each for each in places if taken[each] >= _OF_MODEL_AT_ONCE],
+            self._kept_waiting(bond_id),
             await self._states.behind(bond_id, cursors),
             now,
         )
@@ -163,8 +172,13 @@ class Curation:
         now = self._clock.now()
         found = await self._states.waiting(now, _OF_MODEL_AT_ONCE)
         self._metrics.curation_waiting.clear()
-        for each in found:
-            self._metrics.curation_waiting.labels(each.step, each.reason).set(each.count)
+        counts = Counter({(each.step, each.reason): each.count for each in found})
+        for run in self._runs.values():
+            if run.step is not None and run.waits_for_slot and counts[run.step, "running"]:
+                counts[run.step, "running"] -= 1
+                counts[run.step, "slot"] += 1
+        for (step, reason), count in counts.items():
+            self._metrics.curation_waiting.labels(step, reason).set(count)
         oldest = min((each.oldest for each in found), default=now)
         self._metrics.curation_oldest.set(max(0.0, (now - oldest).total_seconds()))
 
@@ -192,6 +206,15 @@ class Curation:
                     await self._do_lane(bond_id, lane)
                 finally:
                     await self._states.give_up(bond_id, lane, holder)
+
+    def _kept_waiting(self, bond_id: int) -> set[StepName]:
+        """Return the steps of a relationship that wait here for a slot of their model server."""
+        runs = [self._runs.get((bond_id, lane)) for lane in LANES]
+        return {
+            each.step
+            for each in runs
+            if each is not None and each.step is not None and each.waits_for_slot
+        }
 
     async def _run(self, loop: Supervised) -> None:
         while True:
@@ -325,13 +348,11 @@ class Curation:
     async def _do_step(self, work: Work, state: StepState) -> bool:
         """Do a step and note what came of it; False where the rest must be read anew first."""
         step = STEP_OF[state.step]  # type: ignore[index]
-        bond_id = work.bond.id
+        run = self._runs.get((work.bond.id, state.lane))
+        if run is not None:
+            run.step, run.work = step.name, work
         try:
             outcome = await self._steps.do(step.name, work)
-        except Displaced:
-            until = self._clock.now() + _GAVE_WAY
-            await self._states.put_off(bond_id, step.name, until, "slot")
-            return True
         except Exception as error:  # neither this relationship's others nor others' may stop
             await self._failed(work, state, error)
             return not isinstance(error, Conflict)

@@ -65,6 +65,7 @@ class Slots:
         self._background: list[Seat] = []
         # At most as many as steps of curation, ratings and behaviours go on at once.
         self._patient: deque[asyncio.Future[None]] = deque()
+        self._kept_waiting: set[asyncio.Task[object] | None] = set()  # those of `_patient`
         self._returning: Seat | None = None
         self._let_through_at = float("-inf")  # when one that was overdue was
         self._typing_until = float("-inf")
@@ -108,8 +109,13 @@ class Slots:
             Displaced: as `spare`.
         """
         now = asyncio.get_running_loop().time
-        while self._left < 1 and now() < self._overdue_at(since):
-            await self._turn(self._patient, self._overdue_at(since))
+        task = asyncio.current_task()
+        self._kept_waiting.add(task)
+        try:
+            while self._left < 1 and now() < self._overdue_at(since):
+                await self._turn(self._patient, self._overdue_at(since))
+        finally:
+            self._kept_waiting.discard(task)
         overdue = self._left < 1
         async with self._seated(self._background) as seat:
             if overdue:
@@ -118,6 +124,10 @@ class Slots:
             else:
                 self._make_room()
             yield seat
+
+    def keeps_waiting(self, task: "asyncio.Task[object]") -> bool:
+        """Tell whether a task waits for a slot with work in the background."""
+        return task in self._kept_waiting
 
     @asynccontextmanager
     async def returning(self) -> AsyncIterator[None]:

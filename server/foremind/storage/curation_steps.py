@@ -188,10 +188,6 @@ class StepStore:
             "fail_step", relationship_id, step, again, attempts, code, held_at
         )
 
-    async def put_off(self, relationship_id: int, step: str, until: datetime, code: str) -> None:
-        """Let a step wait that made way for something more urgent."""
-        await self._database.execute("put_off_step", relationship_id, step, until, code)
-
     async def lanes_at_work(self, relationship_id: int, now: datetime) -> set[Lane]:
         """Return the lanes of a relationship in which a worker is at work."""
         rows = await self._database.rows("claims_of_relationship", relationship_id, now)
