@@ -16,6 +16,7 @@ ForemindError
 │   ├── Draining            this server takes no new sessions
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
+│       └── UnusableAnswer  it answered, and nothing of that could be used
 ├── SetupError              the operator must change something before Foremind can run
 │   ├── UnsafeBinding       reachable from outside without authentication
 │   ├── DatabaseUnsuitable  PostgreSQL or pgvector is missing, old or differs from the migrations
@@ -145,6 +146,15 @@ class ModelServerError(TemporaryError):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class UnusableAnswer(ModelServerError):
+    """The language model answered, and nothing of it could be used."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The language model's answer is not valid: {problem}", code="model_broken"
+        )
 
 
 class SetupError(ForemindError):

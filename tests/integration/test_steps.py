@@ -132,28 +132,48 @@ async def test_useless_answers_to_one_step_stop_no_other(bench: Bench) -> None:
     """It is asked again after growing pauses, then held, and taken up when something is said."""
     bond = await bench.bond()
     bench.script.alternating = False
-    bench.script.background = lambda chat: "no" if is_of(chat, "notes") else curate(chat)
+    bench.script.background = lambda chat: "no" if is_of(chat, "summary") else curate(chat)
     async with bench.worker:
         await bench.say(bond, *(f"I like the number {each} very much" for each in range(12)))
         await bench.say(bond, "I live in Porto", "Save this: the gate code is 4711")
         await bench.settled()
         await bench.clock.leap(26 * 3600.0)
         await bench.settled()
-        for layer in ("summary", "episodes", "opening", "hot", "profile", "vault"):
+        for layer in ("scratchpad", "episodes", "opening", "hot", "profile", "vault"):
             assert await bench.records(bond, layer), layer
         for _ in range(26):
             await bench.clock.leap(300.0)
             await bench.settled()
-        notes = await bench.step(bond, "notes")
-        assert (notes.state, notes.code, notes.behind) == ("held", "model_broken", 28)
-        asked = [each for each in bench.script.asked if is_of(each, "notes")]
+        summary = await bench.step(bond, "summary")
+        assert (summary.state, summary.code, summary.behind) == ("held", "model_broken", 28)
+        asked = [each for each in bench.script.asked if is_of(each, "summary")]
         assert len(asked) <= 2 * 8
         bench.script.background = curate
         await bench.clock.leap(HELD_FOR.total_seconds())
         await bench.say(bond, "Good morning")
         await bench.settled()
-        assert await bench.records(bond, "scratchpad")
-        assert (await bench.step(bond, "notes")).state == "idle"
+        assert await bench.records(bond, "summary")
+        assert (await bench.step(bond, "summary")).state == "idle"
+
+
+async def test_rules_stand_in_for_a_model_that_has_no_usable_answer(bench: Bench) -> None:
+    """When it is asked again later and has none either; the next portion is the model's."""
+    bond = await bench.bond()
+    bench.script.background = lambda chat: "no" if is_of(chat, "notes") else curate(chat)
+    async with bench.worker:
+        await bench.say(bond, "I live in Porto")
+        await bench.settled()
+        assert (await bench.step(bond, "notes")).code == "model_broken"
+        await bench.clock.leap(60.0)
+        await bench.settled()
+        (entry,) = await bench.records(bond, "scratchpad")
+        assert (entry.made_by, (await bench.step(bond, "notes")).state) == ("rules", "idle")
+        bench.script.background = curate
+        await bench.say(bond, "My goal is to learn Greek")
+        await bench.settled()
+        assert {each.made_by for each in await bench.records(bond, "scratchpad")} == {
+            "rules", "model",
+        }  # fmt: skip
 
 
 async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_model(

@@ -80,14 +80,15 @@ class Steps:
             "habits": self._habits,
         }
 
-    async def do(self, step: StepName, work: Work) -> Outcome:
-        """Do a portion of a step.
+    async def do(self, step: StepName, work: Work, attempts: int = 0) -> Outcome:
+        """Do a portion of a step that failed `attempts` times in a row before.
 
         Raises:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
             Conflict: what it was made of has changed meanwhile.
         """
         work.now = self._clock.now().astimezone(ZoneInfo(work.bond.time_zone))
+        work.attempts, work.stood_in = attempts, False
         return await self._doing[step](work)
 
     def policy_of(self, bond: Bond) -> Policy:

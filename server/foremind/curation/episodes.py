@@ -20,6 +20,7 @@ from foremind.curation.extract import (
     topics_of,
 )
 from foremind.curation.work import Work
+from foremind.errors import UnusableAnswer
 from foremind.layers.calibration import calibrated
 from foremind.layers.recall import EPISODE_COSINE
 from foremind.memory.aside import aside
@@ -53,16 +54,20 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
     said = work.utterances(turns)
     known = [each for each in work.of("questions") if each.details.status == "open"]
     sources = Sources(tuple(turn.id for turn in turns))
+    names = (work.bond.user_name, work.bond.companion_name)
     if work.server is None:
         work.by_rules("episodes")
-        names = (work.bond.user_name, work.bond.companion_name)
         told = await aside(chars_of(said), lambda: by_rules(said, names, known))
     else:
         named = _named(work.records)
         opened = [each.content for each in known]
         prompt = work.policy.prompts.episodes
         asked = for_episodes(opened, said, prompt, [each.title for each in named])
-        told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
+        try:
+            told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
+        except UnusableAnswer as error:
+            work.stand_in("episodes", error)
+            told = await aside(chars_of(said), lambda: by_rules(said, names, known))
         shown = [*known, *_taken_up(named, told, said)]
         sources = replace(sources, records=tuple(each.id for each in shown))
     session_id = turns[-1].session_id

@@ -13,6 +13,7 @@ from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.profile import stated_in, write_profile
 from foremind.curation.profile_by_model import asks_model
 from foremind.curation.work import Work
+from foremind.errors import UnusableAnswer
 from foremind.generation.prompt import Message
 from foremind.memory.aside import aside
 from foremind.memory.facts import facts_in
@@ -165,7 +166,11 @@ async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted
     if work.server is None:
         work.by_rules("notes")
         return await aside(chars_of(said), lambda: by_rules(said, entries)), True
-    answer = await work.answer("notes", _asked_for(work, said), Notes, _MAX_TOKENS)
+    try:
+        answer = await work.answer("notes", _asked_for(work, said), Notes, _MAX_TOKENS)
+    except UnusableAnswer as error:
+        work.stand_in("notes", error)
+        return await aside(chars_of(said), lambda: by_rules(said, entries)), True
     operations = answer.value.operations
     known = {each.id for each in entries}
     kept = checked(operations, work.policy.scratchpad, known)

@@ -13,7 +13,7 @@ import structlog
 
 from foremind.curation.extract import Utterance
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import ModelServerError
+from foremind.errors import ModelServerError, UnusableAnswer
 from foremind.generation.prompt import Message
 from foremind.layers.tokens import CountTokens
 from foremind.metrics import Metrics
@@ -41,7 +41,8 @@ class Work:
 
     `server` is None where no language model is configured: rules do the work then. `records` are
     there after `read`, and read anew by `refresh` after a step changed them. `now` is when the
-    step under way began.
+    step under way began. `attempts` is how often it failed before, and `stood_in` that rules did
+    in it what the model could not.
     """
 
     bond: Bond
@@ -54,11 +55,13 @@ class Work:
     now: datetime
     records: list[Record] = field(default_factory=list)
     read_at: datetime | None = None
+    attempts: int = 0
+    stood_in: bool = False
 
     @property
     def maker(self) -> MadeBy:
         """Which means does the work."""
-        return "rules" if self.server is None else "model"
+        return "rules" if self.server is None or self.stood_in else "model"
 
     def changing(self) -> AbstractAsyncContextManager[RecordChanges]:
         """Change records; refused where something was erased since this work began.
@@ -140,6 +143,20 @@ class Work:
     def by_rules(self, work: str) -> None:
         """Count work that rules did."""
         self.metrics.curated.labels(work, "rules").inc()
+
+    def stand_in(self, work: str, error: UnusableAnswer) -> None:
+        """Let rules do what the model has had no usable answer to at another time either.
+
+        The next portion is the model's again.
+
+        Raises:
+            UnusableAnswer: this is the first time.
+        """
+        if not self.attempts:
+            raise error
+        self.stood_in = True
+        self.by_rules(work)
+        _log.info("answer.unusable", relationship_id=self.bond.id, work=work)
 
     async def vector(self, text: str) -> npt.NDArray[np.float32]:
         """Return the unit vector, float32 [dimension], that a record is found by."""

@@ -352,7 +352,7 @@ class Curation:
         if run is not None:
             run.step, run.work = step.name, work
         try:
-            outcome = await self._steps.do(step.name, work)
+            outcome = await self._steps.do(step.name, work, state.attempts)
         except Exception as error:  # neither this relationship's others nor others' may stop
             await self._failed(work, state, error)
             return not isinstance(error, Conflict)

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from foremind.errors import ModelServerError
+from foremind.errors import UnusableAnswer
 from foremind.generation.model_server import ModelServer, Written
 from foremind.generation.prompt import Message
 from foremind.generation.reading import Read, Unusable, read
@@ -18,15 +18,6 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 _ATTEMPTS = 2
 _MOST_SHOWN = 4_000  # characters of an answer that its model is shown again
 _THINKING_TOKENS = 2_048  # that a model which thinks aloud has besides its answer
-
-
-class UnusableAnswer(ModelServerError):
-    """The language model answered, and nothing of it could be used."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"The language model's answer is not valid: {problem}", code="model_broken"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import pytest
 
 from foremind.companions import CompanionSettings
 from foremind.curation.asking import Episodes, Notes, Summary
-from foremind.errors import ModelServerError
-from foremind.generation.asking import UnusableAnswer, ask
+from foremind.errors import ModelServerError, UnusableAnswer
+from foremind.generation.asking import ask
 from foremind.generation.forms import FORMS, response_format, schema_of
 from foremind.generation.model_server import ModelServer
 from foremind.generation.prompt import Message
