@@ -53,7 +53,7 @@ from foremind.identity.authority import Authority, keyring
 from foremind.layers.calibration import calibrated
 from foremind.layers.held import HeldLayers
 from foremind.layers.library import Library
-from foremind.layers.recall import TOPIC_COSINE
+from foremind.layers.recall import EPISODE_COSINE, TOPIC_COSINE
 from foremind.layers.tokens import load_counter
 from foremind.layers.uses import Uses
 from foremind.memory import vestiges
@@ -61,6 +61,7 @@ from foremind.memory.correct import Corrector
 from foremind.memory.expire import Expirer
 from foremind.memory.forget import Forgetter
 from foremind.memory.heads import Heads, load_heads
+from foremind.memory.holding import Nearness
 from foremind.memory.indexed import IndexedCandidates
 from foremind.memory.remember import Rememberer
 from foremind.memory.restore import Restorer
@@ -445,9 +446,10 @@ def check_files(settings: Settings) -> None:
             raise InvalidFile(f"{PREFIX}{name}: {error}") from None
 
 
-def same_matter(built: Core) -> float:
-    """Return the cosine from which on two texts are held to speak of the same."""
-    return calibrated(built.embedder.manifest, TOPIC_COSINE)
+def same_matter(built: Core) -> Nearness:
+    """Return the cosines from which on two texts are held to speak of the same."""
+    manifest = built.embedder.manifest
+    return Nearness(calibrated(manifest, TOPIC_COSINE), calibrated(manifest, EPISODE_COSINE))
 
 
 def forgetter_of(built: Core) -> Forgetter:

@@ -280,20 +280,40 @@ WHERE id = $1 AND told_turn_id = coalesce($3, told_turn_id) RETURNING id;
 UPDATE relationships SET habits_at = $2 WHERE id = $1;
 
 -- name: turns_by_id
--- Reads turns of a relationship that were not removed, with what became of each.
+-- Reads turns of a relationship that still say something, with what became of each.
+-- Where the text of a turn is no longer kept, its memory says what it said.
+SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content,
+    coalesce(memory.significance, 0) AS significance,
+    EXISTS (
+        SELECT FROM record_sources AS source JOIN records AS record ON record.id = source.record_id
+        WHERE source.turn_id = turn.id AND record.layer = 'episodes'
+    ) AS told
+FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[])
+    AND (turn.removed_at IS NULL OR memory.id IS NOT NULL)
+ORDER BY turn.id;
+
+-- name: last_session_over
+-- Lists what is left of the last session of a relationship that is over.
 SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
     coalesce(memory.significance, 0) AS significance, false AS told
 FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NULL
-ORDER BY turn.id;
+WHERE turn.relationship_id = $1 AND turn.removed_at IS NULL AND turn.kept
+    AND turn.session_id = (
+        SELECT session.id FROM sessions AS session
+        WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
+            AND EXISTS (
+                SELECT FROM turns AS said
+                WHERE said.session_id = session.id AND said.removed_at IS NULL AND said.kept
+            )
+        ORDER BY session.active_at DESC LIMIT 1
+    )
+ORDER BY turn.id LIMIT $2;
 
 -- name: curate_again
--- Lets what was made of removed turns be made anew without them.
--- The summary from the first turn on, if it is gone; episodes from before the first removed turn.
+-- Lets what is noted in `remade` be made anew, and with $3 the summary from the first turn on.
 UPDATE relationships
-SET due_at = $2, told_turn_id = least(told_turn_id, $3::bigint - 1),
-    summarised_turn_id = CASE
-        WHEN EXISTS (SELECT FROM records WHERE relationship_id = $1 AND layer = 'summary')
-        THEN summarised_turn_id ELSE 0 END,
+SET due_at = $2, summarised_turn_id = CASE WHEN $3 THEN 0 ELSE summarised_turn_id END,
     layers_version = layers_version + 1
 WHERE id = $1;

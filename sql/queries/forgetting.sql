@@ -24,8 +24,10 @@ ORDER BY turn.id LIMIT $3;
 
 -- name: record_texts
 -- Reads everything that the records of a relationship say after a record, some at a time.
-SELECT id, layer, made_by, title, content, refs, details::text AS details
-FROM records WHERE relationship_id = $1 AND id > $2 ORDER BY id LIMIT $3;
+SELECT id, layer, kind, made_by, title, content, refs, details::text AS details,
+    ARRAY(SELECT made_of.turn_id FROM record_sources AS made_of
+          WHERE made_of.record_id = record.id AND made_of.turn_id IS NOT NULL) AS turns
+FROM records AS record WHERE relationship_id = $1 AND id > $2 ORDER BY id LIMIT $3;
 
 -- name: revision_texts
 -- Reads what records of a relationship said earlier, after a record, all states of some at a time.
@@ -154,6 +156,23 @@ SET settings = '{}', operator_settings = operator_settings - '{significance,scra
     profiled_turn_id = 0, noted_turn_id = 0, summarised_turn_id = 0, told_turn_id = 0, layers_version = layers_version + 1
 WHERE id = $1;
 
+-- name: forget_name
+-- Takes a user's name and zone back to what is known of one who was never here.
+-- Only where nothing is left, of this companion or another, and no session goes on.
+UPDATE users AS account SET name = external_id, time_zone = 'UTC'
+FROM relationships AS bond
+WHERE bond.id = $1 AND account.id = bond.user_id
+    AND NOT EXISTS (SELECT FROM turns AS turn WHERE turn.relationship_id = $1)
+    AND NOT EXISTS (SELECT FROM records AS record WHERE record.relationship_id = $1)
+    AND NOT EXISTS (
+        SELECT FROM sessions AS session
+        WHERE session.relationship_id = $1 AND session.closed_at IS NULL
+    )
+    AND NOT EXISTS (
+        SELECT FROM relationships AS other
+        WHERE other.user_id = account.id AND other.id <> bond.id
+    );
+
 -- name: say_instead
 -- Puts other words in the place of a memory's and its turns'; what is no longer kept stays so.
 WITH said AS (
@@ -224,8 +243,10 @@ FROM unnest($2::bigint[], $3::text[], $4::real[]) AS word (memory_id, term, freq
 
 -- name: states_of_records
 -- Reads who wrote records of a relationship, and what they say.
-SELECT id, layer, made_by, title, content, refs, details::text AS details
-FROM records WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
+SELECT id, layer, kind, made_by, title, content, refs, details::text AS details,
+    ARRAY(SELECT made_of.turn_id FROM record_sources AS made_of
+          WHERE made_of.record_id = record.id AND made_of.turn_id IS NOT NULL) AS turns
+FROM records AS record WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 
 -- name: revisions_of_records
 -- Reads the earlier states of records of a relationship, the newest of each last.
@@ -234,13 +255,78 @@ WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]) ORDER BY record_id
 
 -- name: sources_left
 -- Lists which turns records of some layers were made of that still say something.
+-- Where the text of a turn is no longer kept, its memory says what it said.
 SELECT record.id, record.layer, array_agg(turn.id ORDER BY turn.id) AS turns
 FROM records AS record
 JOIN record_sources AS source ON source.record_id = record.id
 JOIN turns AS turn ON turn.id = source.turn_id
 WHERE record.relationship_id = $1 AND record.id = ANY ($2::bigint[])
-    AND turn.removed_at IS NULL AND turn.id <> ALL ($3::bigint[])
+    AND turn.id <> ALL ($3::bigint[])
+    AND (turn.removed_at IS NULL
+        OR EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id))
 GROUP BY record.id;
+
+-- name: made_of_everything
+-- Lists the records of a relationship that are made of all there is, or counted from it.
+SELECT id FROM records
+WHERE relationship_id = $1 AND (layer = 'hot' OR (layer = 'profile' AND kind = 'inferred'));
+
+-- name: topics_written_from
+-- Lists the topics of a relationship that are written from some records.
+SELECT DISTINCT record.id
+FROM records AS record JOIN record_sources AS source ON source.record_id = record.id
+WHERE record.relationship_id = $1 AND record.layer = 'topics'
+    AND source.source_id = ANY ($2::bigint[]);
+
+-- name: said_again
+-- Lists the turns that said again what memories of a relationship say, but for those that go.
+SELECT source.turn_id AS id
+FROM memory_sources AS source JOIN turns AS turn ON turn.id = source.turn_id
+WHERE source.relationship_id = $1 AND source.memory_id = ANY ($2::bigint[])
+    AND source.turn_id <> ALL ($3::bigint[]) AND turn.removed_at IS NULL
+ORDER BY source.turn_id;
+
+-- name: unsettle
+-- Lets memories of a relationship hold again that a corrected one contradicted, and itself.
+WITH traces AS (
+    DELETE FROM memory_changes AS change USING memories AS corrected
+    WHERE corrected.id = $2 AND change.relationship_id = $1 AND change.change = 'superseded'
+        AND (change.memory_id = $2 OR change.other_turn_id = corrected.source_turn_id)
+)
+UPDATE memories SET superseded_by = NULL, version = $3
+WHERE relationship_id = $1 AND superseded_by IS NOT NULL AND (id = $2 OR superseded_by = $2);
+
+-- name: settle_facts
+-- Marks the memories of a relationship that hold again, though a later one states otherwise.
+WITH contradicted AS MATERIALIZED (
+    SELECT DISTINCT ON (own.memory_id) own.memory_id AS id, own.slot,
+        newer.memory_id AS newer, by.source_turn_id AS turn_id
+    FROM memory_facts AS own
+    JOIN memories AS held ON held.id = own.memory_id AND held.superseded_by IS NULL
+    JOIN memory_facts AS newer ON newer.relationship_id = own.relationship_id
+        AND newer.speaker = own.speaker AND newer.slot = own.slot AND newer.value <> own.value
+        AND (newer.said_at, newer.memory_id) > (own.said_at, own.memory_id)
+    JOIN memories AS by ON by.id = newer.memory_id
+    WHERE own.relationship_id = $1
+    ORDER BY own.memory_id, newer.said_at, newer.memory_id
+), traced AS (
+    INSERT INTO memory_changes
+        (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
+    SELECT $1, id, 'superseded', turn_id, 'another ' || slot, $3 FROM contradicted
+    WHERE turn_id IS NOT NULL
+)
+UPDATE memories AS memory SET superseded_by = contradicted.newer, version = $2
+FROM contradicted WHERE memory.id = contradicted.id AND memory.relationship_id = $1;
+
+-- name: say_in_record
+-- Puts other words into a record of a relationship: what it said was forgotten in part.
+UPDATE records SET content = $3, updated_at = $4, revision = revision + 1
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: say_in_revision
+-- Puts other words into an earlier state of a record: what it said was forgotten in part.
+UPDATE record_revisions SET content = $4
+WHERE relationship_id = $1 AND record_id = $2 AND revision = $3;
 
 -- name: back_to_revision
 -- Lets an earlier state of a record hold again, as if no later one had been.

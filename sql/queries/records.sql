@@ -156,9 +156,10 @@ UPDATE relationships SET layers_version = layers_version + 1 WHERE id = $1
 RETURNING layers_version;
 
 -- name: missing_turns
--- Counts the turns of a list that were removed meanwhile.
-SELECT count(*) FROM turns
-WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NOT NULL;
+-- Counts the turns of a list that were removed meanwhile; of what is only old, a memory may be left.
+SELECT count(*) FROM turns AS turn
+WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NOT NULL
+    AND NOT EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id);
 
 -- name: add_audit
 -- Notes who did what to a relationship's memory.

@@ -22,6 +22,8 @@ A_DAY = 26 * 3600.0
 class World:
     """A server, a clock that the test moves, a model or none, and Ana."""
 
+    user = "ana"
+
     def __init__(
         self, server: RunningServer, clock: ManualClock, model: ScriptedModel | None
     ) -> None:
@@ -88,7 +90,7 @@ class World:
             return await client.request(
                 method,
                 f"{base}{path}",
-                params=httpx2.QueryParams(path.partition("?")[2]).set("user", "ana"),
+                params=httpx2.QueryParams(path.partition("?")[2]).set("user", self.user),
                 content=body if body is None or isinstance(body, bytes) else json.dumps(body),
             )
 

@@ -12,7 +12,7 @@ from foremind.curation.due import (
     next_look,
     next_retention,
 )
-from foremind.curation.episodes import TOLD_AT_ONCE, tell
+from foremind.curation.episodes import TOLD_AT_ONCE, open_again, tell, tell_again
 from foremind.curation.habits import infer_habits
 from foremind.curation.notes import keep_notes, keep_stated, note_again, state_again
 from foremind.curation.profile_by_model import (
@@ -130,6 +130,8 @@ class Steps:
         if unkept:
             names = (bond.user_name, bond.companion_name)
             await self._forgetter.forget_turns(bond.id, names, unkept)
+        if over:
+            await self._due.leave_nothing(bond.id)
         left = [each for each in sessions if each not in over]
         return Outcome(made=bool(over), due=next_look(left, policy, work.now))
 
@@ -143,7 +145,7 @@ class Steps:
     async def _stated(self, work: Work) -> Outcome:
         bond = work.bond
         turns = await self._due.turns_after(bond.id, bond.stated_turn_id, _READ_AT_ONCE)
-        portions = [each for each in bond.remade if each.layer == "profile"]
+        portions = [each for each in bond.remade_in("profile") if each.turns]
         if turns or portions:
             await work.read()
         upto = await keep_stated(work, turns)
@@ -160,7 +162,7 @@ class Steps:
         sessions = await self._due.open_sessions(bond.id)
         going_on = {each.id for each in sessions if not is_over(each, work.policy, work.now)}
         ready = to_profile(turns, going_on)
-        portions = [each for each in bond.remade if each.layer == "profile"]
+        portions = [each for each in bond.remade_in("profile") if each.turns]
         if ready or portions:
             await work.read()
         if ready:
@@ -174,7 +176,7 @@ class Steps:
     async def _notes(self, work: Work) -> Outcome:
         bond = work.bond
         turns = await self._due.turns_after(bond.id, bond.noted_turn_id, _READ_AT_ONCE)
-        portions = [each for each in bond.remade if each.layer == "scratchpad"]
+        portions = bond.remade_in("scratchpad")
         if turns or portions:
             await work.read()
         upto = await keep_notes(work, turns)
@@ -193,6 +195,8 @@ class Steps:
     async def _episodes(self, work: Work) -> Outcome:
         """Make episodes of sessions that are over, and of what fell out of one that goes on."""
         bond = work.bond
+        if bond.remade_in("episodes") or bond.remade_in("opening"):
+            return await self._tell_again(work)
         turns = await self._due.turns_after(bond.id, bond.told_turn_id)
         untold = [each for each in turns if not each.told]
         sessions = await self._due.open_sessions(bond.id)
@@ -228,6 +232,16 @@ class Steps:
         await tell(work, part, closed=closed and not rest)
         return Outcome(made=True, more=more or rest)
 
+    async def _tell_again(self, work: Work) -> Outcome:
+        """Tell again of what is left of what went; then where the last session was left."""
+        bond = work.bond
+        await work.read()
+        for each in bond.remade_in("episodes"):
+            await tell_again(work, each, await self._due.turns(bond.id, each.turns))
+        for each in bond.remade_in("opening"):
+            await open_again(work, each, await self._due.last_session_over(bond.id))
+        return Outcome(made=True, more=True)
+
     async def _topics(self, work: Work) -> Outcome:
         await work.read()
         return Outcome(made=True, more=await distil(work))
@@ -242,10 +256,14 @@ class Steps:
         return Outcome(made=True)
 
     async def _habits(self, work: Work) -> Outcome:
-        if not habits_due(work.bond.habits_at, work.now):
+        bond = work.bond
+        again = next((each for each in bond.remade_in("profile") if not each.turns), None)
+        if again is None and not habits_due(work.bond.habits_at, work.now):
             return Outcome()
+        if again is not None and bond.remade_in("episodes"):
+            return Outcome()  # due again once these are told
         await work.read()
-        await infer_habits(work, await self._due.habits(work.bond.id))
+        await infer_habits(work, await self._due.habits(work.bond.id), again)
         return Outcome(made=True)
 
 

@@ -25,7 +25,7 @@ from foremind.layers.calibration import calibrated
 from foremind.layers.recall import EPISODE_COSINE
 from foremind.memory.aside import aside
 from foremind.memory.terms import terms_of, words_of
-from foremind.storage.curation import SaidTurn
+from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, NewRecord, Record, found_by
 
@@ -50,26 +50,70 @@ async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
         await _tell(work, part, closed=closed and first + TOLD_AT_ONCE >= len(turns))
 
 
-async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
+async def tell_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
+    """Make episodes again of turns that went with what else they were made of."""
+    by_session: dict[UUID, list[SaidTurn]] = {}
+    for each in turns:
+        if not each.told:
+            by_session.setdefault(each.session_id, []).append(each)
+    for part in by_session.values():
+        await tell(work, part, closed=False)
+    async with work.changing() as changes:
+        await changes.noted_again(portion)
+
+
+async def open_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
+    """Say again where the last session was left, of which `turns` are what there is to tell."""
+    last = list(turns[-((len(turns) - 1) % TOLD_AT_ONCE + 1) :]) if turns else []
+    told = None
+    if last and work.policy.on("opening") and not work.of("opening"):
+        known = [each for each in work.of("questions") if each.details.status == "open"]
+        told, sources = await _told_of(work, last, known)
+    async with work.changing() as changes:
+        if told is not None:
+            await changes.add(_opening(work, told, last, sources))
+        await changes.noted_again(portion)
+    await work.refresh()
+
+
+async def _told_of(
+    work: Work, turns: Sequence[SaidTurn], known: Sequence[Record]
+) -> tuple[Episodes, Sources]:
+    """Return what is told of turns, and of what: a model is shown the open questions as well."""
     said = work.utterances(turns)
-    known = [each for each in work.of("questions") if each.details.status == "open"]
     sources = Sources(tuple(turn.id for turn in turns))
     names = (work.bond.user_name, work.bond.companion_name)
     if work.server is None:
         work.by_rules("episodes")
+        return await aside(chars_of(said), lambda: by_rules(said, names, known)), sources
+    named = _named(work.records)
+    opened = [each.content for each in known]
+    prompt = work.policy.prompts.episodes
+    asked = for_episodes(opened, said, prompt, [each.title for each in named])
+    try:
+        told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
+    except UnusableAnswer as error:
+        work.stand_in("episodes", error)
         told = await aside(chars_of(said), lambda: by_rules(said, names, known))
-    else:
-        named = _named(work.records)
-        opened = [each.content for each in known]
-        prompt = work.policy.prompts.episodes
-        asked = for_episodes(opened, said, prompt, [each.title for each in named])
-        try:
-            told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
-        except UnusableAnswer as error:
-            work.stand_in("episodes", error)
-            told = await aside(chars_of(said), lambda: by_rules(said, names, known))
-        shown = [*known, *_taken_up(named, told, said)]
-        sources = replace(sources, records=tuple(each.id for each in shown))
+    shown = [*known, *_taken_up(named, told, said)]
+    return told, replace(sources, records=tuple(each.id for each in shown))
+
+
+def _opening(work: Work, told: Episodes, turns: Sequence[SaidTurn], sources: Sources) -> NewRecord:
+    return NewRecord(
+        layer="opening",
+        content=told.left_at.replace("\n", " "),
+        made_by=work.maker,
+        session_id=turns[-1].session_id,
+        turns=sources.turns,
+        sources=sources.records,
+        told_at=turns[-1].created_at,
+    )
+
+
+async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
+    known = [each for each in work.of("questions") if each.details.status == "open"]
+    told, sources = await _told_of(work, turns, known)
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
@@ -89,17 +133,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
             await _keep_questions(work, changes, known, questions, told.settled)
         if closed and told.left_at and work.policy.on("opening"):
             await changes.remove([each.id for each in work.of("opening")])
-            await changes.add(
-                NewRecord(
-                    layer="opening",
-                    content=told.left_at.replace("\n", " "),
-                    made_by=work.maker,
-                    session_id=session_id,
-                    turns=sources.turns,
-                    sources=sources.records,
-                    told_at=at,
-                )
-            )
+            await changes.add(_opening(work, told, turns, sources))
         await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
     await work.refresh()
 

@@ -6,15 +6,17 @@ from statistics import median
 from zoneinfo import ZoneInfo
 
 from foremind.curation.work import Work
-from foremind.storage.curation import SessionHabit
+from foremind.storage.curation import Portion, SessionHabit
 from foremind.storage.records import NewRecord, Record
 
 _LEAST_SESSIONS = 3
 _TIMES = ((5, "in the morning"), (12, "in the afternoon"), (17, "in the evening"), (22, "at night"))
 
 
-async def infer_habits(work: Work, sessions: Sequence[SessionHabit]) -> None:
-    """Write the inferred part of the profile anew."""
+async def infer_habits(
+    work: Work, sessions: Sequence[SessionHabit], again: Portion | None = None
+) -> None:
+    """Write the inferred part of the profile anew, or `again` where something went."""
     found = habits_of(sessions, work.of("episodes"), work.bond.time_zone)
     known = {each.title: each for each in work.of("profile") if each.kind == "inferred"}
     async with work.changing() as changes:
@@ -27,6 +29,8 @@ async def infer_habits(work: Work, sessions: Sequence[SessionHabit]) -> None:
             elif known[title].content != text and known[title].made_by == "rules":
                 await changes.change(known[title].id, record)
         await changes.connection.execute("advance_habits", work.bond.id, work.now)
+        if again is not None:
+            await changes.noted_again(again)
     work.by_rules("habits")
     await work.refresh()
 

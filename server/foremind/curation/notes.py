@@ -23,7 +23,7 @@ from foremind.memory.significance import judge
 from foremind.memory.terms import terms_of
 from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import NewRecord, Record, RecordLayer
+from foremind.storage.records import NewRecord, Record, RecordLayer, by_hand
 
 _MOST_ENTRIES = 60  # the oldest goes where one more comes
 _MOST_TURNS = 40  # that are read at once
@@ -220,13 +220,22 @@ def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Noted
     """
     notes: list[Noted] = []
     slots = {fact.slot: each.id for each in entries for fact in facts_in(each.content)}
-    known = {each.content for each in entries}
+    known = {each.content: each.id for each in entries}
+    fresh: dict[str, int] = {}
     for utterance in said:
         for text in sentences_of(utterance.text) if utterance.by_user else ():
             kind = kind_of(text)
-            if kind is None or text in known:
+            if kind is None:
                 continue
-            known.add(text)
+            if text in fresh:
+                place = fresh[text]
+                notes[place] = replace(notes[place], turns=(*notes[place].turns, utterance.turn_id))
+                continue
+            if text in known:  # from now on made of this turn as well
+                again = Operation("UPDATE", known[text], kind, text)
+                notes.append(Noted(again, (utterance.turn_id,)))
+                continue
+            fresh[text] = len(notes)
             same = next((slots[fact.slot] for fact in facts_in(text) if fact.slot in slots), None)
             operation = Operation("ADD" if same is None else "UPDATE", same, kind, text)
             notes.append(Noted(operation, (utterance.turn_id,)))
@@ -285,6 +294,8 @@ async def _apply(
         turns=note.turns,
         sources=tuple(each for each in note.entries if each in present and each != operation.id),
     )
+    if entry.content and work.dismissed("scratchpad", entry.content):
+        return
     if operation.op == "ADD":
         await changes.add(entry)
         return
@@ -294,8 +305,10 @@ async def _apply(
     elif operation.op == "DELETE":
         await changes.remove([before.id])
         del present[before.id]
-    else:
+    elif before.content != entry.content:
         await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
+    elif not by_hand(before.made_by):  # from now on made of these turns as well
+        await changes.add_sources(before.id, entry.turns, entry.sources)
 
 
 async def _write_stated(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:

@@ -40,4 +40,6 @@ def _key_of(record: Record) -> str:
     """Return by what background work knows a record that it would make again."""
     if record.layer == "topics":
         return key_of(record.title)
+    if record.layer == "scratchpad":
+        return record.content
     return removal_key(record) if record.layer == "profile" else record.title

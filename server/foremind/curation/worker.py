@@ -336,6 +336,8 @@ class Curation:
         done: set[str] = set()
         if lane == "model" and await self._steps.out_of_date(work):
             await self._make_due(work, ("topics", "hot"), self._clock.now())
+        if lane == "rules" and any(not each.turns for each in bond.remade_in("profile")):
+            await self._make_due(work, ("habits",), self._clock.now())
         while left := [
             each
             for each in due_steps(await self._states.of(bond_id), lane, self._clock.now())

@@ -8,7 +8,7 @@ from foremind.errors import NotFound
 from foremind.memory.erasing import Decide, Eraser, Tally, found_and_locked
 from foremind.memory.exchange import read_alone
 from foremind.memory.facts import facts_in
-from foremind.memory.holding import Gone, Said, all_that_holds
+from foremind.memory.holding import Gone, Nearness, Said, all_that_holds
 from foremind.memory.remember import Rememberer
 from foremind.storage.database import Database
 from foremind.storage.forgetting import ForgettingReader
@@ -30,13 +30,13 @@ class Corrector:
         embedder: EmbeddingService,
         rememberer: Rememberer,
         clock: Clock,
-        least_cosine: float,
+        near: Nearness,
     ) -> None:
         self._database = database
         self._embedder = embedder
         self._rememberer = rememberer
         self._clock = clock
-        self._least_cosine = least_cosine
+        self._near = near
 
     async def correct(
         self,
@@ -74,7 +74,7 @@ class Corrector:
                     corrected,
                     repeated=True,
                     instead=content,
-                    least_cosine=self._least_cosine,
+                    near=self._near,
                 )
 
             return decide
@@ -93,7 +93,8 @@ class Corrector:
                 transaction, self._embedder, vectors if in_exchange else None, now, Tally()
             )
             going = (gone.turns - corrected) | gone.replies
-            await eraser.remove(going, gone.written, corrected=corrected)
+            await transaction.settle_facts(now, memory_id)
+            await eraser.remove(going, gone, corrected=corrected)
             await eraser.clear_states(said, gone)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
             await transaction.announce({*corrected, *going})

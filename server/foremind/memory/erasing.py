@@ -3,14 +3,14 @@
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from foremind.embedding.service import EmbeddingService
 from foremind.memory.exchange import REACH, Vector, read_in_exchange
-from foremind.memory.holding import Gone, Said
+from foremind.memory.holding import NOTHING, Gone, Said
 from foremind.memory.records_left import fate_of
 from foremind.memory.state_left import left_of
 from foremind.storage.database import Database
@@ -19,8 +19,10 @@ from foremind.storage.forgetting import (
     ForgettingTransaction,
     RecordText,
     SaidText,
+    portions_again,
+    remade_of,
 )
-from foremind.storage.records import FOUND_BY_MEANING, RecordLayer, found_by
+from foremind.storage.records import FOUND_BY_MEANING, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
 from foremind.storage.session_state import NO_STATE
 from foremind.storage.turns import Speaker
@@ -36,11 +38,16 @@ Prepare = Callable[[ForgettingReader], Awaitable[Decide]]
 
 @dataclass(slots=True)
 class Tally:
-    """What was removed so far; records by layer, `reread` memories beside."""
+    """What was removed so far; records by layer, of these those that are `remade` of what is left.
+
+    `reread` are memories beside, `shortened` records that lost lines.
+    """
 
     memories: set[int] = field(default_factory=set)
     turns: int = 0
     records: Counter[str] = field(default_factory=Counter)
+    remade: Counter[str] = field(default_factory=Counter)
+    shortened: set[int] = field(default_factory=set)
     reread: set[int] = field(default_factory=set)
 
 
@@ -110,31 +117,42 @@ class Eraser:
     async def remove(
         self,
         turns: Collection[int],
-        written: Collection[tuple[int, int]] = (),
+        gone: Gone = NOTHING,
         records: Collection[int] = (),
         *,
         corrected: Collection[int] = (),
-        again: bool = True,
     ) -> None:
         """Remove turns with their memories, and everything that was made of them.
 
+        What was made of more than these is made anew of what is left; what is named is not.
+
         Args:
-            written: states of records that hold what they say: record and revision, 0 for now.
+            gone: states of records that hold what the turns say.
             records: those that go whatever they hold.
             corrected: turns whose text is another one now, and what was made of the former goes.
-            again: whether what was made of them is made anew from what is left.
         """
         transaction, touched = self._transaction, {*turns, *corrected}
-        left = await self._remove_records(touched, turns, written, records)
-        memories = await transaction.memories_behind(turns)
-        self._tally.memories |= memories
-        self._tally.turns += await transaction.remove(memories, turns, self._now)
+        for (record, revision), rest in gone.shortened.items():
+            await transaction.say_in_state(record, revision, rest, self._now)
+            self._tally.shortened.add(record)
+        holding = {record for record, revision in gone.written if revision == 0}
+        made = await transaction.made_of(touched, {*holding, *records})
+        made |= await transaction.made_of_everything()
+        await self._remove_records(made, turns, gone.written, records)
+        await self._remove_memories(turns)
         if self._names is not None:
             await self._read_anew(touched, self._names)
-        if again:
-            await transaction.note_again(left)
-            starts = [*touched, *(each for _, sources in left for each in sources)]
-            await transaction.rebuild(min(starts, default=None), self._now)
+
+    async def let_go(self, records: Collection[int]) -> None:
+        """Remove records whose days are over.
+
+        What is written from such records is made anew; what was made beside them has days of its
+        own, and stays tied to what they were made of.
+        """
+        transaction = self._transaction
+        made = await transaction.written_from(records)
+        await transaction.hand_down(records)
+        await self._remove_records(made | await transaction.made_of_everything(), (), (), records)
 
     async def clear_states(
         self, said: Said, gone: Gone, about: str | None = None, session: str | None = None
@@ -166,51 +184,66 @@ class Eraser:
         if self._names is not None:
             await self._read_anew(turns, self._names)
 
+    async def _remove_memories(self, turns: Collection[int]) -> None:
+        """Remove turns with their memories; what others said again is remembered by these."""
+        transaction = self._transaction
+        memories = await transaction.memories_behind(turns)
+        again = await transaction.said_again(memories, turns)
+        self._tally.memories |= memories
+        self._tally.turns += await transaction.remove(memories, turns, self._now)
+        await transaction.remember_again(again)
+        if memories:
+            await transaction.settle_facts(self._now)
+
     async def _remove_records(
         self,
-        touched: Collection[int],
+        made: Collection[int],
         turns: Collection[int],
         written: Collection[tuple[int, int]],
         named: Collection[int],
-    ) -> list[tuple[RecordLayer, frozenset[int]]]:
-        """Remove what holds it or was made of it; return what is left of what that was made of."""
+    ) -> None:
+        """Remove what is named, holds it or was made of it; have the others made anew."""
         transaction = self._transaction
-        holding = {record for record, revision in written if revision == 0}
-        made = await transaction.made_of(touched, {*holding, *named}) | await transaction.hot()
-        concerned = {*made, *named, *(record for record, _ in written)}
         states: dict[int, list[RecordText]] = {}
+        concerned = {*made, *(record for record, _ in written)}.difference(named)
         for each in await transaction.states(concerned):
             states.setdefault(each.id, []).append(each)
-        deleted = {each for each in named if each in states}
-        dropped: set[tuple[int, int]] = set()
-        back: dict[int, int] = {}
-        kept: set[int] = set()
-        for record_id in states.keys() - deleted:
-            holds = {revision for record, revision in written if record == record_id}
-            fate = fate_of(states[record_id], holds, made_of_it=record_id in made)
-            dropped |= {(record_id, each) for each in fate.dropped}
-            if fate.deleted:
-                deleted.add(record_id)
-            elif fate.back_to is not None:
-                back[record_id] = fate.back_to
-            elif record_id in made:
-                kept.add(record_id)
-        left = await transaction.sources_left({*deleted, *back}, turns)
-        if any(states[each][0].layer == "hot" for each in (*deleted, *back)):
-            left.append(("hot", frozenset()))
-        for record_id, revision in back.items():
-            state = next(each for each in states[record_id] if each.revision == revision)
-            layer = states[record_id][0].layer
-            vector = (
-                await self._embedder.embed_passage(found_by(state.title, state.content))
-                if layer in FOUND_BY_MEANING
-                else None
+        fates = {
+            record: fate_of(
+                states[record],
+                {revision for one, revision in written if one == record},
+                made_of_it=record in made,
             )
-            await transaction.take_back(record_id, revision, vector, self._now)
-        await transaction.forget_states(dropped)
-        await transaction.untie({*back, *kept})
+            for record in states
+        }
+        went = [states[each][0] for each, fate in fates.items() if fate.goes]
+        # Whoever removes the hot context has it written anew.
+        went += [each for each in await transaction.states(named) if each.layer == "hot"][:1]
+        left = await transaction.sources_left([each.id for each in went], turns)
+        back = {each: fate.back_to for each, fate in fates.items() if fate.back_to is not None}
+        for record, revision in back.items():
+            await self._take_back(states[record], revision)
+        await transaction.forget_states(
+            {(record, each) for record, fate in fates.items() for each in fate.dropped}
+        )
+        kept = {each for each, fate in fates.items() if each in made and not fate.deleted}
+        await transaction.untie(kept)
+        deleted = {*named, *(each for each, fate in fates.items() if fate.deleted)}
         self._tally.records.update(await transaction.delete_records(deleted))
-        return left
+        self._tally.remade.update(remade_of(left, went))
+        await transaction.make_again(portions_again(left, went))
+        summary = any(each.layer == "summary" for each in went)
+        await transaction.rebuild(self._now, summary=summary)
+
+    async def _take_back(self, states: Sequence[RecordText], revision: int) -> None:
+        """Let what somebody wrote hold again, as if nothing had been made of it since."""
+        state = next(each for each in states if each.revision == revision)
+        vector = (
+            await self._embedder.embed_passage(found_by(state.title, state.content))
+            if states[0].layer in FOUND_BY_MEANING
+            else None
+        )
+        await self._transaction.take_back(state.id, revision, vector, self._now)
 
     async def _read_anew(self, turns: Collection[int], names: Names) -> None:
         """Read the memories beside turns anew, as if these had not been said, or are by now."""

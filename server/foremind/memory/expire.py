@@ -32,16 +32,14 @@ class Expirer:
         self._clock = clock
 
     async def records(self, relationship_id: int, records: Collection[int]) -> int:
-        """Let go of records, and what was made of them; return how many.
+        """Let go of records, and what was written from them; return how many.
 
         Raises:
             StorageUnavailable: try again later; nothing was half done.
         """
         tally = Tally()
         async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
-            made = await transaction.made_of((), records)
-            eraser = self._eraser(transaction, None, tally)
-            await eraser.remove((), records={*records, *made}, again=False)
+            await self._eraser(transaction, None, tally).let_go(records)
             count = tally.records.total()
             await transaction.audit("server", "retention", f"{count} records", self._clock.now())
             await transaction.announce((), outdated=True)

@@ -11,7 +11,7 @@ from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import NotFound
 from foremind.memory.erasing import Decide, Eraser, Names, Tally, found_and_locked
-from foremind.memory.holding import Gone, Said, all_that_holds
+from foremind.memory.holding import Gone, Nearness, Said, all_that_holds
 from foremind.memory.remember import Rememberer
 from foremind.storage.database import Database
 from foremind.storage.fair_line import FairLine
@@ -26,13 +26,19 @@ _log = structlog.get_logger("foremind.memory")
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What was removed: memories, the texts of turns, records by layer; what was read anew."""
+    """What was removed: memories, the texts of turns, records by layer.
+
+    `remade` are those of the records that are made anew of what is left, `shortened` counts others
+    that lost lines only, `reread` memories that were said beside what went.
+    """
 
     memories: tuple[str, ...]
     turns: int
     records: int
     reread: int
     layers: dict[str, int] = {}
+    remade: dict[str, int] = {}
+    shortened: int = 0
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -93,7 +99,7 @@ class Forgetter:
     records are made anew from what is left.
 
     Args:
-        least_cosine: from which on two texts are held to speak of the same.
+        near: from which cosines on two texts are held to speak of the same.
     """
 
     def __init__(
@@ -102,13 +108,13 @@ class Forgetter:
         rememberer: Rememberer,
         embedder: EmbeddingService,
         clock: Clock,
-        least_cosine: float,
+        near: Nearness,
     ) -> None:
         self._database = database
         self._rememberer = rememberer
         self._embedder = embedder
         self._clock = clock
-        self._least_cosine = least_cosine
+        self._near = near
         self._running = FairLine(_RUNNING, 1, _WAITING, _PATIENCE_S)
 
     async def forget(
@@ -208,7 +214,7 @@ class Forgetter:
             eraser = self._eraser(asked, transaction)
             if not await eraser.clear_states(said, gone, scope.about, scope.session):
                 _check(scope, said, gone)
-            await eraser.remove(touched, gone.written)
+            await eraser.remove(touched, gone)
             if few or not turns:
                 await transaction.audit(actor, "forget", str(scope), self._clock.now())
             await transaction.announce(touched)
@@ -272,7 +278,7 @@ class Forgetter:
                 turns,
                 about=scope.about,
                 repeated=again,
-                least_cosine=self._least_cosine,
+                near=self._near,
             )
 
         return decide
@@ -285,6 +291,8 @@ def _receipt(tally: Tally) -> Receipt:
         tally.records.total(),
         len(tally.reread),
         dict(tally.records),
+        dict(tally.remade),
+        len(tally.shortened),
     )
 
 
@@ -294,7 +302,11 @@ def _check(scope: Scope, said: Said, gone: Gone) -> None:
     Raises:
         NotFound: there is not.
     """
-    if not gone.written and not any(each in said.turns for each in gone.turns):
+    if (
+        not gone.written
+        and not gone.shortened
+        and not any(each in said.turns for each in gone.turns)
+    ):
         raise NotFound(
             f"{scope.param}: expected something that is remembered here", param=scope.param
         )

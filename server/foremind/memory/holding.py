@@ -1,21 +1,37 @@
 """What holds what is to be forgotten: turns that say it, replies made of it, records. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from foremind.memory.corpus import Corpus
+from foremind.memory.terms import terms_of
 from foremind.storage.forgetting import RecordText, SaidText
 
 Matrix = npt.NDArray[np.float32]
+Key = TypeVar("Key", bound=Hashable)
 
 # One shared word that nobody else says is enough where little is forgotten; of a whole session's
 # words many are nobody else's by accident.
 _FEW = 20
+# What stands for one thing alone: in the middle of a sentence, or with digits.
+_NAMES = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|\w*\d[\w.,:]*")
 SHARE = 0.6  # of a text's words: what holds as many of them holds it
 _AT_ONCE = 512  # replies that are compared at once
+
+
+class Nearness(NamedTuple):
+    """The cosines from which on two texts speak of the same: by themselves, or sharing a `word`."""
+
+    matter: float
+    word: float
+
+
+NEVER = Nearness(1.1, 1.1)
 
 
 @dataclass(slots=True)
@@ -25,6 +41,7 @@ class Said:
     turns: dict[int, SaidText] = field(default_factory=dict)
     corpus: Corpus[int] = field(default_factory=Corpus)
     records: dict[int, RecordText] = field(default_factory=dict)
+    states: dict[tuple[int, int], RecordText] = field(default_factory=dict)
     written: Corpus[tuple[int, int]] = field(default_factory=Corpus)  # record, revision (0: now)
 
     def add_turns(self, turns: Sequence[SaidText]) -> None:
@@ -35,6 +52,7 @@ class Said:
     def add_records(self, records: Sequence[RecordText]) -> None:
         """Take in more records, or earlier states of them."""
         self.records |= {each.id: each for each in records if each.revision == 0}
+        self.states |= {(each.id, each.revision): each for each in records}
         self.written.add(((each.id, each.revision), each.text) for each in records)
 
 
@@ -42,12 +60,17 @@ class Said:
 class Gone:
     """What goes: turns that were named or repeat them, replies made of these, and records.
 
-    `written` are states of records (record, revision; 0 is the present one) that hold it.
+    `written` are states of records (record, revision; 0 is the present one) that hold it, and
+    `shortened` those of which only lines do, with what is left of each.
     """
 
-    turns: frozenset[int]
-    replies: frozenset[int]
-    written: frozenset[tuple[int, int]]
+    turns: frozenset[int] = frozenset()
+    replies: frozenset[int] = frozenset()
+    written: frozenset[tuple[int, int]] = frozenset()
+    shortened: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+
+NOTHING = Gone()
 
 
 def all_that_holds(
@@ -58,7 +81,7 @@ def all_that_holds(
     repeated: bool = False,
     replies: bool = True,
     instead: str | None = None,
-    least_cosine: float = 1.0,
+    near: Nearness = NEVER,
 ) -> Gone:
     """Return everything that holds what some turns say.
 
@@ -67,33 +90,86 @@ def all_that_holds(
         repeated: what says the same word for word elsewhere goes too, whoever says it.
         replies: whether what the companion said of them goes.
         instead: what the turns say from now on, where they are corrected and not forgotten.
-        least_cosine: from which on two texts speak of the same.
+        near: from which cosines on two texts speak of the same.
     """
     turns = set(named)
     spoken = {said.turns[each].content for each in turns if each in said.turns}
     if repeated:
         turns |= {key for text in spoken for key in said.corpus.quoting(text)}
         spoken |= {said.turns[each].content for each in turns if each in said.turns}
-    answers = _replies_made_of(said, turns, spoken, instead, least_cosine) if replies else set()
-    written = {key for text in spoken for key in said.written.quoting(text)}
-    if about is not None:
-        written |= said.written.mentioning(about)
-    for text in spoken if len(turns) <= _FEW else ():
-        written |= {
-            key
-            for key in said.written.speaking_of(text, SHARE)
-            if _by_hand(said, key)  # what was made by a model or rules follows its sources
-        }
-    return Gone(frozenset(turns), frozenset(answers - turns), frozenset(written))
+    answers = _replies_made_of(said, turns, spoken, instead, near) if replies else set()
+    few = len(turns) <= _FEW
+    written = _exactly(said.written, spoken, about)
+    # What was made by a model or rules follows its sources.
+    written |= {key for key in _mostly(said.written, spoken, few) if said.states[key].by_hand}
+    written |= {(each.id, 0) for each in said.records.values() if _taken_from(said, each, turns)}
+    rests = {key: _without(said, key, spoken, about, few) for key in written}
+    shortened = {key: rest for key, rest in rests.items() if rest}
+    return Gone(
+        frozenset(turns),
+        frozenset(answers - turns),
+        frozenset(written.difference(shortened)),
+        shortened,
+    )
 
 
-def _by_hand(said: Said, key: tuple[int, int]) -> bool:
-    record = said.records.get(key[0])
-    return record is not None and key[1] == 0 and record.by_hand
+def _exactly(corpus: Corpus[Key], spoken: Iterable[str], about: str | None) -> set[Key]:
+    """Return the texts that hold all the words of `about`, or word for word what was spoken."""
+    found = set() if about is None else corpus.mentioning(about)
+    return found.union(*(corpus.quoting(text) for text in spoken))
+
+
+def _mostly(corpus: Corpus[Key], spoken: Iterable[str], few: bool) -> set[Key]:
+    """Return the texts that hold most words of something that was spoken, where it is not much."""
+    found: set[Key] = set()
+    return found.union(*(corpus.speaking_of(text, SHARE) for text in spoken if few))
+
+
+def _taken_from(said: Said, record: RecordText, turns: set[int]) -> bool:
+    """Tell whether somebody's record was taken from turns, and says mostly what they say.
+
+    As what is saved on request, or a note that was corrected.
+    """
+    own = said.written.terms.get((record.id, 0), frozenset())
+    if not record.by_hand or not own:
+        return False
+    return any(
+        len(own & said.corpus.terms[each]) >= SHARE * len(own)
+        for each in record.turns & turns
+        if each in said.corpus.terms
+    )
+
+
+def _without(
+    said: Said,
+    key: tuple[int, int],
+    spoken: set[str],
+    about: str | None,
+    few: bool,
+) -> str:
+    """Return what is left of the hot context as somebody wrote it, without the lines that hold it.
+
+    Nothing where no line does by itself, and for other layers: a record of theirs says one thing.
+    """
+    state, record = said.states[key], said.records.get(key[0])
+    if record is None or record.layer != "hot" or not state.by_hand:
+        return ""
+    lines = [each for each in state.content.splitlines() if each.strip()]
+    left = "\n".join(each for each in lines if not _speaks_of(each, spoken, about, few))
+    whole = f"{state.title}\n{left}"
+    return (
+        "" if len(left) == len("\n".join(lines)) or _speaks_of(whole, spoken, about, few) else left
+    )
+
+
+def _speaks_of(text: str, spoken: set[str], about: str | None, few: bool) -> bool:
+    corpus = Corpus[int]()
+    corpus.add([(0, text)])
+    return bool(_exactly(corpus, spoken, about) or _mostly(corpus, spoken, few))
 
 
 def _replies_made_of(
-    said: Said, turns: set[int], spoken: set[str], instead: str | None, least_cosine: float
+    said: Said, turns: set[int], spoken: set[str], instead: str | None, near: Nearness
 ) -> set[int]:
     """Return what the companion said of forgotten turns: in answer, quoting, or in other words."""
     if not turns:
@@ -107,12 +183,47 @@ def _replies_made_of(
     found = {each.id for each in later if each.reply_to in turns}
     quoting = {key for text in spoken for key in said.corpus.quoting(text)}
     found |= {each.id for each in later if each.id in quoting}
+    found |= _speaking_of(
+        said, turns, instead, [each for each in later if each.id not in found], near.word
+    )
+    found |= _nearest_to(said, turns, [each for each in later if each.id not in found],
+                         near.matter)  # fmt: skip
+    return found
+
+
+def _speaking_of(
+    said: Said, turns: set[int], instead: str | None, replies: Sequence[SaidText], least: float
+) -> set[int]:
+    """Return the replies that share with forgotten turns what nothing else the user said holds.
+
+    A name or number is enough; any other word is where the reply is near in meaning, too: people
+    say "hope" and "big" of everything.
+    """
     own = _own_words(said, turns, instead)
     needed = 1 if len(turns) <= _FEW else 2
-    found |= {each.id for each in later if len(said.corpus.terms[each.id] & own) >= needed}
-    found |= _nearest_to(said, turns, [each for each in later if each.id not in found],
-                         least_cosine)  # fmt: skip
+    told = frozenset(
+        term
+        for each in turns
+        if each in said.turns
+        for name in _NAMES.findall(said.turns[each].content)
+        for term in terms_of(name)
+    )
+    shared = {each.id: said.corpus.terms[each.id] & own for each in replies}
+    worded = [each for each in replies if len(shared[each.id]) >= needed]
+    found = {each.id for each in worded if each.vector is None or shared[each.id] & told}
+    gone = _rows([said.turns[each] for each in turns if _has_vector(said, each)])
+    near = [each for each in worded if each.vector is not None]
+    if not len(gone):
+        return {each.id for each in worded}
+    for first in range(0, len(near), _AT_ONCE):
+        part = near[first : first + _AT_ONCE]
+        cosines = (_rows(part) @ gone.T).max(axis=1)
+        found |= {each.id for each, cosine in zip(part, cosines, strict=True) if cosine >= least}
     return found
+
+
+def _has_vector(said: Said, turn: int) -> bool:
+    return turn in said.turns and said.turns[turn].vector is not None
 
 
 def _own_words(said: Said, turns: set[int], instead: str | None) -> set[str]:

@@ -14,6 +14,11 @@ class Fate:
     back_to: int | None = None
     dropped: tuple[int, ...] = ()
 
+    @property
+    def goes(self) -> bool:
+        """Whether its present state goes."""
+        return self.deleted or self.back_to is not None
+
 
 def fate_of(states: Sequence[RecordText], holding: Collection[int], *, made_of_it: bool) -> Fate:
     """Decide on one record.

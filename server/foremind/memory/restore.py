@@ -11,6 +11,7 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidMessage
 from foremind.memory.aside import aside
 from foremind.memory.exchange import REACH, Vector, read_alone, read_in_exchange
+from foremind.memory.facts import facts_in
 from foremind.memory.import_limits import MOST_OF
 from foremind.memory.remember import Rememberer
 from foremind.storage.fair_line import FairLine
@@ -95,7 +96,11 @@ class Restorer:
             for each in export.records
             if each.layer in FOUND_BY_MEANING
         }
-        return Made(turns, memories, records)
+        facts = {
+            each.id: await aside(len(each.content), partial(facts_in, each.content))
+            for each in export.memories
+        }
+        return Made(turns, memories, records, facts)
 
 
 async def _read_in_exchange(

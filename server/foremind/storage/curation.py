@@ -59,6 +59,10 @@ class Bond:
     remade: tuple[Portion, ...]
     messages: int
 
+    def remade_in(self, layer: RecordLayer) -> list[Portion]:
+        """Return what is to be made again in a layer; of everything where there are no turns."""
+        return [each for each in self.remade if each.layer == layer]
+
 
 @dataclass(frozen=True, slots=True)
 class SaidTurn:
@@ -142,6 +146,11 @@ class CurationStore:
         rows = await self._database.of(bond_id).rows("turns_by_id", bond_id, list(turn_ids))
         return [_turn(row) for row in rows]
 
+    async def last_session_over(self, bond_id: int) -> list[SaidTurn]:
+        """Return the turns of the last session that is over and of which something is left."""
+        rows = await self._database.of(bond_id).rows("last_session_over", bond_id, MOST_TURNS)
+        return [_turn(row) for row in rows]
+
     async def open_sessions(self, bond_id: int) -> Sequence[OpenSession]:
         """Return the sessions that are not closed, the longest silent first."""
         rows = await self._database.rows("open_sessions", bond_id)
@@ -155,6 +164,12 @@ class CurationStore:
             cleared = await connection.rows("close_session", session_id, bond_id, now, silent_since)
             if cleared:
                 await connection.announce(StateChanged(bond_id))
+
+    async def leave_nothing(self, bond_id: int) -> None:
+        """Delete sessions that are over and of which nothing is left; after the last, the name."""
+        async with self._database.transaction(bond_id) as connection:
+            await connection.execute("delete_closed_sessions", bond_id)
+            await connection.execute("forget_name", bond_id)
 
     async def habits(self, bond_id: int) -> list[SessionHabit]:
         """Return the last sessions, newest first."""

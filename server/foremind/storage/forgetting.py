@@ -14,19 +14,36 @@ from pgvector import HalfVector
 
 from foremind.errors import NotFound
 from foremind.storage.database import Connection, Database
+from foremind.storage.jobs import REMEMBER_TURN
 from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import delete_records, records_made_of
-from foremind.storage.records import MadeBy, RecordLayer, by_hand
+from foremind.storage.records import Details, MadeBy, RecordLayer, by_hand
 from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
 from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker
 
 _PORTION = 500  # rows that are read at once
 
-#: Layers whose records are made turn by turn: what is left of their sources is noted again. The
-#: hot context is made of all others, and therefore without turns.
-_NOTED: frozenset[RecordLayer] = frozenset({"scratchpad", "profile", "hot"})
+#: What is made again of what is left of the turns that records of a layer were made of. The summary
+#: is made again from the first turn on, and topics whenever there are new episodes.
+_AGAIN: dict[RecordLayer, RecordLayer] = {
+    "scratchpad": "scratchpad",
+    "profile": "profile",
+    "episodes": "episodes",
+    "questions": "episodes",
+}
+#: What is made again of everything, where one of its records went; of the profile what is inferred.
+_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
+#: Kinds of records that say where one came from, and nothing of what is in it.
+_KINDS = frozenset(
+    {"identity", "preference", "goal", "event", "relationship", "other", "stated", "inferred"}
+)
+_STATUSES = frozenset({"open", "settled"})
+
+
+#: A layer, and turns that something in it was made of.
+Portion = tuple[RecordLayer, frozenset[int]]
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
@@ -58,7 +75,10 @@ class SaidText:
 
 @dataclass(frozen=True, slots=True)
 class RecordText:
-    """Everything that a record says, or said in a `revision`; 0 is its present state."""
+    """Everything that a record says, or said in a `revision`; 0 is its present state.
+
+    `turns` are those that it was made of, known of the present state only.
+    """
 
     id: int
     revision: int
@@ -67,6 +87,8 @@ class RecordText:
     title: str
     content: str
     layer: RecordLayer | None = None
+    kind: str = ""
+    turns: frozenset[int] = frozenset()
 
     @property
     def by_hand(self) -> bool:
@@ -223,8 +245,9 @@ class ForgettingTransaction:
         await self._connection.execute("delete_states", self._relationship_id)
 
     async def delete_closed_sessions(self) -> None:
-        """Delete sessions that are over and of which nothing is left."""
+        """Delete sessions that are over and of which nothing is left; after the last, the name."""
         await self._connection.execute("delete_closed_sessions", self._relationship_id)
+        await self._connection.execute("forget_name", self._relationship_id)
 
     async def made_of(self, turns: Collection[int], records: Collection[int]) -> set[int]:
         """Return the records that were made of turns or records, however far."""
@@ -234,9 +257,13 @@ class ForgettingTransaction:
         """Return every record."""
         return await self._ids("every_record")
 
-    async def hot(self) -> set[int]:
-        """Return the hot context, which is made of everything."""
-        return await self._ids("records_of_layers", ["hot"])
+    async def written_from(self, records: Collection[int]) -> set[int]:
+        """Return the topics that are written from some records."""
+        return await self._ids("topics_written_from", list(records))
+
+    async def made_of_everything(self) -> set[int]:
+        """Return the hot context and what is inferred: they are made of all there is."""
+        return await self._ids("made_of_everything")
 
     async def states(self, records: Collection[int]) -> list[RecordText]:
         """Return what records say, and what they said earlier, in order."""
@@ -247,20 +274,56 @@ class ForgettingTransaction:
 
     async def sources_left(
         self, records: Collection[int], without: Collection[int]
-    ) -> list[tuple[RecordLayer, frozenset[int]]]:
+    ) -> list[Portion]:
         """Return, for each of some records, which turns it was made of are left."""
         rows = await self._connection.rows(
             "sources_left", self._relationship_id, list(records), list(without)
         )
         return [(row["layer"], frozenset(row["turns"])) for row in rows]
 
-    async def note_again(self, portions: Sequence[tuple[RecordLayer, frozenset[int]]]) -> None:
-        """Have notes made again of what is left of what some records were made of."""
-        noted = _joined([each for each in portions if each[0] in _NOTED])
-        if noted:
-            written = [{"layer": layer, "turns": sorted(turns)} for layer, turns in noted]
+    async def make_again(self, portions: Sequence[Portion]) -> None:
+        """Have records made again of what is left of what some were made of."""
+        if portions:
+            written = [{"layer": layer, "turns": sorted(turns)} for layer, turns in portions]
             await self._connection.execute(
                 "note_again", self._relationship_id, msgspec.json.encode(written).decode()
+            )
+
+    async def hand_down(self, records: Collection[int]) -> None:
+        """Let what was made of records be made of what these were made of."""
+        for each in records:
+            await self._connection.execute("hand_down_sources", self._relationship_id, [each])
+
+    async def remember_again(self, turns: Collection[int]) -> None:
+        """Have turns judged anew, once this transaction commits."""
+        for each in sorted(turns):
+            await self._connection.execute("enqueue", REMEMBER_TURN, self._relationship_id, each)
+
+    async def said_again(self, memories: Collection[int], without: Collection[int]) -> set[int]:
+        """Return the turns that said again what memories say, but for some."""
+        return await self._ids("said_again", list(memories), list(without))
+
+    async def settle_facts(self, now: datetime, corrected: int | None = None) -> None:
+        """Decide anew which memories no longer hold, now that some of them went or changed."""
+        if corrected is not None:
+            await self._connection.execute(
+                "unsettle", self._relationship_id, corrected, await self._version.stamp()
+            )
+        await self._connection.execute(
+            "settle_facts", self._relationship_id, await self._version.stamp(), now
+        )
+
+    async def say_in_state(
+        self, record_id: int, revision: int, content: str, now: datetime
+    ) -> None:
+        """Let a state of a record say something else, as if it had never said more."""
+        if revision:
+            await self._connection.execute(
+                "say_in_revision", self._relationship_id, record_id, revision, content
+            )
+        else:
+            await self._connection.execute(
+                "say_in_record", self._relationship_id, record_id, content, now
             )
 
     async def delete_records(self, records: Collection[int]) -> dict[str, int]:
@@ -297,11 +360,9 @@ class ForgettingTransaction:
         """Note the digest of what no background work may make again."""
         await self._connection.execute("dismiss", self._relationship_id, [digest])
 
-    async def rebuild(self, first: int | None, now: datetime) -> None:
-        """Have what was made of turns from a first one on, and is removed, made anew."""
-        await self._connection.execute(
-            "curate_again", self._relationship_id, now, _NEVER if first is None else first
-        )
+    async def rebuild(self, now: datetime, *, summary: bool) -> None:
+        """Have what is to be made again made soon; with `summary`, that from its beginning."""
+        await self._connection.execute("curate_again", self._relationship_id, now, summary)
 
     async def audit(self, actor: str, action: str, subject: str, now: datetime) -> None:
         """Note what was done; `subject` never holds what was said."""
@@ -417,33 +478,70 @@ def _state(row: Any) -> SeenState:
 
 def _record_text(row: Any) -> RecordText:
     """Read a row of what a record says."""
-    text = "\n".join((row["title"], row["content"], *row["refs"], row["details"]))
+    known = msgspec.json.decode(row["details"], type=Details)
+    named = [] if row["kind"] in _KINDS else [row["kind"]]
+    named += [] if known.status in _STATUSES else [known.status]
+    lists = (known.questions, known.conclusions, known.open_questions, known.topics)
+    listed = [text for each in lists for text in each]
+    parts = (row["title"], row["content"], *row["refs"], *named, *listed)
     return RecordText(
-        row["id"], 0, row["made_by"], text, row["title"], row["content"], row["layer"]
+        row["id"],
+        0,
+        row["made_by"],
+        "\n".join(each for each in parts if each),
+        row["title"],
+        row["content"],
+        row["layer"],
+        row["kind"],
+        frozenset(row["turns"]),
     )
 
 
 def _revision_text(row: Any) -> RecordText:
     """Read a row of what a record said earlier."""
-    text = f"{row['kind']}\n{row['title']}\n{row['content']}"
+    named = [] if row["kind"] in _KINDS else [row["kind"]]
+    text = "\n".join(each for each in (*named, row["title"], row["content"]) if each)
     return RecordText(
-        row["id"], row["revision"], row["made_by"], text, row["title"], row["content"]
+        row["id"],
+        row["revision"],
+        row["made_by"],
+        text,
+        row["title"],
+        row["content"],
+        kind=row["kind"],
     )
 
 
-def _joined(
-    portions: Sequence[tuple[RecordLayer, frozenset[int]]],
-) -> list[tuple[RecordLayer, frozenset[int]]]:
+def portions_again(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[Portion]:
+    """Return what is to be made again: of each layer which turns, none where it is of everything.
+
+    Args:
+        left: for each record that went its layer, and which turns it was made of are left.
+        gone: the records that went.
+    """
+    made = [(_AGAIN[layer], turns) for layer, turns in left if layer in _AGAIN and turns]
+    layers = [each.layer for each in gone if each.layer != "profile" or each.kind == "inferred"]
+    return [*_joined(made), *((each, frozenset()) for each in _WHOLE if each in layers)]
+
+
+def remade_of(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[str]:
+    """Return, for each record that is made again, its layer."""
+    whole = [each.layer for each in gone if each.layer in _WHOLE or each.layer == "summary"]
+    stated = [each for each, turns in left if each in _AGAIN and turns]
+    inferred = [each for each in gone if each.layer == "profile" and each.kind == "inferred"]
+    return [*stated, *(each for each in whole if each and each != "profile"),
+            *("profile" for _ in inferred)]  # fmt: skip
+
+
+def _joined(portions: Sequence[Portion]) -> list[Portion]:
     """Join the portions of a layer that share a turn: it is to be noted once."""
-    joined: list[tuple[RecordLayer, frozenset[int]]] = []
+    joined: list[Portion] = []
     for layer, turns in portions:
         sharing = [each for each in joined if each[0] == layer and each[1] & turns]
         joined = [each for each in joined if each not in sharing]
         joined.append((layer, turns.union(*(each[1] for each in sharing))))
     return joined
 
-
-_NEVER = 2**62
 
 # A notification holds at most 8,000 bytes. The ids only empty a cache that lasts two minutes.
 _ANNOUNCED_TURNS = 400

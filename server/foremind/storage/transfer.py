@@ -1,6 +1,6 @@
 """A relationship written out whole, and read back, also by another server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,7 +21,7 @@ from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, MadeBy, NewRecord, RecordLayer
 from foremind.storage.relationships import SettingsChanged
-from foremind.storage.remembering import MemoryText, Reason
+from foremind.storage.remembering import Fact, MemoryText, Reason
 from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker, Status
 
@@ -228,12 +228,13 @@ class Made:
     """The vectors of an import, made by this server's model: by the ids within the file.
 
     Unit vectors, float32 [dimension]: of turns' exact texts, and of records; and what memories are
-    found by.
+    found by, and what these state.
     """
 
     turns: Mapping[str, Vector]
     memories: Mapping[str, MemoryText]
     records: Mapping[str, Vector]
+    facts: Mapping[str, Sequence[Fact]]
 
 
 class TransferStore:
@@ -429,6 +430,10 @@ class _Writing:
                 await version.stamp(),
             )
             self._memories[each.id] = row["id"]
+            for fact in made.facts.get(each.id, ()):
+                await self._connection.execute(
+                    "restate_fact", self._id, row["id"], fact.slot, fact.value
+                )
             for again in each.again:
                 await self._connection.execute(
                     "import_source", self._turns[again], row["id"], self._id
