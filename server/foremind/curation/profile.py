@@ -203,16 +203,31 @@ def _take_in(held: list[_Held], entry: Entry, slots: Slots) -> None:
     if not slot.many and any(each.fixed for each in there):
         return
     same = next((each for each in there if _same(each, entry, slot)), None)
-    if same is None:
-        if opposite := _OPPOSITE.get(entry.slot):
-            for each in held:
-                contrary = each.slot == opposite and each.value == _value(entry.content)
-                each.gone |= contrary and not each.fixed
+    contrary = _contrary(held, entry)
+    if same is None and contrary is not None:
+        _turn_round(contrary, entry)
+    elif same is None:
         details = Details(slot=entry.slot, times=1, turn=entry.upto)
         held.append(_Held(entry.slot, entry.title, entry.content, entry.made_by, details))
         held[-1].turns = entry.turns
     elif not same.fixed:
         _state_again(same, entry, slot)
+
+
+def _contrary(held: Sequence[_Held], entry: Entry) -> _Held | None:
+    """Return what says that somebody likes what it is now said not to like, or the reverse."""
+    opposite = _OPPOSITE.get(entry.slot)
+    there = (each for each in held if each.slot == opposite and not (each.gone or each.fixed))
+    return next((each for each in there if each.value == _value(entry.content)), None)
+
+
+def _turn_round(held: _Held, entry: Entry) -> None:
+    """Let the newer hold; the entry goes on to be made of both, so that either can be forgotten."""
+    if entry.upto < held.details.turn:
+        return
+    held.slot, held.title, held.content = entry.slot, entry.title, entry.content
+    held.made_by, held.details = entry.made_by, Details(slot=entry.slot, times=1, turn=entry.upto)
+    held.turns = tuple({*held.turns, *entry.turns})
 
 
 def _takes_back(entry: Entry, held: _Held) -> bool:

@@ -88,7 +88,10 @@ def test_likes_have_a_bound_of_their_own() -> None:
 def test_to_like_and_to_dislike_exclude_each_other() -> None:
     """The newer holds."""
     news = taken_in([kept(1, "likes", "rain", slot="likes")], said("I don't like the rain"))
-    assert (values(news.added), news.removed) == ([("dislikes", "the rain")], [1])
+    assert [(each.id, values([record])) for each, record in news.changed] == [
+        (1, [("dislikes", "the rain")])
+    ]
+    assert (news.added, news.removed) == ([], [])
 
 
 def test_what_is_taken_back_goes() -> None:

@@ -43,7 +43,7 @@ class Statement:
 _ENDS = frozenset(
     """and but with since because now for near so these when while than although though until
     till after before again too by lately anyway please right actually last next this every
-    yesterday today tomorrow tonight it its him them those his their or as at in from on to
+    yesterday today tomorrow tonight itself it its him them those his their or as at in from on to
     who that here there more better very always any anymore sometimes if like we i he she they
     you my your is are was has have also ever ago still soon alone together probably haha lol
     btw""".split()  # noqa: SIM905

@@ -64,7 +64,7 @@ _MOST_TASTE = 7
 _MOST_DIVIDED = 2  # words of each of several
 # What ends a value like this says that it is nothing by itself: "the friends I have".
 _POINTS_BACK = frozenset(
-    """i we you he she they it this that these those them him her his its their your there
+    """i we you he she they it this that these those them him her his its their your there itself
     …""".split()  # noqa: SIM905
 )
 

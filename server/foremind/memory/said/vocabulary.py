@@ -146,7 +146,7 @@ NO_NAMES = _listed(
     free, vegan, vegetarian, married, single, divorced"""
 )
 NO_TASTES = _listed(
-    """it, that, this, those, these, them, him, her, you, me, us, myself, everything, nothing,
+    """not, it, that, this, those, these, them, him, her, you, me, us, myself, everything, nothing,
     anything, something, everyone, everybody, people, how, what, when, where, who, why, your,
     his, their, its, our, if, whatever, whenever, one, ones, both, either, neither, all, being,
     so, too, very, there, here, as, to, more, less, most, such, another, mine, yours, because,
