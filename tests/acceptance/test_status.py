@@ -1,5 +1,6 @@
 """What waits in the background, why, and having it done now."""
 
+from foremind.curation.steps import STEPS
 from foremind.testing.curating import curate
 from tests.acceptance.layers import world
 from tests.conftest import StartServer, patiently
@@ -22,15 +23,12 @@ async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
         w.relationship = 1
 
         async def failed() -> bool:
-            notes = (await w.request("GET", "/status"))["steps"][3]
-            return bool(notes["state"] == "backing_off")
+            steps = (await w.request("GET", "/status"))["steps"]
+            return any(each["state"] == "backing_off" for each in steps)
 
         await patiently(failed)
         steps = {each["step"]: each for each in (await w.request("GET", "/status"))["steps"]}
-        assert list(steps) == [
-            "sessions", "retention", "stated", "notes", "summary", "episodes", "topics", "hot",
-            "habits",
-        ]  # fmt: skip
+        assert list(steps) == [each.name for each in STEPS]
         notes, stated = steps["notes"], steps["stated"]
         assert (notes["code"], notes["attempts"], notes["behind"]) == ("model_broken", 1, 2)
         assert notes["asks_model"] and not stated["asks_model"]

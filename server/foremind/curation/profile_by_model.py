@@ -40,6 +40,7 @@ def to_profile(turns: Sequence[SaidTurn], going_on: Collection[UUID]) -> list[Sa
 async def keep_profile(work: Work, turns: Sequence[SaidTurn]) -> None:
     """Take into the profile what a model reads in turns."""
     entries = await _entries(work, work.utterances(turns))
+    await work.refresh()  # rules may have written while the model did
     async with work.changing() as changes:
         await _write(work, changes, entries)
         await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
@@ -49,6 +50,7 @@ async def keep_profile(work: Work, turns: Sequence[SaidTurn]) -> None:
 async def profile_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
     """Read turns again of which the entries were removed with what else they were made of."""
     entries = await _entries(work, work.utterances(turns))
+    await work.refresh()  # rules may have written while the model did
     async with work.changing() as changes:
         await _write(work, changes, entries)
         await changes.noted_again(portion)

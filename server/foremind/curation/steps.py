@@ -51,8 +51,8 @@ class Step:
 
 
 #: In the order in which those of a lane are done. The two lanes of a relationship go on beside each
-#: other, so that what needs no model waits for none: they write different records, each change
-#: locks the relationship, and what a change was made of is compared once it does.
+#: other, so that what needs no model waits for none: but for the profile they write different
+#: records, each change locks the relationship, and what it was made of is compared once it does.
 STEPS = (
     Step("sessions", "rules", then=("profile", "episodes")),
     Step("retention", "rules"),
