@@ -229,6 +229,7 @@ class CompanionSettings(
     recall_any_age: bool | None = None
     recall_gate: bool | None = None
     recall_min_score: float | None = None
+    recall_min_share: float | None = None
     recall_limit: int | None = None
     context_tokens: int | None = None
     working_tokens: int | None = None

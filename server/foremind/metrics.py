@@ -55,7 +55,7 @@ class Metrics:
         self.dropped = Counter(
             "foremind_dropped_total",
             "Work thrown away, by kind: superseded, departed, evicted, rejected, interrupted, "
-            "telemetry.",
+            "telemetry, note.",
             ["kind"],
             registry=self.registry,
         )

@@ -51,6 +51,7 @@ class RecallPolicy:
     half_life_days: float
     gate: bool
     min_score: float
+    min_share: float
     limit: int
 
 
@@ -144,6 +145,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             half_life_days=pick("memory_half_life_days"),
             gate=pick("recall_gate"),
             min_score=pick("recall_min_score"),
+            min_share=pick("recall_min_share"),
             limit=pick("recall_limit"),
         ),
         storage=StoragePolicy(

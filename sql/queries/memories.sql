@@ -66,7 +66,7 @@ WITH postings AS MATERIALIZED (
 )
 SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.significance,
     memory.created_at, memory.happened_from, memory.happened_to, memory.last_used_at,
-    memory.superseded_by IS NOT NULL AS superseded, memory.term_count,
+    memory.superseded_by IS NOT NULL AS superseded, memory.superseded_by, memory.term_count,
     coalesce(uuid_hash_extended(memory.session_id, 0), memory.id) AS session,
     -(memory.embedding <#> $2::halfvec) AS cosine, worded.terms, worded.frequencies,
     bond.memory_count, bond.term_count AS total_terms,
@@ -92,7 +92,7 @@ SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1
 -- Reads the memories of a relationship that changed after a version, up to another, packed.
 -- The upper bound lets the planner see how few they are: without it every table is scanned whole.
 SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
-    last_used_at, superseded_by IS NOT NULL AS superseded, term_count,
+    last_used_at, superseded_by IS NOT NULL AS superseded, superseded_by, term_count,
     coalesce(uuid_hash_extended(session_id, 0), id) AS session,
     halfvec_send(embedding) AS vector, words
 FROM memories WHERE relationship_id = $1 AND version > $2 AND version <= $3;

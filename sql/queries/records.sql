@@ -73,6 +73,10 @@ SET used = record.used + given.times, used_at = greatest(record.used_at, given.l
 FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[]) AS given (id, times, last)
 WHERE record.relationship_id = $1 AND record.id = given.id;
 
+-- name: let_record_be_found
+-- Gives a record the vector that it is found by, where it has none.
+UPDATE records SET embedding = $3 WHERE id = $2 AND relationship_id = $1 AND embedding IS NULL;
+
 -- name: add_sources
 -- Notes the turns and records that a record was made of, beside those noted already.
 INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)

@@ -103,6 +103,7 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
         ),
         "recall_gate": _row(lambda p: p.recall.gate, False, True, False, True),
         "recall_min_score": _row(lambda p: p.recall.min_score, 0.2, 0.3, 0.4, 0.5),
+        "recall_min_share": _row(lambda p: p.recall.min_share, 0.1, 0.2, 0.3, 0.4),
         "recall_limit": _row(lambda p: p.recall.limit, 1, 2, 3, 4),
         "context_tokens": _row(lambda p: p.layers.context_tokens, 4000, 5000, 6000, 7000),
         "working_tokens": _row(lambda p: p.layers.working_tokens, 1000, 2000, 3000, 4000),

@@ -391,7 +391,7 @@ async def test_what_the_model_is_given_is_what_the_context_view_shows(
         await w.talk("My goal is to learn Greek")  # news since the hot context
         draft = "How is the lighthouse of Beatriz, do you remember?"
         shown = await w.context(draft)
-        alive = {name for name, each in shown["layers"].items() if each["tokens"]}
+        alive = {name for name, each in shown["layers"].items() if each["lines"]}
         assert alive >= {"profile", "hot", "scratchpad", "topics", "episodes", "memories"}
         spent = sum(e["tokens"] for name, e in shown["layers"].items() if name != "working")
         assert spent <= shown["budget"]

@@ -13,7 +13,7 @@ from foremind.errors import InvalidMessage
 from foremind.gateway import decode
 from foremind.generation import offline
 from foremind.generation.prompt import Prompt
-from foremind.layers import passages, reading, recall, wording
+from foremind.layers import lines, passages, reading, recall, wording
 from foremind.memory import (
     age,
     answers,
@@ -190,7 +190,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     reading: read_page,
     passages: lambda text, _: passages.joined(passages.passages_of(text)),
     recall: lambda text, _: recall.references_in(text),
-    wording: lambda text, _: (wording.quoted(text), wording.labelled(text)),
+    wording: lambda text, _: wording.labelled(text),
+    lines: lambda text, _: lines.shortened(lines.line(("", text)), 20, len),
     draft: lambda text, _: draft.says_something(draft.normalise(text)),
     eagerness: type_on,
     offline: answer,

@@ -109,7 +109,7 @@ def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
 def _table(reports: list[RecallReport]) -> Table:
     table = Table(
         "", "recall@5", "recall@10", "95%", "recall@20", "stored", "asked kept", "others dropped",
-        "tokens", "on filler", "search p50",
+        "memories", "tokens", "on filler", "search p50",
     )  # fmt: skip
     for each in reports:
         low, high = each.recall_at_10_interval
@@ -122,6 +122,7 @@ def _table(reports: list[RecallReport]) -> Table:
             f"{each.stored_fraction:.0%}",
             f"{each.asked_kept:.1%}",
             f"{each.others_dropped:.1%}",
+            f"{each.memories:.1f}",
             f"{each.context_tokens:.0f}",
             "" if each.filler_memories is None else f"{each.filler_memories:.2f}",
             f"{each.search_ms_p50:.1f} ms",
@@ -172,6 +173,10 @@ def _show(life: LifeReport) -> None:
         )
     console.print(
         f"{life.questions} questions, evidence present with all layers: {life.evidence:.3f}"
+    )
+    console.print(
+        f"{life.tokens:.0f} tokens a question, {life.repeated:.0f} spared by repeating nothing; "
+        f"{life.memories:.1f} memories"
     )
     console.print(layers)
     console.print(weeks)

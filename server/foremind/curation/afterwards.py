@@ -10,7 +10,7 @@ from foremind.errors import ForemindError
 from foremind.generation.prompt import Message, PastTurn
 from foremind.generation.thinking import without_thinking
 from foremind.generation.voices import Voices
-from foremind.layers.wording import quoted
+from foremind.layers.lines import quoted
 from foremind.metrics import Metrics
 from foremind.policies import VoicePolicy
 from foremind.supervision import TaskSet

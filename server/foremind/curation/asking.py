@@ -10,7 +10,8 @@ from msgspec import Meta
 from foremind.companions import KINDS, ProfileRules, ScratchpadRules, slots_of
 from foremind.curation.extract import Utterance
 from foremind.generation.prompt import Message
-from foremind.layers.wording import day_in_words, labelled, quoted
+from foremind.layers.lines import quoted
+from foremind.layers.wording import day_in_words, labelled
 
 Text = Annotated[str, Meta(min_length=1, max_length=2000)]
 Short = Annotated[str, Meta(min_length=1, max_length=300)]

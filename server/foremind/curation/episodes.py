@@ -11,6 +11,7 @@ from foremind.curation.extract import (
     Utterance,
     chars_of,
     conclusions_of,
+    ended,
     key_of,
     left_open,
     questions_of,
@@ -167,18 +168,19 @@ def by_rules(
     """Tell of talk without a language model: one episode of its weightiest sentences."""
     topics = topics_of(said, 3)
     best = top_sentences(said, 4)
-    summary = " ".join(f"{each.utterance.name}: {each.text}" for each in best)
+    summary = " ".join(f"{each.utterance.name}: {ended(each.text)}" for each in best)
     unsettled = [each.text for each in left_open(said, 3)]
     episode = Episode(
         topic=", ".join(topics) or "a chat",
-        summary=(summary or " ".join(each.text for each in said[:2]))[:2000] or "nothing much",
+        summary=(summary or " ".join(ended(each.text) for each in said[:2]))[:2000]
+        or "nothing much",
         references=list(references_of((each.text for each in said), names)),
         questions=list(questions_of(said, 3)),
         conclusions=list(conclusions_of(said, 2)),
         open_questions=unsettled,
     )
     spoke = f"You spoke of {', '.join(topics)}. " if topics else ""
-    last = " ".join(f"{each.utterance.name}: {each.text}" for each in best[-2:])
+    last = " ".join(f"{each.utterance.name}: {ended(each.text)}" for each in best[-2:])
     opened = f" Left open: {unsettled[-1]}" if unsettled else ""
     settled = [
         number

@@ -100,6 +100,11 @@ def sentences_of(text: str) -> list[str]:
     return [each.strip()[:_MOST_SENTENCE_CHARS] for each in _SENTENCE.findall(text) if each.strip()]
 
 
+def ended(text: str) -> str:
+    """Return a sentence with a full stop where it has no end: another is to follow it."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
 def top_sentences(said: Sequence[Utterance], limit: int) -> list[Sentence]:
     """Return the weightiest sentences, in the order in which they were said; no questions."""
     split = [(each, text) for each in said for text in sentences_of(each.text)]

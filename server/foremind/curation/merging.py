@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from foremind.generation.prompt import Message
-from foremind.layers.wording import quoted
+from foremind.layers.lines import quoted
 from foremind.memory.terms import terms_of
 from foremind.storage.records import MOST_CONTENT
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from foremind.companions import KINDS, PROFILE_SLOTS, ScratchpadRules, SignificanceRules, slots_of
@@ -25,7 +27,9 @@ from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import NewRecord, Record, RecordLayer, by_hand
 
-_MOST_ENTRIES = 60  # the oldest goes where one more comes
+_MOST_ENTRIES = 500  # of which what matters least, and of that the oldest, makes room
+_SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with what was said
+_LET_BE_FOUND = 20  # entries at once that an earlier version left without a vector
 _MOST_TURNS = 40  # that are read at once
 _MOST_ASKED = 10  # of these that a model is shown: what is worth noting of them fits its answer
 _MAX_TOKENS = 800
@@ -64,8 +68,11 @@ async def keep_notes(work: Work, turns: Sequence[SaidTurn]) -> int | None:
     notes, whole = await _operations(work, work.utterances(new))
     # Where the answer had no room for all, what is missing is likely to be of the later turns.
     upto = new[-1].id if whole else new[(len(new) - 1) // 2].id
+    found = await _to_be_found(work)
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
+        for entry_id, vector in found.items():
+            await changes.let_be_found(entry_id, vector)
         await changes.advance("noted", upto, work.bond.noted_turn_id)
     await work.refresh()
     return upto
@@ -75,7 +82,8 @@ def _portion(work: Work, turns: Sequence[SaidTurn]) -> list[SaidTurn]:
     """Return the oldest turns that can be noted together: a model has only so much room."""
     if work.server is None or not turns:
         return list(turns[:_MOST_TURNS])
-    room = work.room(_asked_for(work, ()), _MAX_TOKENS)
+    shown = work.of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
+    room = work.room(_asked_for(work, shown, ()), _MAX_TOKENS)
     within = 0
     for each in turns[:_MOST_ASKED]:
         room -= work.count(each.content) + _LINE_TOKENS
@@ -85,9 +93,11 @@ def _portion(work: Work, turns: Sequence[SaidTurn]) -> list[SaidTurn]:
     return list(turns[: max(1, within)])
 
 
-def _asked_for(work: Work, said: Sequence[Utterance]) -> list[Message]:
+def _asked_for(
+    work: Work, entries_shown: Sequence[Record], said: Sequence[Utterance]
+) -> list[Message]:
     """Return what a model is asked; the newest entries take at most a quarter of its context."""
-    entries = [(each.id, each.kind, each.content) for each in work.of("scratchpad")]
+    entries = [(each.id, each.kind, each.content) for each in entries_shown]
     left = work.policy.context_tokens // 4
     shown = []
     for each in reversed(entries):
@@ -146,7 +156,7 @@ async def _write_notes(work: Work, changes: RecordChanges, notes: Sequence["Note
     present = {each.id: each for each in work.of("scratchpad") if each.id in there}
     for each in notes:
         await _apply(work, changes, each, present)
-    await _drop_oldest(work, changes, sum(each.operation.op == "ADD" for each in notes))
+    await _make_room(work, changes, sum(each.operation.op == "ADD" for each in notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +166,7 @@ class Noted:
     operation: Operation
     turns: tuple[int, ...]
     entries: tuple[int, ...] = ()
+    vector: npt.NDArray[np.float32] | None = None
 
 
 async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted], bool]:
@@ -165,25 +176,61 @@ async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted
     entries = work.of("scratchpad")
     if work.server is None:
         work.by_rules("notes")
-        return await aside(chars_of(said), lambda: by_rules(said, entries)), True
+        return await _ruled(work, said, entries), True
+    shown = entries
+    if len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
+        told = " ".join(each.text for each in said if each.by_user)
+        shown = to_be_shown(entries, await work.vector(told))
     try:
-        answer = await work.answer("notes", _asked_for(work, said), Notes, _MAX_TOKENS)
+        answer = await work.answer("notes", _asked_for(work, shown, said), Notes, _MAX_TOKENS)
     except UnusableAnswer as error:
         work.stand_in("notes", error)
-        return await aside(chars_of(said), lambda: by_rules(said, entries)), True
+        return await _ruled(work, said, entries), True
     operations = answer.value.operations
-    known = {each.id for each in entries}
+    known = {each.id for each in shown}
     kept = checked(operations, work.policy.scratchpad, known)
     rejected = len(operations) - len(kept)
     if rejected:
         work.metrics.dropped.labels("invalid_operation").inc(rejected)
         _log.info("notes.rejected", relationship_id=work.bond.id, operations=rejected)
     turns = tuple(each.turn_id for each in said)
-    shown = shown_lately(entries)
+    # Where it was not shown all, each entry stands for no more than it says.
+    made_of = shown_lately(entries) if shown is entries else tuple(known)
     there = {each.content.casefold() for each in entries}
     new = [each for each in kept if each.op != "ADD" or (each.entry or "").casefold() not in there]
     whole = not answer.cut_off and not answer.mended["too_many"]
-    return [Noted(each, turns, shown) for each in new], whole
+    return [await _findable(work, Noted(each, turns, made_of)) for each in new], whole
+
+
+async def _ruled(work: Work, said: Sequence[Utterance], entries: Sequence[Record]) -> list[Noted]:
+    """Return what rules note of what was said."""
+    chars = chars_of(said) + sum(len(each.content) for each in entries)
+    ruled = await aside(chars, lambda: by_rules(said, entries))
+    return [await _findable(work, each) for each in ruled]
+
+
+async def _findable(work: Work, note: Noted) -> Noted:
+    """Return a note with the vector that its entry is found by."""
+    entry = note.operation.entry
+    return note if entry is None else replace(note, vector=await work.vector(entry))
+
+
+async def _to_be_found(work: Work) -> dict[int, npt.NDArray[np.float32]]:
+    """Return the vectors of some entries that have none yet."""
+    blind = [each for each in work.of("scratchpad") if each.vector is None][:_LET_BE_FOUND]
+    return {each.id: await work.vector(each.content) for each in blind}
+
+
+def to_be_shown(entries: Sequence[Record], said: npt.NDArray[np.float32]) -> list[Record]:
+    """Return the newest entries, and of the others those nearest to what was said."""
+    by_age = sorted(entries, key=lambda each: each.updated_at, reverse=True)
+    newest, others = by_age[:_SHOWN_NEWEST], by_age[_SHOWN_NEWEST:]
+
+    def nearness(entry: Record) -> float:
+        return -1.0 if entry.vector is None else float(np.dot(entry.vector, said))
+
+    chosen = {each.id for each in (*newest, *sorted(others, key=nearness)[-_SHOWN_NEAREST:])}
+    return [each for each in entries if each.id in chosen]
 
 
 def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
@@ -291,6 +338,7 @@ async def _apply(
         kind=operation.kind or "other",
         content=operation.entry or "",
         made_by=work.maker,
+        vector=note.vector,
         turns=note.turns,
         sources=tuple(each for each in note.entries if each in present and each != operation.id),
     )
@@ -323,9 +371,22 @@ async def _write_stated(work: Work, changes: RecordChanges, said: Sequence[Utter
     )
 
 
-async def _drop_oldest(work: Work, changes: RecordChanges, added: int) -> None:
+async def _make_room(work: Work, changes: RecordChanges, added: int) -> None:
+    """Remove entries beyond the most there may be; none that somebody wrote by hand."""
     entries = work.of("scratchpad")
+    chars = sum(len(each.content) for each in entries)
+    gone = await aside(chars, lambda: without_room(entries, added))
+    if gone:
+        work.metrics.dropped.labels("note").inc(await changes.remove(gone))
+        _log.info("notes.made_room", relationship_id=work.bond.id, entries=gone)
+
+
+def without_room(entries: Sequence[Record], added: int) -> list[int]:
+    """Return the entries that make room for others: what matters least, of that the oldest."""
     over = len(entries) + added - _MOST_ENTRIES
-    if over > 0:
-        oldest = sorted(entries, key=lambda each: each.updated_at)[:over]
-        await changes.remove([each.id for each in oldest if each.made_by in ("model", "rules")])
+    if over <= 0:
+        return []
+    made = [each for each in entries if not by_hand(each.made_by)]
+    rules = SignificanceRules()
+    made.sort(key=lambda each: (judge(each.content, None, rules).score, each.updated_at))
+    return [each.id for each in made[:over]]

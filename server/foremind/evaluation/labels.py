@@ -23,7 +23,7 @@ from foremind.errors import InvalidFile
 from foremind.evaluation.dialogues import Dialogue, SaidTurn
 from foremind.evaluation.life import Bond, Life
 from foremind.layers.library import Library
-from foremind.layers.wording import quoted
+from foremind.layers.lines import quoted
 from foremind.memory.terms import terms_of
 from foremind.settings import LayerName
 from foremind.storage.records import Record

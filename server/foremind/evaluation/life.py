@@ -80,7 +80,11 @@ class WeekReport(msgspec.Struct, frozen=True):
 
 
 class LifeReport(msgspec.Struct, frozen=True):
-    """What all dialogues together show; `asked` counts background work by kind, per message."""
+    """What all dialogues together show; `asked` counts background work by kind, per message.
+
+    Of a question on average: the `tokens` of the whole prompt, those that it would have more if
+    what stands elsewhere in it were `repeated`, and the lines of `memories`.
+    """
 
     questions: int
     evidence: float
@@ -88,6 +92,9 @@ class LifeReport(msgspec.Struct, frozen=True):
     weeks: list[WeekReport]
     asked: dict[str, float]
     budget: int
+    tokens: float
+    repeated: float
+    memories: float
 
 
 @dataclass
@@ -326,6 +333,9 @@ async def _measured(
         weeks=_weeks(costs),
         asked={work: round(each, 3) for work, each in done.items()},
         budget=int(life.policy.context_tokens * life.policy.share),
+        tokens=_mean([each.whole for each in asked]),
+        repeated=_mean([each.repeated for each in asked]),
+        memories=_mean([each.memories for each in asked]),
     )
 
 
@@ -338,6 +348,9 @@ class _Asked:
     alone: Mapping[LayerName, float]
     tokens: Mapping[LayerName, int]
     ms: Mapping[LayerName, float]
+    whole: int
+    repeated: int
+    memories: int
 
 
 def _ask(
@@ -353,6 +366,9 @@ def _ask(
         alone={each: _present(shown(everything - {each}), wanted) for each in LAYERS},
         tokens=whole.tokens,
         ms=context.timings.layers_ms,
+        whole=_tokens(whole),
+        repeated=whole.repeated,
+        memories=sum(len(each.lines) for each in whole.prompt.recalled if each.layer == "memories"),
     )
 
 

@@ -31,6 +31,7 @@ class RecallReport(msgspec.Struct, frozen=True, rename={
 
     The interval is the 95% bootstrap interval over questions. `asked_kept` is the share of the
     turns asked about that became memories, `others_dropped` that of the others that did not.
+    `memories` is how many come back for a question.
     `context_tokens` and `filler_memories` are means, of the context of a question and of the
     memories that a turn not worth keeping would recall; None where every turn was kept.
     """
@@ -44,6 +45,7 @@ class RecallReport(msgspec.Struct, frozen=True, rename={
     stored_fraction: float
     asked_kept: float
     others_dropped: float
+    memories: float
     context_tokens: float
     filler_memories: float | None
     search_ms_p50: float
@@ -51,8 +53,12 @@ class RecallReport(msgspec.Struct, frozen=True, rename={
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What one question brought back: which of the ranks are evidence, of how many."""
+    """What one question brought back: which of the ranks are evidence, of how many.
 
+    `memories` and `tokens` are those of a prompt.
+    """
+
+    memories: int
     ranks: list[bool]
     evidence: int
     tokens: int
@@ -139,6 +145,7 @@ class _Asker:
         wanted = {told.memory_of.get(turn) for turn in question.evidence}
         limit = self._core.settings.recall_limit
         return _Asked(
+            len(found[:limit]),
             [memory.id in wanted for memory in found],
             len(question.evidence),
             _tokens(found[:limit], told.dialogue.user_name, now),
@@ -158,7 +165,7 @@ class _Asker:
 
 
 def _tokens(found: Sequence[Recalled], user_name: str, now: datetime) -> int:
-    return sum(estimate_tokens(memory_line(each, user_name, now)) for each in found)
+    return sum(estimate_tokens(memory_line(each, user_name, now).text()) for each in found)
 
 
 def _report(
@@ -178,6 +185,7 @@ def _report(
         stored_fraction=round(sum(len(each.memory_of) for each in told) / said, 4),
         asked_kept=round(kept, 4),
         others_dropped=round(others, 4),
+        memories=round(fmean(each.memories for each in asked), 2),
         context_tokens=round(fmean(each.tokens for each in asked), 1),
         filler_memories=round(fmean(filler), 2) if filler else None,
         search_ms_p50=round(median(each.search_ms for each in asked), 3),

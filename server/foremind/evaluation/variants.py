@@ -56,6 +56,7 @@ def ablation(*, age_window: bool) -> list[Variant]:
             consolidate=False,
             recall_gate=False,
             recall_min_score=0.0,
+            recall_min_share=0.0,
         ),
     )
     signals = hybrid.told_with(
@@ -71,7 +72,8 @@ def ablation(*, age_window: bool) -> list[Variant]:
     timed = ranked.asked_with("+ times that are asked for", time_weight=None)
     together = timed.asked_with("+ the session they stand in", session_weight=None)
     merged = together.told_with("+ consolidation", consolidate=None)
-    gated = merged.asked_with("+ recall gate (all)", recall_gate=None, recall_min_score=None)
+    gated = merged.asked_with("+ recall gate", recall_gate=None, recall_min_score=None)
+    helpful = gated.asked_with("+ only what is near the best (all)", recall_min_share=None)
     return [
         hybrid.asked_with("vector alone", vector_weight=1.0, keyword_weight=0.0),
         hybrid.asked_with("keyword alone", vector_weight=0.0, keyword_weight=1.0),
@@ -84,7 +86,8 @@ def ablation(*, age_window: bool) -> list[Variant]:
         together,
         merged,
         gated,
-        *(gated.asked_with(f"all, {name} decay", memory_decay=name) for name in _DECAYS),
+        helpful,
+        *(helpful.asked_with(f"all, {name} decay", memory_decay=name) for name in _DECAYS),
     ]
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
 
 import structlog
 from cachetools import LRUCache
@@ -40,7 +41,14 @@ from foremind.memory.remember import Rememberer
 from foremind.memory.usage import used_in
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy, Policy
-from foremind.storage.turns import ANOTHER_TEXT, OpenedSession, ReplyStored, StoredTurn, TurnStore
+from foremind.storage.turns import (
+    ANOTHER_TEXT,
+    OpenedSession,
+    ReplyStored,
+    Speaker,
+    StoredTurn,
+    TurnStore,
+)
 from foremind.supervision import begin
 from foremind.typeahead.prepare import Subject
 from foremind.typeahead.prepared import PreparedContext
@@ -85,6 +93,7 @@ class Conversation:
         answering: what is being answered over every connection.
         fail: sends an error that answers a message.
         on_context: called with a context that the client has not been told of.
+        on_turn: called with each turn as it is stored, for other windows of the session.
     """
 
     def __init__(
@@ -111,6 +120,7 @@ class Conversation:
         answering: Answering,
         fail: Callable[[ForemindError, Cause], None],
         on_context: Callable[[str, Taken], None],
+        on_turn: Callable[[PastTurn], None],
     ) -> None:
         self._parties = parties
         self._policy = policy
@@ -136,6 +146,7 @@ class Conversation:
         self._fail = fail
         self._on_context = on_context
         self._active_at = parties.opened.active_at or clock.now()
+        self._on_turn = on_turn
         self._erasures = parties.opened.erasures  # of which this session has heard
         self._one_at_a_time = asyncio.Lock()
         self._waiting: dict[str, asyncio.Task[None]] = {}
@@ -222,8 +233,11 @@ class Conversation:
                     for turn in past
                     if message_id is None or turn.message_id != message_id
                 ]
-                self._history = self._held(told)
-                self._history_known = True
+                held = self._held(told)
+                chars = sum(len(each.content) for each in held)
+                await aside(chars, partial(_read_sentences, held))
+                if changes == self._changes:
+                    self._history, self._history_known = held, True
 
     def forget_history(self, erasures: int | None = None) -> None:
         """Drop what was said so far; what is left of it is read again with the next message.
@@ -252,6 +266,15 @@ class Conversation:
             return False
         self._add(turn)
         return True
+
+    def lacks(self, message_id: str, speaker: Speaker) -> bool:
+        """Tell whether a turn that was stored elsewhere, or the reply to it, is not known here."""
+        if not self._history_known or message_id in self._waiting:
+            return False
+        past = iter(self._history)
+        if not any(each.message_id == message_id for each in past):
+            return True
+        return speaker == "companion" and all(each.speaker == "user" for each in past)
 
     def forget_ahead(self) -> None:
         """Drop what the model read or said ahead: it may hold what is forgotten."""
@@ -464,9 +487,15 @@ class Conversation:
 
     def _add(self, turn: PastTurn) -> None:
         """Take in a turn; one that was said before and not answered moves to the end."""
+        _ = turn.says  # read while nobody waits
         if self._history_known:  # else it is read with the next message
             others = [each for each in self._history if turn.id is None or each.id != turn.id]
             self._history = self._held([*others, turn])
+
+    def _say(self, turn: PastTurn) -> None:
+        """Take in a turn that came about here, and tell other windows of it."""
+        self._add(turn)
+        self._on_turn(turn)
 
     def _held(self, turns: list[PastTurn]) -> list[PastTurn]:
         return newest_held(turns, self._policy().layers.context_tokens)
@@ -528,7 +557,7 @@ class Conversation:
         ahead: DoneAhead,
     ) -> None:
         """Tell the client and the metrics that the message is safe and its context ready."""
-        self._add(PastTurn("user", message.text, stored.id, message.id))
+        self._say(PastTurn("user", message.text, stored.id, message.id))
         if taken.context is not None and message.remember:
             self._rememberer.hand_over(stored.id, taken.context.vector)
         self._metrics.contexts.labels(taken.outcome).inc()
@@ -601,7 +630,7 @@ class Conversation:
         if turn_id is None:
             self.forget_history()
         else:
-            self._add(PastTurn("companion", result.text, turn_id))
+            self._say(PastTurn("companion", result.text, turn_id))
         return turn_id
 
     def _newer_waits(self) -> bool:
@@ -696,6 +725,11 @@ def _check_same(text_hash: int, message: MessageSend) -> None:
     """
     if text_hash != hash(message.text):
         raise Conflict(ANOTHER_TEXT, param="id")
+
+
+def _read_sentences(turns: Sequence[PastTurn]) -> None:
+    for each in turns:
+        _ = each.says
 
 
 def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import structlog
@@ -16,6 +17,7 @@ from foremind.gateway.opening import Opening
 from foremind.gateway.session import REPLACED, Session, SessionShown
 from foremind.gateway.stream import Listener
 from foremind.gateway.timetable import Timetable
+from foremind.generation.prompt import PastTurn
 from foremind.identity.authority import Authority
 from foremind.identity.caller import Caller
 from foremind.metrics import Metrics
@@ -171,6 +173,7 @@ class SessionRegistry:
         self._sessions.add(session)
         self._by_id[session.id].append(session)
         self._by_relationship[session.relationship_id].add(session)
+        session.on_turn = partial(self._said, session)
         self._metrics.sessions.set(len(self._sessions))
         self._schedule(session)
         for told in opening.take_heard():
@@ -261,6 +264,12 @@ class SessionRegistry:
             self._replace(session)
         else:
             self._do(session.read_reply(told.turn_id), "read-reply")
+
+    def _said(self, session: Session, turn: PastTurn) -> None:
+        """Tell other windows of a session what was said in one of them."""
+        for each in self._by_id.get(session.id, ()):
+            if each is not session:
+                each.hear(turn)
 
     def _revoked(self, told: AccessRevoked, session: Session) -> None:
         caller = session.caller

@@ -1,5 +1,6 @@
 """One open session: the draft on one side of Enter, the conversation on the other."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,6 +58,7 @@ from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
 REPLACED = 4409
 
 _SHOWN_TURNS = 30  # of the past, when a session opens
+_TOLD = object()
 _OWN_MESSAGES = 512  # message ids for which memory.stored is reported to this session
 
 
@@ -95,6 +97,10 @@ class Session:
         self.origin = uuid4().hex
         #: Since when, in monotonic time, nobody is connected; None while somebody is.
         self.detached_at: float | None = services.clock.monotonic()
+        #: Tells other windows of this session what is said here; the registry sets it.
+        self.on_turn: Callable[[PastTurn], None] = lambda _: None
+        #: Turns of other windows that the client has not been told of.
+        self._untold: LRUCache[int, None] = LRUCache(_OWN_MESSAGES)
         self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
         self._state = HeldState(services.states, opened.relationship_id, opened.session_id)
         self._watcher = DraftWatcher(
@@ -129,6 +135,7 @@ class Session:
             answering=services.answering,
             fail=self.fail,
             on_context=self._on_taken,
+            on_turn=self._tell_windows,
         )
 
     @classmethod
@@ -289,9 +296,16 @@ class Session:
             self._conversation.forget_history()
             return
         if turn is not None:
-            past = PastTurn(turn.speaker, turn.content, turn.id)
-            if self._conversation.heard_elsewhere(past):
+            past = PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
+            untold = self._untold.pop(turn.id, _TOLD) is not _TOLD
+            if self._conversation.heard_elsewhere(past) or untold:
                 self._stream.emit(TurnStored(turn=turn_view(turn)))
+
+    def hear(self, turn: PastTurn) -> None:
+        """Learn of a turn that came about in another window of this session."""
+        if self._conversation.heard_elsewhere(turn) and turn.id is not None:
+            self._untold[turn.id] = None
+            self._conversation.forget_ahead()  # what was laid out does not hold it
 
     def detach(self, listener: Listener) -> None:
         """Learn that a connection is gone: what is answered goes on, the draft is given up."""
@@ -338,6 +352,12 @@ class Session:
         if announcement.memory_version is not None:
             self.observe_version(announcement.memory_version)
         message_id = announcement.message_id
+        if (
+            message_id is not None
+            and message_id not in self._own_messages
+            and self._conversation.lacks(message_id, announcement.speaker)
+        ):
+            self._conversation.forget_history()  # another process holds a window of this session
         if announcement.speaker == "user" and message_id in self._own_messages:
             self._stream.emit(
                 MemoryStored(
@@ -405,6 +425,9 @@ class Session:
         if self.detached_at is None:
             return None
         return ReplyStored(self.relationship_id, self.id, turn_id, self.origin)
+
+    def _tell_windows(self, turn: PastTurn) -> None:
+        self.on_turn(turn)
 
     def _attach(self, listener: Listener) -> None:
         """Let a connection take the place of the one before."""

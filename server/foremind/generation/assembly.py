@@ -1,15 +1,16 @@
 """Puts a prompt together from all layers, within the tokens that each may take. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.companions import Behaviour, Companion
 from foremind.generation.prompt import RULES, PastTurn, Prompt
 from foremind.layers.behaviours import holding
-from foremind.layers.budget import share_out
-from foremind.layers.sections import Section
-from foremind.layers.tokens import counter_for
+from foremind.layers.budget import Portion, share_out
+from foremind.layers.sections import Section, section
+from foremind.layers.sentences import said_in
+from foremind.layers.tokens import CountTokens, counter_for
 from foremind.memory.ranking import Recalled
 from foremind.policies import LayerPolicy
 from foremind.settings import LayerName
@@ -17,13 +18,18 @@ from foremind.settings import LayerName
 MOST_TURNS = 400  # of a session that are held for a prompt, whatever fits
 _CHARS_PER_TOKEN = 16  # at most, of whatever is written
 _OVERHEAD = 4  # tokens of a message's role markers
-_BLOCK = 16  # tokens of a section's tags and, once, of today's date
-_ALWAYS_TURNS = 3
+_DATE = 16  # tokens of today's date
+_MOST_COMPARED = 2000  # characters of a message whose sentences nothing recalled repeats
+_ALWAYS = 3  # turns
 _WANTED_TURNS = 10
 # In the prompt's order: what changes least comes first.
 _STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+_SHOWN: tuple[LayerName, ...] = (
+    "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
+)  # fmt: skip
+# Of two that hold a sentence the first tells it, which says best whose it is and of when.
 _RECALLED: tuple[LayerName, ...] = (
-    "topics", "episodes", "questions", "vault", "library", "memories", "state",
+    "state", "vault", "questions", "memories", "scratchpad", "topics", "episodes", "library",
 )  # fmt: skip
 
 
@@ -31,13 +37,16 @@ _RECALLED: tuple[LayerName, ...] = (
 class Assembled:
     """A prompt, the tokens that each layer takes of it, and behaviours to run afterwards.
 
-    `spare` are tokens that the layers might still take.
+    `spare` are tokens that the layers might still take, `repeated` those that they would take more
+    if no sentence were left out for standing elsewhere. `portions` are what each layer tells.
     """
 
     prompt: Prompt
     tokens: Mapping[LayerName, int]
     afterwards: Sequence[Behaviour]
     spare: int
+    repeated: int = 0
+    portions: Sequence[Portion] = ()
 
 
 def assemble(
@@ -57,7 +66,9 @@ def assemble(
 
     The layers together take their share of the model's context, each its own share of that, and
     what is left over goes round by priority. The turns so far take what they may of the rest: the
-    last three always, as far as the context has room at all.
+    last three always, as far as the context has room at all. Each sentence of a layer stands once:
+    not where the turns say it, and of two layers in the first, what stands in every prompt before
+    what was recalled.
 
     Args:
         opening: nothing was said in this session yet.
@@ -73,53 +84,126 @@ def assemble(
         now=now,
     )
     instructions = [each.instruction for each in behaviours if not each.after]
-    shown = {
-        layer: each
-        for layer, each in (*standing.items(), *recalled.items())
-        if policy.on(layer) and each.lines and (layer != "opening" or opening)
-    }
-    costs: dict[LayerName, Sequence[int]] = {
-        layer: (each.tokens[0] + _BLOCK, *each.tokens[1:]) for layer, each in shown.items()
-    }
-    if instructions:
-        costs["behaviours"] = [count(each) + _OVERHEAD for each in instructions]
+    standing_now = _standing(policy, standing, instructions, count, opening=opening)
+    beside = dict(recalled)
+    if "state" in standing:  # it changes with every word of the game, and stands last
+        beside["state"] = standing["state"]
+    found_now = [
+        beside[each]
+        for each in _RECALLED
+        if each in beside and beside[each].lines and policy.on(each)
+    ]
+    answered = said_in(message[:_MOST_COMPARED])
+
+    def portions() -> list[Portion]:
+        return [
+            *(Portion(each) for each in standing_now),
+            *(Portion(each, answered) for each in found_now),
+        ]
+
     room = (
         policy.context_tokens
         - policy.reply_tokens
         - _OVERHEAD
+        - _DATE
         - count(companion.persona + user_name + RULES + message)
     )
     turns = without_repeated(history, message) if policy.on("working") else ()
-    spoken = [count(turn.content) + _OVERHEAD for turn in turns]
-    always = sum(spoken[-_ALWAYS_TURNS:])
-    most = max(0, min(int(policy.context_tokens * policy.share), room - always))
-    kept = share_out(costs, most)
-    used = {layer: sum(costs[layer][:number]) for layer, number in kept.items() if number}
-    taken = sum(used.values())
-    left = room - taken
-    wanted = max(policy.working_tokens, sum(spoken[-_WANTED_TURNS:]))
-    newest = _newest_within(spoken, min(wanted, left))
-    window = turns[len(turns) - newest :]
-    if window:
-        used["working"] = sum(spoken[-newest:])
-    spare = min(most - taken, left - used.get("working", 0))
-
-    def laid(layers: Sequence[LayerName]) -> tuple[Section, ...]:
-        return tuple(shown[each].first(kept[each]) for each in layers if kept.get(each))
-
+    shared = _share(policy, portions, turns, room, count)
+    shown = shared.portions
     prompt = Prompt(
         companion_name=companion.name,
         persona=companion.persona,
         user_name=user_name,
-        memories=tuple(memories[: kept.get("memories", 0)]),
-        history=tuple(window),
+        memories=tuple(memories[each] for each in _told(shown, "memories")),
+        history=tuple(shared.window),
         message=message,
         now=now,
-        standing=laid(_STANDING),
-        recalled=laid(_RECALLED),
-        instructions=tuple(instructions[: kept.get("behaviours", 0)]),
+        standing=_laid(shown[: len(standing_now)], _STANDING),
+        recalled=_laid(shown[len(standing_now) :], _SHOWN),
+        instructions=tuple(instructions[each] for each in _told(shown, "behaviours")),
     )
-    return Assembled(prompt, used, [each for each in behaviours if each.after], spare)
+    return Assembled(
+        prompt,
+        shared.tokens,
+        [each for each in behaviours if each.after],
+        shared.spare,
+        sum(each.spared for each in shown),
+        shown,
+    )
+
+
+def _standing(
+    policy: LayerPolicy,
+    standing: Mapping[LayerName, Section],
+    instructions: Sequence[str],
+    count: CountTokens,
+    *,
+    opening: bool,
+) -> list[Section]:
+    """Return what does not depend on what was recalled, in the order in which it is told."""
+    told = [section("behaviours", [f"- {each.strip()}" for each in instructions], count)]
+    told += [standing[layer] for layer in _STANDING if layer in standing and policy.on(layer)]
+    return [each for each in told if each.lines and (each.layer != "opening" or opening)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What layers and talk take of a context."""
+
+    portions: Sequence[Portion]
+    window: Sequence[PastTurn]
+    tokens: Mapping[LayerName, int]
+    spare: int
+
+
+def _share(
+    policy: LayerPolicy,
+    portions: Callable[[], list[Portion]],
+    turns: Sequence[PastTurn],
+    room: int,
+    count: CountTokens,
+) -> _Shared:
+    """Share the room between layers and talk; no layer repeats what the talk says."""
+    spoken = [count(turn.content) + _OVERHEAD for turn in turns]
+    most = max(0, min(int(policy.context_tokens * policy.share), room - sum(spoken[-_ALWAYS:])))
+    wanted = max(policy.working_tokens, sum(spoken[-_WANTED_TURNS:]))
+    newest = _newest_within(spoken, min(wanted, room - most))
+    for _ in range(2):
+        window = turns[len(turns) - newest :]
+        said = frozenset[int]().union(*(each.says for each in window))
+        shown = portions()
+        taken = share_out(shown, most, said, count)
+        longer = _newest_within(spoken, min(wanted, room - taken))
+        if longer <= newest:
+            break
+        newest = longer  # what the layers leave is for talk, and what that says they do not repeat
+        most = min(most, room - sum(spoken[len(spoken) - newest :]))
+    used = _tokens_of(shown)
+    talk = sum(spoken[len(spoken) - newest :])
+    if window:
+        used["working"] = talk
+    return _Shared(shown, window, used, min(most - taken, room - taken - talk))
+
+
+def _laid(portions: Sequence[Portion], layers: Sequence[LayerName]) -> tuple[Section, ...]:
+    """Return what is shown of some layers, in their order."""
+    shown = {each.section.layer: each.shown() for each in portions if each.tokens}
+    return tuple(shown[layer] for layer in layers if layer in shown)
+
+
+def _told(portions: Sequence[Portion], layer: LayerName) -> list[int]:
+    """Return which lines of a layer the prompt tells, in the layer's own words or elsewhere."""
+    told = next((each for each in portions if each.section.layer == layer), None)
+    return [] if told is None else told.numbers()
+
+
+def _tokens_of(portions: Sequence[Portion]) -> dict[LayerName, int]:
+    used: dict[LayerName, int] = {}
+    for each in portions:
+        if each.tokens:
+            used[each.section.layer] = used.get(each.section.layer, 0) + each.tokens
+    return used
 
 
 def without_repeated(turns: Sequence[PastTurn], message: str) -> Sequence[PastTurn]:

@@ -12,9 +12,11 @@ from functools import cached_property
 from typing import Literal, TypedDict
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from foremind.layers.lines import quoted
 from foremind.layers.sections import Section
-from foremind.layers.wording import quoted
+from foremind.layers.sentences import said_in
 from foremind.memory.ranking import Recalled
 from foremind.storage.turns import Speaker
 
@@ -48,6 +50,14 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
     content: str
     id: int | None = None
     message_id: str | None = None
+    _says: frozenset[int] | None = None
+
+    @property
+    def says(self) -> frozenset[int]:
+        """What it says, as `sentences` tells it from other sentences; read once."""
+        if self._says is None:
+            force_setattr(self, "_says", said_in(self.content))
+        return self._says or frozenset()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from foremind.generation.prompt import Message
 from foremind.generation.voices import Voices
-from foremind.layers.wording import quoted
+from foremind.layers.lines import quoted
 from foremind.memory.remember import Rememberer
 from foremind.storage.memories import MemoryStore
 from foremind.storage.remembering import SimilarMemory

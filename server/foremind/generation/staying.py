@@ -4,11 +4,13 @@ What the earlier prompt recalled stays where it is, and what is recalled beyond 
 that does not fit, or the draft has turned to something else, the fresh layout stands.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from foremind.generation.assembly import Assembled
 from foremind.generation.prompt import Prompt
 from foremind.layers.sections import Section
+from foremind.layers.sentences import said_in
 from foremind.settings import LayerName
 
 _SAME_MATTER = 0.5  # share of what was recalled that must be recalled again
@@ -29,6 +31,8 @@ def staying(earlier: Prompt, fresh: Assembled) -> Assembled:
     if len(there & wanted) < _SAME_MATTER * len(there):
         return fresh
     added = tuple(more for each in new.recalled if (more := _beyond(each, there)).lines)
+    if _says(added) & _says(before) or said_in(new.message) & _says(before):
+        return fresh  # a sentence would stand twice
     leftover = [_beyond(each, wanted) for each in before]
     extra = sum(sum(each.tokens) for each in leftover) + _BLOCK * (len(added) + len(earlier.added))
     if extra > fresh.spare:
@@ -63,13 +67,11 @@ def _going_on(prompt: Prompt) -> list[Section]:
 
 def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
     """Return a section's lines that are not `known`."""
-    chosen = [
-        place for place, line in enumerate(section.lines) if (section.layer, line) not in known
-    ]
-    return Section(
-        section.layer,
-        tuple(section.lines[place] for place in chosen),
-        tuple(section.tokens[place] for place in chosen),
-        section.made_by,
-        tuple(section.records[place] for place in chosen if section.records),
-    )
+    lines = enumerate(section.lines)
+    return section.only([each for each, line in lines if (section.layer, line) not in known])
+
+
+def _says(sections: Sequence[Section]) -> set[int]:
+    """Return the sentences that sections hold."""
+    shapes = (each for section in sections for each in section.shapes)
+    return {key for each in shapes if each is not None for key in each.keys}

@@ -256,16 +256,18 @@ async def _context(services: RelationshipServices, found: Found, draft: str) -> 
     assembly_ms = round((services.clock.monotonic() - started) * 1000, 3)
     prompt = assembled.prompt
     messages = prompt.messages()
-    shown = {each.layer: each for each in (*prompt.standing, *prompt.recalled)}
     layers: dict[str, dict[str, object]] = {}
     for layer in LAYERS:
-        section = shown.get(layer)
+        told = [each for each in assembled.portions if each.section.layer == layer]
         layers[layer] = {
             "on": policy.layers.on(layer),
             "tokens": assembled.tokens.get(layer, 0),
             "ms": prepared.timings.layers_ms.get(layer, 0.0),
-            "lines": [] if section is None else list(section.lines),
-            "made_by": [] if section is None else list(section.made_by),
+            "lines": [line for each in told for line in each.lines()],
+            "elsewhere": sum(len(each.repeated) for each in told),
+            "made_by": sorted(
+                {maker for each in told if each.lines() for maker in each.section.made_by}
+            ),
         }
     layers["memories"] |= {"count": len(prompt.memories), "of": len(prepared.memories)}
     layers["working"] |= {"turns": len(prompt.history), "of": len(said)}

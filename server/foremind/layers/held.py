@@ -19,9 +19,11 @@ from foremind.layers.calibration import calibrated
 from foremind.layers.recall import (
     EPISODE_COSINE,
     MOST_EPISODES,
+    MOST_NOTES,
     MOST_QUESTIONS,
     MOST_TOPICS,
     MOST_VAULT,
+    NOTE_COSINE,
     QUESTION_COSINE,
     TOPIC_COSINE,
     VAULT_COSINE,
@@ -31,7 +33,7 @@ from foremind.layers.recall import (
 )
 from foremind.layers.sections import Section, Standing, section, standing_sections
 from foremind.layers.tokens import CountTokens, estimate_tokens
-from foremind.layers.wording import episode_line, question_line, topic_line, vault_line
+from foremind.layers.wording import episode_line, note_line, question_line, topic_line, vault_line
 from foremind.memory.gate import asks
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
@@ -93,6 +95,7 @@ class RelationshipLayers:
         self._episodes = Findable.of(of("episodes"))
         self._topics = Findable.of(of("topics"))
         self._vault = Findable.of(of("vault"))
+        self._notes = Findable.of(of("scratchpad"))
         self._questions = Findable.of(
             [each for each in of("questions") if each.details.status == _OPEN]
         )
@@ -120,6 +123,10 @@ class RelationshipLayers:
             touched = [each for text in draft.touched for each in references_in(text)]
             found = self._questions.find(vector, [*references, *touched], least, MOST_QUESTIONS)
             lines = [question_line(each, draft.user_name, now) for each in found]
+        elif layer == "scratchpad":
+            least = calibrated(self._manifest, NOTE_COSINE)
+            found = self._notes.find(vector, (), least, MOST_NOTES)
+            lines = [note_line(each) for each in found]
         else:
             wanted = asks(draft.text)
             least = calibrated(self._manifest, VAULT_COSINE) if wanted else 1.1

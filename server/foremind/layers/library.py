@@ -15,13 +15,13 @@ from foremind.embedding.service import EmbeddingService
 from foremind.errors import ForemindError, StorageUnavailable, TemporaryError
 from foremind.layers.calibration import calibrated
 from foremind.layers.held import Drafted
+from foremind.layers.lines import Line, line, quoted
 from foremind.layers.passages import joined, passages_of
 from foremind.layers.reading import text_of
 from foremind.layers.recall import TOPIC_COSINE
 from foremind.layers.sections import Section, section
 from foremind.layers.shelf import Shelf
 from foremind.layers.tokens import counter_for
-from foremind.layers.wording import quoted
 from foremind.storage.documents import DocumentStore, LibraryChanged
 from foremind.storage.notifications import Announcement
 from foremind.supervision import Supervised, Supervisor, begin, stop
@@ -183,6 +183,6 @@ class Library:
         _log.info("document.embedded", document_id=document_id)
 
 
-def _lines(shelf: Shelf, draft: Drafted) -> list[str]:
+def _lines(shelf: Shelf, draft: Drafted) -> list[Line]:
     found = shelf.search(draft.text, draft.vector)
-    return [f"- from {quoted(each.title)}: {quoted(each.content)}" for each in found]
+    return [line((f"- from {quoted(each.title)}: ", each.content)) for each in found]

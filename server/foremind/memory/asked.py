@@ -18,6 +18,7 @@ _PAST = re.compile(
     r"at first|earlier|old|first|ever|once|no longer|anymore)\b",
     re.IGNORECASE,
 )
+_QUESTIONS = re.compile(r"\b(?:ask(?:ed|ing)?|questions?|wonder(?:ed|ing)?)\b", re.IGNORECASE)
 _MOST_ANCHORS = 4  # of one text: each is looked for among all candidates
 
 
@@ -37,6 +38,7 @@ class Asked:
     times: tuple[Span, ...] = ()
     anchors: tuple[Anchor, ...] = ()
     about_the_past: bool = False
+    about_questions: bool = False
 
 
 def read_draft(text: str, now: datetime) -> Asked:
@@ -48,6 +50,7 @@ def read_draft(text: str, now: datetime) -> Asked:
         times=times,
         anchors=() if times else tuple(_anchors(text, frozenset(terms))),
         about_the_past=_PAST.search(text) is not None,
+        about_questions=_QUESTIONS.search(text) is not None,
     )
 
 

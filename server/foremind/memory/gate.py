@@ -28,6 +28,13 @@ _BEGINS_AS_QUESTION = re.compile(
     r"(?:(?i:i|we|he|she|they|my|our|his|her|their)\b|[A-Z]\w+)|"
     r"(?i:did|was|were|has|had) (?i:the|an?|any|some|every)\w*) +\S"
 )
+_ENDS_WITHIN = re.compile(r"[.!?…\n]\s*\S")
+# A question without its mark: "where do I live", not "what I want is a boat".
+_INVERTED = re.compile(
+    rf"{_HELLO}(?i:(?:who|what|which|where|when|why|how)(?: \w+)? )?"
+    r"(?i:(?:do|does|did|is|are|was|were|can|could|will|would|has|have|had) "
+    r"(?:i|you|he|she|it|we|they|my|your|our|his|her|their)\b)"
+)
 # These are said without asking for anything; none is long.
 _LONGEST_PHRASE = 100  # characters
 _TURN_OF_PHRASE = re.compile(
@@ -71,6 +78,16 @@ def asks(text: str) -> bool:
 def is_question(text: str) -> bool:
     """Return whether `text` begins as a question does, and is more than a turn of phrase."""
     return _BEGINS_AS_QUESTION.match(text) is not None and not is_turn_of_phrase(text)
+
+
+def only_asks(text: str) -> bool:
+    """Return whether all of `text` is one question, which states nothing."""
+    text = text.strip()
+    if _ENDS_WITHIN.search(text):
+        return False
+    if _INVERTED.match(text):
+        return True
+    return text.endswith("?") and (is_question(text) or "," not in text)
 
 
 def is_turn_of_phrase(text: str) -> bool:

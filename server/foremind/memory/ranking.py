@@ -13,6 +13,7 @@ from foremind.memory.asked import Asked
 from foremind.memory.candidates import CandidateSet, Numbers
 from foremind.memory.dates import DAY_S, Span, beside, closeness, day_of
 from foremind.memory.decay import recency
+from foremind.memory.gate import only_asks
 from foremind.policies import RecallPolicy
 from foremind.storage.memories import KnownMemory, WordStatistics
 from foremind.storage.turns import Speaker
@@ -55,7 +56,9 @@ def rank(
 ) -> list[Recalled]:
     """Return the best `policy.limit` candidates that are relevant enough, best first.
 
-    Ties go to the newer memory.
+    A score must be near enough to the best of this draft: fewer than the limit is normal. What the
+    user only asked is no answer, unless it is questions that are asked about. Ties go to the newer
+    memory.
     """
     if not len(candidates) or policy.limit == 0:
         return []
@@ -67,13 +70,33 @@ def rank(
     # The last key decides first.
     order = np.lexsort((-candidates.ids[enough], -candidates.created[enough], -scores[enough]))
 
-    best_first = enough[order[: policy.limit]]
+    best_first = _chosen(candidates, enough[order], scores, asked, policy)
     numbers = np.stack([candidates.significance, scores, relevance, cosines, keywords])
     rounded = np.round(numbers[:, best_first], 4).T.tolist()
     return [
         _recalled(candidates.memory(row), *each)
-        for row, each in zip(best_first.tolist(), rounded, strict=True)
+        for row, each in zip(best_first, rounded, strict=True)
     ]
+
+
+def _chosen(
+    candidates: CandidateSet,
+    best_first: npt.NDArray[np.int64],
+    scores: Numbers,
+    asked: Asked,
+    policy: RecallPolicy,
+) -> list[int]:
+    """Return the first rows that answer something and are near enough to the best of them."""
+    chosen: list[int] = []
+    # A product has no measure that a share of it would mean anything by.
+    share = 0.0 if policy.decay == "product" else policy.min_share
+    for row in best_first.tolist():
+        if len(chosen) == policy.limit or (chosen and scores[row] < share * scores[chosen[0]]):
+            break
+        memory = candidates.memory(row)
+        if asked.about_questions or memory.speaker != "user" or not only_asks(memory.content):
+            chosen.append(row)
+    return chosen
 
 
 def _recalled(
@@ -178,8 +201,18 @@ def _scores(
             total += policy.time_weight
         scores = _with_sessions(scores / max(total, 1e-9), candidates.sessions, policy)
     if not asked.about_the_past:
-        scores = np.where(candidates.superseded, _SUPERSEDED * scores, scores)
+        scores = _with_what_holds(candidates, scores)
     return np.asarray(scores, np.float64)
+
+
+def _with_what_holds(candidates: CandidateSet, scores: Numbers) -> Numbers:
+    """Return scores where what no longer holds speaks for what holds since, and comes after it."""
+    superseded = np.flatnonzero(candidates.superseded)
+    spoken_for = scores.copy()
+    for row in superseded[np.argsort(candidates.ids[superseded])].tolist():  # oldest first
+        since = candidates.ids == candidates.memory(row).superseded_by
+        spoken_for[since] = np.maximum(spoken_for[since], spoken_for[row])
+    return np.where(candidates.superseded, _SUPERSEDED * scores, spoken_for)
 
 
 def _with_sessions(

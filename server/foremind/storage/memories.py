@@ -39,7 +39,8 @@ class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     """What ranking wants to know of a memory, wherever it was read.
 
     `happened` is the span of time it speaks of, if any; `length` counts all its words by weight;
-    `session` is equal for those that were said in one session.
+    `session` is equal for those that were said in one session; `superseded_by` is the memory
+    of what holds since.
     """
 
     id: int
@@ -53,6 +54,7 @@ class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     superseded: bool
     session: int
     length: float
+    superseded_by: int | None = None
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -234,6 +236,7 @@ def _known(row: Any) -> KnownMemory:
         superseded=row["superseded"],
         session=row["session"],
         length=row["term_count"],
+        superseded_by=row["superseded_by"],
     )
 
 

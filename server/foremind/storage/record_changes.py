@@ -174,6 +174,13 @@ class RecordChanges:
         )
         self._changed = True
 
+    async def let_be_found(self, record_id: int, vector: npt.NDArray[np.float32]) -> None:
+        """Give a record the vector that it is found by, where it has none."""
+        await self.connection.execute(
+            "let_record_be_found", self.relationship_id, record_id, _halfvec(vector)
+        )
+        self._changed = True
+
     async def remove(self, record_ids: Collection[int]) -> int:
         """Delete records with their earlier states; return how many there were.
 

@@ -20,7 +20,9 @@ Cursor = Literal["stated", "profiled", "noted", "summarised", "told"]
 Status = Literal["open", "settled"]
 STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
 
-FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset({"episodes", "topics", "questions", "vault"})
+FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset(
+    {"episodes", "topics", "questions", "vault", "scratchpad"}
+)
 MOST_REVISIONS = 20  # of a record that are kept
 MOST_RECORDS = 5000  # of one relationship that are read; older ones stay in the database
 MOST_CONTENT = 8000  # characters of a record's text

@@ -19,7 +19,7 @@ from foremind.layers.library import Library
 from foremind.layers.recall import references_in
 from foremind.layers.sections import Section, Standing, section
 from foremind.layers.tokens import counter_for
-from foremind.layers.wording import memory_lines
+from foremind.layers.wording import hunch, memory_lines
 from foremind.memory.aside import aside
 from foremind.memory.search import MemorySearch, Query
 from foremind.metrics import Metrics
@@ -29,7 +29,7 @@ from foremind.typeahead.prepared import PreparedContext, Timings, Validity
 
 # Made of a relationship's records, which are held in the process or read: what is found among them
 # for a draft, and what stands in every prompt.
-_HELD: tuple[LayerName, ...] = ("topics", "episodes", "questions", "vault")
+_HELD: tuple[LayerName, ...] = ("topics", "episodes", "scratchpad", "questions", "vault")
 _STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
 _RECORDS: Literal["records"] = "records"
 _Asked = LayerName | Literal["records"]
@@ -123,8 +123,12 @@ class Preparer:
         held = answers.pop(_RECORDS, held)
         memories = answers.pop("memories", ())
         recalled: dict[LayerName, Section] = dict(answers)
-        lines = memory_lines(memories, whose.user_name, now)
-        recalled["memories"] = section("memories", lines, counter_for(policy.tokenizer))
+        recalled["memories"] = section(
+            "memories",
+            memory_lines(memories, whose.user_name, now),
+            counter_for(policy.tokenizer),
+            preface=hunch(memories),
+        )
         draft = replace(draft, touched=tuple(each.content for each in memories[:_TOUCHING]))
         chars = sum(map(len, (text, *draft.touched)))
         for layer in _HELD:

@@ -185,6 +185,8 @@ def bytes_of(context: PreparedContext) -> int:
     texts = [context.text, *(each.content for each in context.memories)]
     for section in (*context.recalled.values(), *context.standing.sections.values()):
         texts += section.lines
+        texts += [one for each in section.shapes if each for quote in each.quotes
+                  for one in (quote.before, *quote.sentences)]  # fmt: skip
     return (
         _BESIDES_BYTES
         + context.vector.nbytes

@@ -1,13 +1,15 @@
 """Operations on the scratchpad: which are done, and which rules make."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from foremind.companions import ScratchpadRules
 from foremind.curation.asking import Operation
 from foremind.curation.extract import Utterance
-from foremind.curation.notes import by_rules, checked, kind_of
+from foremind.curation.notes import by_rules, checked, kind_of, to_be_shown, without_room
 from foremind.storage.records import NOTHING_KNOWN, Record
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -78,3 +80,29 @@ def test_a_statement_about_the_same_updates_its_entry() -> None:
 def test_what_the_companion_says_makes_no_entry() -> None:
     """The scratchpad is about the user."""
     assert by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []
+
+
+def test_what_matters_least_makes_room_and_never_what_was_written_by_hand() -> None:
+    """Of equals the oldest; nothing goes while there is room."""
+    entries = [entry(number, f"Saw boat number {number}") for number in range(500)]
+    entries[0] = entry(0, "I promise to remember my sister, always")
+    entries[1] = replace(entries[1], made_by="user")
+    later = NOW + timedelta(days=1)
+    entries[2] = replace(entries[2], updated_at=later)
+    assert without_room(entries[:-3], 3) == []
+    assert without_room(entries, 2) == [3, 4]
+
+
+def test_a_model_is_shown_the_newest_entries_and_those_that_were_spoken_of() -> None:
+    """Of many; each in its place."""
+    towards = np.array([1.0, 0.0], np.float32)
+    away = np.array([0.0, 1.0], np.float32)
+    entries = [
+        replace(entry(number, "x"), updated_at=NOW + timedelta(days=number), vector=away)
+        for number in range(200)
+    ]
+    entries[7] = replace(entries[7], vector=towards)
+    shown = [each.id for each in to_be_shown(entries, towards)]
+    assert len(shown) == 60
+    assert shown == sorted(shown)
+    assert {7, *range(170, 200)} <= set(shown)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from foremind.companions import Behaviour, Companion, CompanionSettings
 from foremind.generation.assembly import Assembled, assemble, newest_held
 from foremind.generation.prompt import PastTurn, Prompt
+from foremind.layers.budget import Portion, share_out
+from foremind.layers.lines import quoted
 from foremind.layers.sections import Section, section
 from foremind.layers.tokens import estimate_tokens
-from foremind.layers.wording import HUNCH, memory_line, memory_lines, quoted
+from foremind.layers.wording import HUNCH, hunch, memory_line, memory_lines
 from foremind.memory.ranking import Recalled
 from foremind.policies import policy_for
 from foremind.settings import LayerName, load_settings
@@ -42,10 +44,20 @@ def prompt(
     memories: tuple[Recalled, ...] = (), history: tuple[PastTurn, ...] = (), message: str = "Hi"
 ) -> Prompt:
     """A prompt for Ana and Wren."""
-    known = section("memories", memory_lines(memories, "Ana", NOW), estimate_tokens)
-    recalled = (known,) if memories else ()
+    known = section(
+        "memories", memory_lines(memories, "Ana", NOW), estimate_tokens, preface=hunch(memories)
+    )
+    recalled = (Portion(known),) if memories else ()
+    share_out(recalled, 10_000, set(), estimate_tokens)
     return Prompt(
-        "Wren", "You are Wren.", "Ana", memories, history, message, NOW, recalled=recalled
+        "Wren",
+        "You are Wren.",
+        "Ana",
+        memories,
+        history,
+        message,
+        NOW,
+        recalled=tuple(each.shown() for each in recalled),
     )
 
 
@@ -295,4 +307,8 @@ def test_behaviours_hold_under_their_conditions() -> None:
 def test_what_no_longer_holds_is_marked() -> None:
     """So that the model can speak of the past, and knows that it is the past."""
     old = msgspec.structs.replace(memory(1, "I live in Lisbon"), superseded=True)
-    assert memory_line(old, "Ana", NOW).endswith('"Ana" said (no longer so): "I live in Lisbon"')
+    assert (
+        memory_line(old, "Ana", NOW)
+        .text()
+        .endswith('"Ana" said (no longer so): "I live in Lisbon"')
+    )

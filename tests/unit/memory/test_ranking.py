@@ -23,7 +23,7 @@ from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
 # The 70/30 rule alone.
-POLICY = dataclasses.replace(DEFAULT, significance_weight=0.0, min_score=0.0)
+POLICY = dataclasses.replace(DEFAULT, significance_weight=0.0, min_score=0.0, min_share=0.0)
 
 
 def candidate(number: int, cosine: float = 0.0, **matches: int) -> Candidate:
@@ -150,13 +150,14 @@ def test_what_stands_beside_a_good_memory_gains() -> None:
     """A share of the best of its session; what stands alone in one keeps its score."""
     best, beside = candidate(1, 0.8), changed(candidate(2, 0.3), session=1)
     other = candidate(3, 0.35)
-    ranked = rank([best, beside, other], [], WordStatistics(3, 30, {}))
+    everything = dataclasses.replace(DEFAULT, min_share=0.0)
+    ranked = rank([best, beside, other], [], WordStatistics(3, 30, {}), everything)
     assert [each.id for each in ranked] == [1, 2, 3]
     without = rank([best, other], [], WordStatistics(3, 30, {}))
     assert {each.id: each.score for each in without}.items() <= {
         each.id: each.score for each in ranked
     }.items()
-    unmoved = dataclasses.replace(DEFAULT, session_weight=0.0)
+    unmoved = dataclasses.replace(everything, session_weight=0.0)
     assert [each.id for each in rank([best, beside, other], [], NO_WORDS, unmoved)] == [1, 3, 2]
 
 
@@ -281,3 +282,40 @@ def test_more_similar_recent_or_significant_never_ranks_lower(
     asked = Asked(("rain",))
     ranked = rank_asked([base, rival], asked, WordStatistics(9, 90, {"rain": 2}), policy, NOW)
     assert ranked[0].id == 2
+
+
+def test_only_what_is_near_the_best_comes_back() -> None:
+    """However many may; a share of nothing lets all through."""
+    cosines = (0.9, 0.7, 0.5, 0.3)
+    found = [candidate(number, each) for number, each in enumerate(cosines, 1)]
+    statistics = WordStatistics(10, 100, {})
+    near = dataclasses.replace(POLICY, min_share=0.68)
+    assert [each.id for each in rank(found, [], statistics, near)] == [1, 2]
+    assert len(rank(found, [], statistics, POLICY)) == 4
+    product = dataclasses.replace(near, decay="product")
+    assert len(rank(found, [], statistics, product)) == 4
+
+
+def test_what_the_user_only_asked_is_no_answer() -> None:
+    """Unless questions are asked about; the companion's questions, and statements, stay."""
+    asked, told, hers = candidate(1, 0.9), candidate(2, 0.5), candidate(3, 0.4)
+    found = [
+        changed(asked, content="Where do I live?"),
+        changed(told, content="I live in Porto. Do you like it?"),
+        changed(hers, content="Where do you live?", speaker="companion"),
+    ]
+    statistics = WordStatistics(10, 100, {})
+    assert [each.id for each in rank(found, [], statistics, POLICY)] == [2, 3]
+    questions = Asked((), about_questions=True)
+    ranked = rank_asked(found, questions, statistics, POLICY, NOW)
+    assert [each.id for each in ranked] == [1, 2, 3]
+
+
+def test_what_holds_now_comes_before_what_it_took_the_place_of() -> None:
+    """However well the old words fit, unless the past is asked about."""
+    old = changed(candidate(1, 0.9), superseded=True, superseded_by=2)
+    found = [old, candidate(2, 0.2), candidate(3, 0.6)]
+    statistics = WordStatistics(10, 100, {})
+    assert [each.id for each in rank(found, [], statistics, POLICY)] == [2, 3, 1]
+    past = rank_asked(found, Asked((), about_the_past=True), statistics, POLICY, NOW)
+    assert [each.id for each in past] == [1, 3, 2]

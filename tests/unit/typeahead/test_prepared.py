@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foremind.layers.sections import Section, Standing
+from foremind.layers.sections import Standing, section
 from foremind.memory.ranking import Recalled
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.testing.clock import ManualClock
@@ -38,7 +38,7 @@ def context(text: str, *, memories: int = 0, chars: int = 0, version: int = 0) -
             Recalled(number, each, "user", "conversation", 0.5, NOW, False, 1, 1, 1, 1)
             for number, each in enumerate(said)
         ),
-        recalled={"memories": Section("memories", lines, tuple(map(len, lines)))},
+        recalled={"memories": section("memories", lines, len)},
         missing={},
         standing=Standing(),
         timings=Timings(0.5, 0.5, 1.0, {"topics": 0.5}),
