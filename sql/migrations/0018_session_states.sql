@@ -3,7 +3,8 @@ CREATE TABLE session_states (
     session_id uuid PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     relationship_id bigint NOT NULL REFERENCES relationships,
     task text NOT NULL DEFAULT '',
-    flags jsonb NOT NULL DEFAULT '{}',
+    -- As it was written: jsonb would write large numbers out, digit by digit.
+    flags json NOT NULL DEFAULT '{}',
     set_at timestamptz NOT NULL
 );
 CREATE INDEX session_states_by_relationship ON session_states (relationship_id);

@@ -88,6 +88,10 @@ async def test_a_game_server_tells_it_over_http(start: StartServer) -> None:
         assert await shown(w) == LINES
         left = await w.request("PATCH", "/state", {"task": None, "flags": {"gold": None}})
         assert (left["task"], left["flags"]) == ("", {"door_open": True, "hint": "dunes"})
+        far = await w.request("PATCH", "/state", {"flags": {"far": 1e300, "near": 1e-300}})
+        assert (await w.request("GET", "/state"))["flags"] == far["flags"]
+        assert (far["flags"]["far"], far["flags"]["near"]) == (1e300, 1e-300)
+        assert (await w.request("GET", "/export"))["sessions"][-1]["state"]["flags"] == far["flags"]
         await client.close()
         await w.next_day()
         refused = await w.answer("PATCH", "/state", QUEST)

@@ -29,6 +29,7 @@ WORKERS = 10  # one for each relationship
 PROTECTED = (
     "turns", "memories", "memory_terms", "memory_sources", "memory_facts", "memory_changes",
     "records", "record_sources", "record_revisions", "audit",
+    "session_states",
 )  # fmt: skip
 # Every text of a relationship carries its mark, in upper case so that stemming leaves it alone.
 MARK = re.compile(r"qz[a-z]+zq", re.IGNORECASE)

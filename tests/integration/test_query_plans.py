@@ -16,6 +16,7 @@ _GROWING = frozenset(
         "users", "relationships", "sessions", "turns", "memories", "memory_sources",
         "memory_facts", "memory_changes", "records", "record_sources", "record_revisions",
         "audit", "revocations", "traces", "curation_steps", "curation_claims",
+        "session_states",
     }
 )  # fmt: skip
 # Queries that are about everything, and why that is all right.
