@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm compare hostile soak fuzz pictures lock clean
+.PHONY: setup serve test lint bench load replay warm background compare hostile soak fuzz pictures lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -58,6 +58,9 @@ replay: $(VENV)/test.stamp setup  ## recorded typing over real sockets: make rep
 
 warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word, cold and warm
 	$(BIN)/python -m loadtests.warm.run
+
+background: $(VENV)/test.stamp setup  ## a real model with one slot: replies with the layers' background work and without
+	$(BIN)/python -m loadtests.background.run
 
 compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
 	$(BIN)/python -m loadtests.compare.run $(FILE)
