@@ -222,7 +222,7 @@ class Life:
                 await self._curation.curate(bond.opened.relationship_id)
             advance(1)
         probe = self.assemble(bond, await self.prepare(bond, _PROBE), _PROBE, window)
-        costs.alive |= set(probe.tokens)
+        costs.alive |= _telling(probe)
         return costs
 
     async def _asked(
@@ -236,7 +236,7 @@ class Life:
         assembled_ms = (time.perf_counter() - started) * 1000
         costs.ms.append(context.timings.total_ms + assembled_ms)
         costs.tokens.append(_tokens(made))
-        costs.alive |= set(made.tokens)
+        costs.alive |= _telling(made)
         stored = await self._core.turns.commit_message(
             bond.opened, f"{bond.dialogue.id}/{message_id}", text, self._clock.now()
         )
@@ -423,6 +423,11 @@ def _weeks(costs: Sequence[_Costs]) -> list[WeekReport]:
                 )
             )
     return weeks
+
+
+def _telling(made: Assembled) -> set[LayerName]:
+    """Return the layers that tell something, also where it stands elsewhere already."""
+    return set(made.tokens) | {each.section.layer for each in made.portions if each.numbers()}
 
 
 def _tokens(made: Assembled) -> int:
