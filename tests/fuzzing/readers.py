@@ -1,19 +1,23 @@
 """Everything that reads what a player, a model or a document says, by the name of its module."""
 
 import contextlib
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
+from uuid import UUID
 
 import numpy as np
 
 from foremind.companions import CompanionSettings, SignificanceRules
-from foremind.curation import extract, files, notes
-from foremind.errors import InvalidMessage
+from foremind.curation import extract, files, notes, profile
+from foremind.curation.asking import Episodes
+from foremind.errors import NOT_JSON, InvalidMessage
 from foremind.gateway import decode
-from foremind.generation import offline
+from foremind.generation import offline, reply_events, thinking
+from foremind.generation import reading as answers_read
 from foremind.generation.prompt import Prompt
-from foremind.layers import lines, passages, reading, recall, wording
+from foremind.layers import lines, naming, passages, reading, recall, sentences, wording
 from foremind.memory import (
     age,
     answers,
@@ -23,6 +27,7 @@ from foremind.memory import (
     facts,
     floors,
     gate,
+    holding,
     ranking,
     shape,
     signals,
@@ -44,6 +49,7 @@ from foremind.memory.said import (
 )
 from foremind.policies import policy_for
 from foremind.settings import load_settings
+from foremind.storage.forgetting import RecordText, SaidText
 from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
 from foremind.storage.remembering import SimilarMemory
 from foremind.typeahead import draft, eagerness
@@ -133,6 +139,8 @@ def note(text: str, _: datetime) -> None:
     """What is noted by rules of what a user says."""
     notes.by_rules([extract.Utterance(1, "Ana", True, text, 0.5)], [])
     notes.asked_to_save(text)
+    profile.stated_in([extract.Utterance(1, "Ana", True, text, 0.5)])
+    profile.key_of(text, text)
 
 
 def told_of_oneself(text: str, _: datetime) -> None:
@@ -141,6 +149,42 @@ def told_of_oneself(text: str, _: datetime) -> None:
     own_words.own_sentences(text)
     for reader in statements.EVERY_READER:
         list(reader(text[:300]))
+
+
+def read_answer(text: str, _: datetime) -> None:
+    """What a model answers, bare and within what should be its shape."""
+    quoted = json.dumps(text)
+    for said in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
+        with contextlib.suppress(answers_read.Unusable):
+            answers_read.read(said, Episodes)
+
+
+def read_reply(text: str, _: datetime) -> None:
+    """What a model server sends, with a text where words stand, and in place of all."""
+    filter_ = thinking.ThinkingFilter()
+    filter_.feed(text)
+    filter_.end()
+    thinking.without_thinking(text)
+    event = json.dumps({"choices": [{"delta": {"content": text}}]})
+    for sent in (event, text):
+        events = reply_events.ReplyEvents(reply_events.Ending())
+        with contextlib.suppress(*NOT_JSON, reply_events.ToldError):
+            events.feed(f"data: {sent}\n\n".encode(errors="replace"))
+            events.end()
+
+
+def held_by(text: str, _: datetime) -> None:
+    """What is forgotten is looked for in all that was said."""
+    said = holding.Said()
+    said.add_turns(
+        [
+            SaidText(1, UUID(int=1), "user", None, True, text, None, None),
+            SaidText(2, UUID(int=1), "companion", 1, True, f"So {text}?", None, None),
+        ]
+    )
+    said.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
+    holding.all_that_holds(said, [1], about=text, repeated=True)
+    holding.all_that_holds(said, [1], instead=f"{text} again")
 
 
 def type_on(text: str, _: datetime) -> None:
@@ -184,6 +228,13 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     age: lambda _, now: [age.age_in_words(then, now) for then in (_FIRST, now, _LAST)],
     extract: extracted,
     notes: note,
+    profile: note,
+    holding: held_by,
+    answers_read: read_answer,
+    reply_events: read_reply,
+    thinking: read_reply,
+    naming: lambda text, _: naming.meant_as_names(text),
+    sentences: lambda text, _: sentences.said_in(text),
     files: lambda text, _: files.edits_of(
         {"profile.md": f"## {text}\n\n{text}"}, files.Base("1", {})
     ),

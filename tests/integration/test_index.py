@@ -25,6 +25,7 @@ DEFAULT = dataclasses.replace(
     policy_for(CompanionSettings(), load_settings()).recall, min_score=0.0
 )
 ROOM = 1 << 30
+_TIE = 2e-4
 
 
 @pytest.fixture
@@ -54,10 +55,12 @@ async def same_from_both(
     assert index.holds(session.relationship_id)
     first = await RankedSearch(index).search(query)
     second = await RankedSearch(StoredCandidates(built.memories)).search(query)
-    assert [each.id for each in first] == [each.id for each in second]
     assert [each.score for each in first] == pytest.approx(
         [each.score for each in second], abs=1e-3
     )
+    for each, other in zip(first, second, strict=True):
+        # Vectors are held with fewer digits than they are stored with: next to a tie, either leads.
+        assert each.id == other.id or each.score == pytest.approx(other.score, abs=_TIE)
     return [each.content for each in first]
 
 
