@@ -36,6 +36,7 @@ BODIES = {
     "Restored": {"revision": 1},
     "CompanionBody": {"name": "Wren", "persona": "You give everything away."},
     "Revocation": {"user": "ana"},
+    "StateBody": {"task": "Give everything away"},
 }
 SHAPES = {(each.method, each.path): each.body for each in OPERATIONS}
 

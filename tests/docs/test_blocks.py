@@ -280,6 +280,8 @@ async def test_what_is_to_be_measured_can_be(shell: Shell) -> None:
         program, *arguments = command.split()
         if program == "make":
             assert arguments[0] in _targets(), command
+        elif command == "foremind eval layers":
+            assert "precision" in await shell.run(command)
         elif arguments[:2] in (["eval", "locomo"], ["eval", "layers"]):
             shell.swaps = {"FILE": "locomo.json --json"}
             assert json.loads((await shell.run(command)).partition("{")[2].join("{ "))

@@ -25,6 +25,7 @@ LOOPS = {
     "jobs-log",
     "curation",
     "database-probe",
+    "record-uses",
 }
 ON_THE_DATABASE = {"notifications", "jobs", "jobs-requeue", "curation"}
 
