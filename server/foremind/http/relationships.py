@@ -147,6 +147,8 @@ def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
         new = await services.states.change(
             found.relationship.id, session, body, services.clock.now()
         )
+        if not found.caller.allows("memory:read"):
+            return json_response({})
         return json_response(StateView(str(session), new.task, new.flags))
 
     async def context(request: Request) -> Response:
