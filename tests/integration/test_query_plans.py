@@ -68,6 +68,12 @@ INSERT INTO record_sources (record_id, turn_id, relationship_id)
 INSERT INTO record_revisions (relationship_id, record_id, revision, layer, kind, title, content,
         made_by, replaced_at)
     SELECT relationship_id, id, 1, layer, '', '', '', made_by, now() FROM records;
+INSERT INTO curation_steps (relationship_id, step, lane, place, companion_id, due_at, since)
+    SELECT id, 'notes', 'rules', '', 1, now() + id * interval '1 s', now() FROM relationships;
+INSERT INTO curation_claims (relationship_id, lane, place, holder, until)
+    SELECT id, 'rules', id, gen_random_uuid(), now() FROM relationships;
+INSERT INTO session_states (session_id, relationship_id, set_at)
+    SELECT id, relationship_id, now() FROM sessions;
 INSERT INTO audit (relationship_id, actor, action, subject, happened_at)
     SELECT id, 'u' || id, 'read', '', now() FROM relationships;
 INSERT INTO revocations (subject, until) SELECT external_id, now() FROM users;
