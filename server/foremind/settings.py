@@ -190,7 +190,7 @@ class Settings(BaseSettings):
         0.10, ge=0, le=1, description="least relevance (70/30) of a recalled memory"
     )
     recall_min_share: float = Field(
-        0.68, ge=0, le=1, description="least score of a recalled memory, as a share of the best"
+        0.5, ge=0, le=1, description="least score of a recalled memory, as a share of the best"
     )
     recall_limit: int = Field(10, ge=0, le=100, description="most memories in a context")
 

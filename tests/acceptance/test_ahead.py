@@ -13,6 +13,7 @@ from tests.acceptance.test_path import PROMISE, answered, sample, typed
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 QUESTION = "What did I promise about the garden?"
+_MADE = ("scratchpad", "profile", "summary", "opening", "episodes", "topics", "questions", "hot")
 
 
 async def rested(client: Client, server: RunningServer, clock: ManualClock, text: str) -> None:
@@ -56,11 +57,10 @@ async def test_what_was_recalled_at_the_pause_stays_in_its_place(start: StartSer
         client = await server.session()
         await rested(client, server, clock, "What did I promise about the garden")
         await eventually(lambda: done(server, "prefill", "finished") >= 1)
+        read = model.script.read[-1]["messages"][-1]["content"]
         text = "What did I promise about the garden and about the cats of Filomena?"
         await answered(client, text)
-        read, spoken = (
-            each[-1]["messages"][-1]["content"] for each in (model.script.read, model.script.spoken)
-        )
+        spoken = model.script.spoken[-1]["messages"][-1]["content"]
         before, _, _ = read.rpartition("\n\n")
         assert PROMISE in before and "Filomena" in spoken.removesuffix(text)
         assert spoken.startswith(before) and spoken.endswith(f"\n\n{text}")
@@ -173,7 +173,9 @@ async def test_what_is_forgotten_is_not_said_ahead(start: StartServer) -> None:
     """A reply that was made of it is dropped with it, and so is the layout."""
     clock = ManualClock()
     async with scripted_model() as model:
-        server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
+        server = await start(
+            clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=_MADE
+        )
         client = await server.session()
         stored = (await answered(client, PROMISE))["memory.stored"]
         await clock.leap(90_000)

@@ -27,6 +27,12 @@ async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
             return any(each["state"] == "backing_off" for each in steps)
 
         await patiently(failed)
+
+        async def stated_first() -> bool:
+            steps = (await w.request("GET", "/status"))["steps"]
+            return any((each["step"], each["state"]) == ("stated", "idle") for each in steps)
+
+        await patiently(stated_first)
         steps = {each["step"]: each for each in (await w.request("GET", "/status"))["steps"]}
         assert list(steps) == [each.name for each in STEPS]
         notes, stated = steps["notes"], steps["stated"]

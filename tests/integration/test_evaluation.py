@@ -149,8 +149,8 @@ async def test_a_question_is_asked_in_its_place(built: Core, tmp_path: Path) -> 
     )
     assert asked == [
         ("Where did I move to?", 2, "2026-03-08"),
-        ("Where did I move next?", 5, "2026-03-09"),
-        ("What is my cat's name?", 6, "2026-03-10"),
+        ("Where did I move next?", 4, "2026-03-09"),
+        ("What is my cat's name?", 1, "2026-03-10"),
     ]
     assert (report.questions, report.recall_at_5, report.stored_fraction) == (3, 1.0, 1.0)
 

@@ -54,7 +54,7 @@ ANSWERED = ["Scout is a fine name for a dog.", "Porto has a lovely harbour, I wa
 ASKED = ["Where do I live?", "What is my dog called?", "And on Friday?"]
 _DEFAULT = dataclasses.replace(
     policy_for(CompanionSettings(), load_settings()).recall,
-    min_score=0.0, significance_threshold=0.0, gate=False, limit=20,
+    min_score=0.0, min_share=0.0, significance_threshold=0.0, gate=False, limit=20,
 )  # fmt: skip
 # In the second, what a reply used is fresh again.
 POLICIES = [
