@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from foremind.client import Client
+from foremind.settings import Settings
+from foremind.testing.clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import held_in_process, stored_text
-from tests.conftest import RunningServer, StartServer, eventually, owner_of
+from tests.conftest import RunningServer, StartServer, eventually, everything_heard, owner_of
 
 SECRET = "I buried the xylophone under the pear tree"
 WORD = "xylophon"  # as it is stemmed
@@ -73,6 +75,30 @@ async def _gone(server: RunningServer, model: ScriptedModel, client: Client) -> 
     asked = json.dumps(model.script.requests[-1]["messages"])
     assert SECRET not in asked
     assert "Porto" in asked  # the rest of the history is still there
+
+
+@pytest.mark.parametrize("end", ["nobody came back", "an operator ended it"])
+async def test_a_session_that_is_over_holds_nothing(
+    start: StartServer, settings: Settings, end: str
+) -> None:
+    """Nothing tells it any more of what is forgotten."""
+    clock = ManualClock()
+    server = await start(clock=clock)
+    client = await server.session()
+    await say(client, "I live in Porto", SECRET)
+    (session,) = server.app.registry.listed()
+    await client.close()
+    if end == "nobody came back":
+        await eventually(lambda: not server.app.registry.listed()[0].connected)
+        await clock.leap(settings.resume_s + 1)
+    else:
+        assert server.app.registry.dismiss(session.session_id)
+    await eventually(lambda: not server.app.registry.listed())
+    relationship, memory = await memory_id(server, SECRET)
+    path = f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
+    await request(server, "DELETE", path)
+    await everything_heard(server)
+    await eventually(lambda: not held_in_process(WORD))
 
 
 async def test_forgetting_everything_leaves_no_text(start: StartServer) -> None:

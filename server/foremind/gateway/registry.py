@@ -311,11 +311,15 @@ class SessionRegistry:
             finally:
                 if timer is not None:
                     timer.cancel()
-            for number, session in enumerate(self._timetable.take(self._clock.monotonic()), 1):
-                self._sweep_one(session)
-                if number % _SWEPT_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+            await self._sweep_due()
             loop.well()
+
+    async def _sweep_due(self) -> None:
+        """Look at the sessions that are due; what waits afterwards holds none of them any more."""
+        for number, session in enumerate(self._timetable.take(self._clock.monotonic()), 1):
+            self._sweep_one(session)
+            if number % _SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _sweep_one(self, session: Session) -> None:
         try:

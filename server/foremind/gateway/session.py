@@ -392,6 +392,9 @@ class Session:
     def forget(self, memory_version: int, erasures: int) -> None:
         """Learn that things said here or elsewhere are forgotten: the history is read anew."""
         self._terms.observe_version(memory_version)
+        self._drop_said(erasures)
+
+    def _drop_said(self, erasures: int | None = None) -> None:
         self._terms.forget_layers()
         self._conversation.forget_history(erasures)
         self._state.forget()
@@ -416,9 +419,15 @@ class Session:
         self._stream.prune()
 
     async def close(self) -> None:
-        """End the session: stop preparing and speaking, store what was said."""
-        await self._watcher.close()
-        await self._conversation.close()
+        """End the session: stop preparing and speaking, store what was said, and hold it no more.
+
+        Nothing tells it from now on of what is forgotten.
+        """
+        try:
+            await self._watcher.close()
+            await self._conversation.close()
+        finally:
+            self._drop_said()
 
     def _unheard(self, turn_id: int) -> ReplyStored | None:
         """Return what others are to be told of a reply that nobody heard here."""
