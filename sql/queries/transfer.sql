@@ -5,10 +5,14 @@ FROM sessions AS session LEFT JOIN session_states AS state ON state.session_id =
 WHERE session.relationship_id = $1 ORDER BY opened_at;
 
 -- name: export_turns
--- Reads what was said in a relationship, to be written out.
+-- Reads what was said in a relationship and is kept, or remembered without its text, for a file.
 SELECT id::text, session_id::text AS session, speaker, message_id, reply_to::text, status,
     content AS text, created_at AS said_at, embedding IS NOT NULL AS judged, kept
-FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY turns.id;
+FROM turns WHERE relationship_id = $1 AND (
+    removed_at IS NULL
+    OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id)
+    OR EXISTS (SELECT FROM memory_sources WHERE turn_id = turns.id)
+) ORDER BY turns.id;
 
 -- name: export_memories
 -- Reads the memories of a relationship with the turns that they stand for, to be written out.
@@ -87,6 +91,10 @@ RETURNING id;
 -- Lets an imported memory stand for one more turn.
 INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
 SELECT $3, $1, $2, created_at FROM turns WHERE id = $1 AND relationship_id = $3;
+
+-- name: import_expired
+-- Marks imported turns whose text was not kept any more, though it is remembered.
+UPDATE turns SET removed_at = $3 WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 
 -- name: import_marks
 -- Gives an imported memory when it was last used, and what superseded it.

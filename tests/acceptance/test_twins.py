@@ -164,7 +164,7 @@ def _memory(memory: Any, known: dict[str, str]) -> object:
 class Life:
     """Ana, who tells more than she wants to be known, and her twin, who does not."""
 
-    def __init__(self, ana: Person, twin: Person, draw: random.Random, *, moves: bool) -> None:
+    def __init__(self, ana: Person, twin: Person, draw: random.Random) -> None:
         self.ana = ana
         self.twin = twin
         self.draw = draw
@@ -173,7 +173,6 @@ class Life:
         self.asked = False
         self.done: list[str] = []
         self.twins = 0
-        self.moves = moves
         self.gone: list[str] = []
         self.seen = 0  # of the requests to the model
 
@@ -247,8 +246,6 @@ class Life:
     async def move(self) -> None:
         """Ana moves, at night: what she says afterwards is another session's for both."""
         await self.sleep()
-        if not self.moves:
-            return
         exported = await self.ana.request("GET", "/export")
         await self.ana.request("DELETE", "/memories")
         mine, self.ana.relationship = self.ana.relationship, "import"  # type: ignore[assignment]
@@ -351,12 +348,10 @@ async def test_nothing_tells_who_took_something_back_from_who_never_said_it(
     clock = ManualClock()
     async with scripted_model(Script(reply=spoken, background=curated)) as scripted:
         url = scripted.url if model else ""
-        # A file is not read back by a server once the transcript is gone.
         days: dict[str, int] = draw.choice(({}, {"transcript": 3}))
         server = await start(clock=clock, llm_url=url, retention_days=days)
         used = scripted if model else None
-        life = Life(Person(server, clock, used, "one"), Person(server, clock, used, "twin"), draw,
-                    moves=not days)  # fmt: skip
+        life = Life(Person(server, clock, used, "one"), Person(server, clock, used, "twin"), draw)
         for each in life.both:
             await (await each.open()).close()
         steps = (life.tell, life.tell_secret, life.ask, life.sleep, life.write, life.write_secret,

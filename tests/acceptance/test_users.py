@@ -209,6 +209,29 @@ async def test_the_transcript_goes_after_its_days(start: StartServer, sleeping: 
         assert (await w.context("Where do I live?"))["memories"]
 
 
+async def test_what_outlives_its_transcript_is_read_back(start: StartServer) -> None:
+    """An export of it is a file that an import takes."""
+    async with world(start, model=False, retention_days={"transcript": 3}) as w:
+        await w.talk("I live in Porto", "My dog is called Scout")
+        await w.next_day()
+        await w.talk("I live in Porto")
+        for _ in range(5):
+            await w.next_day()
+        exported = await w.request("GET", "/export")
+        assert {each["text"] for each in exported["turns"]} == {""}
+        await w.request("DELETE", "/memories")
+        relationship, w.relationship = w.relationship, "import"  # type: ignore[assignment]
+        await w.request("POST", "?companion=wren", exported)
+        w.relationship = relationship
+        again = await w.request("GET", "/export")
+        known = [{(each["content"], len(each["again"])) for each in one["memories"]}
+                 for one in (exported, again)]  # fmt: skip
+        assert known[0] == known[1] == {("I live in Porto", 1), ("My dog is called Scout", 0)}
+        assert (await w.context("Where do I live?"))["memories"]
+        page = await w.request("GET", "/sessions")
+        assert all(each["turns"] == 0 for each in page["sessions"]), page
+
+
 async def test_unsent_words_are_not_stored(start: StartServer) -> None:
     """They travel with every keystroke; only what is prepared for them holds them, in memory."""
     server = await start(pause_ms=50)

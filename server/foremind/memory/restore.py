@@ -68,20 +68,21 @@ class Restorer:
 
     async def _made(self, export: Export, companion_name: str, *, in_exchange: bool) -> Made:
         embed = self._embedder.embed_passage
+        said = _said(export)
         turns = {
-            each.id: await embed(each.text)
+            each.id: await embed(said[each.id])
             for each in export.turns
-            if each.judged and each.text.strip()
+            if each.judged and said[each.id].strip()
         }
         names = await self._rememberer.name_vectors(export.user_name, companion_name)
         memory_of = {each.turn: each.id for each in export.memories}
         memories: dict[str, MemoryText] = {}
-        for said in _by_session(export).values():
+        for talk in _by_session(export).values():
             around = [
-                ExchangeTurn(int(each.id), each.speaker, each.text, turns.get(each.id), None)
-                for each in said
+                ExchangeTurn(int(each.id), each.speaker, said[each.id], turns.get(each.id), None)
+                for each in talk
             ]
-            for position, (turn, each) in enumerate(zip(said, around, strict=True)):
+            for position, (turn, each) in enumerate(zip(talk, around, strict=True)):
                 memory_id = memory_of.get(turn.id)
                 if memory_id is None or each.vector is None:
                     continue
@@ -100,7 +101,9 @@ class Restorer:
             each.id: await aside(len(each.content), partial(facts_in, each.content))
             for each in export.memories
         }
-        return Made(turns, memories, records, facts)
+        remembered = {turn for each in export.memories for turn in (each.turn, *each.again)}
+        expired = remembered & {each.id for each in export.turns if not each.text.strip()}
+        return Made(turns, memories, records, facts, expired)
 
 
 async def _read_in_exchange(
@@ -148,7 +151,7 @@ def check(export: Export) -> None:
         if memory.turn in turns and not turns[memory.turn].judged:
             raise InvalidMessage("memories.turn: expected one that was judged", param="memories")
         for source in (memory.turn, *memory.again):
-            if source not in turns or source in seen or not turns[source].text.strip():
+            if source not in turns or source in seen or not memory.content.strip():
                 raise InvalidMessage(
                     "memories.turn: expected a turn of the file, once", param="memories"
                 )
@@ -160,6 +163,15 @@ def _check_statuses(export: Export) -> None:
         if record.details.status not in ("", *STATUSES.get(record.layer, ())):
             name = f"records[{position}].details.status"
             raise InvalidMessage(f"{name}: expected one that its layer has", param=name)
+
+
+def _said(export: Export) -> dict[str, str]:
+    """Return the text of each turn: where it is no longer kept, what is remembered of it."""
+    remembered = {each.turn: each.content for each in export.memories}
+    return {
+        each.id: each.text if each.text.strip() else remembered.get(each.id, "")
+        for each in export.turns
+    }
 
 
 def _by_session(export: Export) -> dict[str, list[ExportedTurn]]:

@@ -1,6 +1,6 @@
 """A relationship written out whole, and read back, also by another server."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -228,13 +228,14 @@ class Made:
     """The vectors of an import, made by this server's model: by the ids within the file.
 
     Unit vectors, float32 [dimension]: of turns' exact texts, and of records; and what memories are
-    found by, and what these state.
+    found by, and what these state; `expired` are turns that are remembered, but whose text is gone.
     """
 
     turns: Mapping[str, Vector]
     memories: Mapping[str, MemoryText]
     records: Mapping[str, Vector]
     facts: Mapping[str, Sequence[Fact]]
+    expired: Collection[str]
 
 
 class TransferStore:
@@ -324,6 +325,7 @@ class TransferStore:
             await writing.memories(export, made)
             await writing.records(export, made, actor)
             await writing.progress(export, own)
+            await writing.expired(made)  # last: nothing is made of a turn whose text is gone
             return int(bond["id"])
 
 
@@ -404,6 +406,10 @@ class _Writing:
             HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
             turn.kept,
         )
+
+    async def expired(self, made: Made) -> None:
+        turns = [self._turns[each] for each in made.expired]
+        await self._connection.execute("import_expired", self._id, turns, self._now)
 
     async def memories(self, export: Export, made: Made) -> None:
         version = MemoryVersion(self._connection, self._id)
