@@ -7,10 +7,12 @@ import pytest
 from foremind.client import Client
 from foremind.generation.portions import shared
 from foremind.testing.clock import ManualClock
+from foremind.testing.curating import curate
 from foremind.testing.model_server import Script, scripted_model
+from tests.acceptance.layers import World
 from tests.acceptance.test_http import request
 from tests.acceptance.test_path import PROMISE, answered, sample, typed
-from tests.conftest import RunningServer, StartServer, eventually, owner_of, patiently
+from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 QUESTION = "What did I promise about the garden?"
 _MADE = ("scratchpad", "profile", "summary", "opening", "episodes", "topics", "questions", "hot")
@@ -48,12 +50,14 @@ async def test_the_model_reads_the_prompt_at_a_pause(start: StartServer) -> None
 async def test_what_was_recalled_at_the_pause_stays_in_its_place(start: StartServer) -> None:
     """What Enter recalls beyond it follows, and the message is the whole one."""
     clock = ManualClock()
-    async with scripted_model() as model:
-        server = await start(clock, llm_url=model.url, llm_ahead="prefill", eager=False)
+    async with scripted_model(Script(background=curate)) as model:
+        server = await start(
+            clock, llm_url=model.url, llm_ahead="prefill", eager=False, layers_off=_MADE
+        )
         client = await server.session()
         await answered(client, PROMISE)
         await answered(client, "I also promise to feed the three cats of my neighbour Filomena")
-        await clock.leap(90_000)
+        await World(server, clock, model).next_day()
         client = await server.session()
         await rested(client, server, clock, "What did I promise about the garden")
         await eventually(lambda: done(server, "prefill", "finished") >= 1)
@@ -172,26 +176,21 @@ async def test_a_model_that_fails_ahead_fails_nobody(start: StartServer) -> None
 async def test_what_is_forgotten_is_not_said_ahead(start: StartServer) -> None:
     """A reply that was made of it is dropped with it, and so is the layout."""
     clock = ManualClock()
-    async with scripted_model() as model:
+    async with scripted_model(Script(background=curate)) as model:
         server = await start(
             clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=_MADE
         )
         client = await server.session()
         stored = (await answered(client, PROMISE))["memory.stored"]
-        await clock.leap(90_000)
+        await World(server, clock, model).next_day()
         client = await server.session()
         await rested(client, server, clock, QUESTION)
-
-        async def spoken() -> bool:
-            await clock.advance(0.5)  # a slot may be kept for who types, for some seconds
-            return len(model.script.spoken) >= 2
-
-        await patiently(spoken)
+        await eventually(lambda: len(model.script.spoken) == 2)
         assert PROMISE in model.script.spoken[-1]["messages"][-1]["content"]
         bond = await owner_of(server.app.core).fetchval("SELECT id FROM relationships")
         memory = f"/v1/relationships/{bond}/memories/{stored['memory_id']}?user=ana"
         assert (await request(server, "DELETE", memory))[0] == 200
-        await eventually(lambda: done(server, "reply", "dropped") >= 1)
+        await eventually(lambda: done(server, "reply", "dropped") == 1)
         await client.send(QUESTION)
         assert (await client.expect("message.accepted"))["ahead"] == "nothing"
         await client.expect("response.done")
