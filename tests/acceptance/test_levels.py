@@ -307,7 +307,7 @@ _BEYOND: dict[str, tuple[Any, Any]] = {
     "significance_threshold": (0.1, 0.5),
     "recall_gate": (False, True),
     "recall_min_score": (0.05, 0.2),
-    "recall_min_share": (0.5, 0.8),
+    "recall_min_share": (0.2, 0.8),
     "recall_limit": (11, 3),
     "layers_off": (["topics"], ["topics", "hot"]),
     "layers_share": (0.5, 0.1),
