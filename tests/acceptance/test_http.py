@@ -202,7 +202,9 @@ async def test_the_context_of_a_draft_is_what_the_model_would_be_given(start: St
         assert shown["messages"] == model.script.spoken[-1]["messages"]
         memories = shown["layers"]["memories"]
         assert (memories["on"], memories["count"], memories["of"]) == (True, 1, 1)
-        assert memories["tokens"] > 0
+        # The turn itself stands in the prompt, so its memory is not written a second time.
+        assert (memories["tokens"], memories["elsewhere"]) == (0, 1)
+        assert shown["layers"]["working"]["turns"] == 2
     assert shown["tokens"] > 0
 
 

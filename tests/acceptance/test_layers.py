@@ -236,8 +236,9 @@ async def test_invalid_operations_are_rejected_one_by_one(start: StartServer) ->
         await w.talk("I have a goat")
         assert [each["content"] for each in await w.records("scratchpad")] == ["Has a goat"]
         assert "Note only pets." in w.model.script.asked[-1]["messages"][0]["content"]
-        dropped = w.server.app.core.metrics.dropped.labels("invalid_operation")
-        assert dropped._value.get() == 3
+        metrics = w.server.app.core.metrics
+        assert metrics.mended.labels("notes", "dropped")._value.get() == 1  # no such operation
+        assert metrics.dropped.labels("invalid_operation")._value.get() == 2
 
 
 @WITH_AND_WITHOUT
