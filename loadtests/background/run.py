@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import Any
 
 from foremind.client import Client, connect
 from foremind.settings import LAYERS, Settings, load_settings
-from foremind.testing.server_process import free_port, running_server, wait_for
+from foremind.testing.server_process import free_port, quiet_server, running_server
 from loadtests.environments import environment
 from loadtests.typing_model import TYPISTS
 
@@ -134,14 +133,8 @@ def _compared(taken: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
 def _model_server(python: Path) -> Iterator[str]:
     port = free_port()
     command = [str(python), "-m", "loadtests.background.serve_model", str(port)]
-    quiet = subprocess.DEVNULL
-    server = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-    try:
-        wait_for(server, port)
+    with quiet_server(command, port):
         yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait()
 
 
 if __name__ == "__main__":

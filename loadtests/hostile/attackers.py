@@ -187,25 +187,25 @@ def dribble(target: Target) -> None:
             time.sleep(0.5)
 
 
-def uploads(target: Target) -> None:
-    """Much of an import, and then nothing."""
+def _importing(target: Target, user: str, body: str) -> socket.socket:
+    """Begin an import whose head says how the body comes."""
     raw = target.connect()
     raw.sendall(
-        f"POST /v1/relationships/import?user=upload-{target.number} HTTP/1.1\r\n"
-        f"Host: {target.name}\r\nContent-Type: application/json\r\n"
-        "Content-Length: 190000000\r\n\r\n".encode()
+        f"POST /v1/relationships/import?user={user}-{target.number} HTTP/1.1\r\n"
+        f"Host: {target.name}\r\nContent-Type: application/json\r\n{body}\r\n\r\n".encode()
     )
+    return raw
+
+
+def uploads(target: Target) -> None:
+    """Much of an import, and then nothing."""
+    raw = _importing(target, "upload", "Content-Length: 190000000")
     _pour(raw, itertools.repeat(b" " * _PIECE, 300), read=True)
 
 
 def chunks(target: Target) -> None:
     """A body in chunks of a byte without end."""
-    raw = target.connect()
-    raw.sendall(
-        f"POST /v1/relationships/import?user=chunks-{target.number} HTTP/1.1\r\n"
-        f"Host: {target.name}\r\nContent-Type: application/json\r\n"
-        "Transfer-Encoding: chunked\r\n\r\n".encode()
-    )
+    raw = _importing(target, "chunks", "Transfer-Encoding: chunked")
     _pour(raw, _many(b"1\r\n \r\n"), read=True)
 
 

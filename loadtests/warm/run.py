@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from foremind.app import core
 from foremind.client import Client, connect
 from foremind.companions import CompanionFile, CompanionSettings
 from foremind.settings import Ahead, Settings, load_settings
-from foremind.testing.server_process import free_port, running_server, wait_for
+from foremind.testing.server_process import free_port, quiet_server, running_server
 from loadtests.environments import check, environment
 from loadtests.typing_model import TYPISTS
 
@@ -230,14 +229,8 @@ def _model_server(python: Path, model: Path) -> Iterator[str]:
     command = [str(python), "-m", "llama_cpp.server", "--model", str(model), "--port", str(port)]
     command += ["--n_ctx", "4096", "--n_threads", "2", "--chat_format", "chatml"]
     command += ["--interrupt_requests", "False"]
-    quiet = subprocess.DEVNULL
-    server = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-    try:
-        wait_for(server, port)
+    with quiet_server(command, port):
         yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait()
 
 
 if __name__ == "__main__":

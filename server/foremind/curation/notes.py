@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from foremind.companions import KINDS, PROFILE_SLOTS, ScratchpadRules, SignificanceRules, slots_of
+from foremind.companions import KINDS, PROFILE_SLOTS, ScratchpadRules, SignificanceRules
 from foremind.curation.asking import Notes, Operation, for_notes
 from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.profile import stated_in, write_profile
@@ -362,13 +362,7 @@ async def _apply(
 async def _write_stated(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
     """Write into the profile what rules read of what the user says."""
     entries = await aside(chars_of(said), lambda: stated_in(said))
-    await write_profile(
-        changes,
-        work.of("profile"),
-        entries,
-        slots_of(work.policy.profile),
-        lambda key: work.dismissed("profile", key),
-    )
+    await write_profile(work, changes, entries)
 
 
 async def _make_room(work: Work, changes: RecordChanges, added: int) -> None:

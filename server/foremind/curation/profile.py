@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from foremind.companions import SLOT_ALIASES, ProfileSlot, rank_of
+from foremind.companions import SLOT_ALIASES, ProfileSlot, rank_of, slots_of
 from foremind.curation.extract import Utterance
+from foremind.curation.work import Work
 from foremind.errors import Conflict
 from foremind.memory.said.clauses import Statement
 from foremind.memory.said.statements import statements_in
@@ -129,23 +130,19 @@ def removal_key(record: Record) -> str:
     return record.title if record.kind == "inferred" else key_of(record.title, record.content)
 
 
-async def write_profile(
-    changes: RecordChanges,
-    present: Sequence[Record],
-    entries: Sequence[Entry],
-    slots: Slots,
-    dismissed: Callable[[str], bool],
-) -> None:
+async def write_profile(work: Work, changes: RecordChanges, entries: Sequence[Entry]) -> None:
     """Write into the profile what was stated.
 
     Raises:
-        Conflict: the profile changed since `present` was read.
+        Conflict: the profile changed since the records of `work` were read.
     """
     if not entries:
         return
+    present = work.of("profile")
     if await changes.of_layers(_PROFILE) != {each.id for each in present}:
         raise Conflict("The profile was changed meanwhile.")
-    news = news_of(present, entries, slots, dismissed)
+    slots = slots_of(work.policy.profile)
+    news = news_of(present, entries, slots, lambda key: work.dismissed("profile", key))
     for record in news.added:
         await changes.add(record)
     for before, record in news.changed:

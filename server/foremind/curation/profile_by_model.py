@@ -13,7 +13,6 @@ from foremind.curation.extract import Utterance
 from foremind.curation.profile import Entry, write_profile
 from foremind.curation.work import Work
 from foremind.storage.curation import Portion, SaidTurn
-from foremind.storage.record_changes import RecordChanges
 
 _MOST_TURNS = 24  # that are read at once
 _ENOUGH = 6  # turns of the user for which a session that goes on is read
@@ -42,7 +41,7 @@ async def keep_profile(work: Work, turns: Sequence[SaidTurn]) -> None:
     entries = await _entries(work, work.utterances(turns))
     await work.refresh()  # rules may have written while the model did
     async with work.changing() as changes:
-        await _write(work, changes, entries)
+        await write_profile(work, changes, entries)
         await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
     await work.refresh()
 
@@ -52,19 +51,9 @@ async def profile_again(work: Work, portion: Portion, turns: Sequence[SaidTurn])
     entries = await _entries(work, work.utterances(turns))
     await work.refresh()  # rules may have written while the model did
     async with work.changing() as changes:
-        await _write(work, changes, entries)
+        await write_profile(work, changes, entries)
         await changes.noted_again(portion)
     await work.refresh()
-
-
-async def _write(work: Work, changes: RecordChanges, entries: Sequence[Entry]) -> None:
-    await write_profile(
-        changes,
-        work.of("profile"),
-        entries,
-        slots_of(work.policy.profile),
-        lambda key: work.dismissed("profile", key),
-    )
 
 
 async def _entries(work: Work, said: Sequence[Utterance]) -> list[Entry]:

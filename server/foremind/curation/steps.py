@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal
 
 from foremind.policies import VoicePolicy
 from foremind.storage.curation_steps import Lane, StepState
@@ -21,7 +21,6 @@ StepName = Literal[
     "hot",
     "habits",
 ]
-STEP_NAMES: tuple[StepName, ...] = get_args(StepName)
 
 #: The place of what rules do; any other is a model on a model server.
 BY_RULES = ""

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psutil
@@ -40,6 +40,18 @@ def running_server(
         yield f"ws://127.0.0.1:{port}/v1/ws", psutil.Process(server.pid)
     finally:
         server.send_signal(signal.SIGINT)
+        server.wait()
+
+
+@contextmanager
+def quiet_server(command: Sequence[str], port: int) -> Iterator[None]:
+    """Run another program that listens on a port; nothing of what it prints is shown."""
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    try:
+        wait_for(server, port)
+        yield
+    finally:
+        server.terminate()
         server.wait()
 
 

@@ -41,7 +41,6 @@ _LIKES = compiled(
     rf"crazy about|"
     r"mad about|an? (?:\w+ )?fan of) "
 )
-_STILL_TO = compiled(r"^(?:it|this|that)\b")
 _PREFERS = compiled(
     r"\bi(?:'d| would)? (?:usually |really |much |always |generally |also )*prefer "
 )
