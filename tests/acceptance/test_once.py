@@ -1,5 +1,6 @@
 """Each sentence stands once in a prompt, and what somebody wrote by hand stands whole."""
 
+from foremind.layers.tokens import estimate_tokens
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_layers import WITH_AND_WITHOUT
 from tests.conftest import StartServer
@@ -48,3 +49,20 @@ async def test_what_was_written_by_hand_is_whole(start: StartServer) -> None:
         text = "\n".join(each["content"] for each in shown["messages"])
         assert all(each in text for each in written)
         assert SAID[0] in text
+
+
+async def test_no_background_prompt_is_longer_than_the_models_context(start: StartServer) -> None:
+    """With room for the answer, however much was said at once, and nothing is left undone."""
+    context = 2048
+    async with world(start, model=True, context_tokens=context) as w:
+        assert w.model is not None
+        long = " ".join(f"In year {year} I sailed to island number {year}." for year in range(150))
+        await w.talk(*SAID, long, *(f"{each} {long[:1_500]}" for each in SAID))
+        await w.next_day()
+        asked = w.model.script.asked
+        works = {each["messages"][0]["content"] for each in asked}
+        assert len(works) >= 4
+        for each in asked:
+            sizes = [estimate_tokens(one["content"]) for one in each["messages"]]
+            assert sum(sizes) + each["max_tokens"] <= context, each["messages"][0]["content"]
+        assert await w.records("episodes")

@@ -1,12 +1,11 @@
 """The rolling summary: the oldest turns of a long talk, in three to five lines."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
 
 from foremind.curation.asking import Summary, for_summary
-from foremind.curation.due import PORTION_TOKENS, to_summarise
+from foremind.curation.due import to_summarise
 from foremind.curation.extract import Utterance, chars_of, top_sentences
 from foremind.curation.work import Work
 from foremind.memory.aside import aside
@@ -39,7 +38,7 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         lines = await aside(chars_of(said), lambda: by_rules(former, said))
     else:
         text = before[0].content if before else ""
-        asked = for_summary(text, _shown(said), work.policy.prompts.summary)
+        asked = for_summary(text, said, work.policy.prompts.summary)
         answer = await work.ask("summary", asked, Summary, _MAX_TOKENS)
         lines = answer.lines
     summary = NewRecord(
@@ -69,17 +68,6 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
     )
     await work.refresh()
     return oldest[-1].id
-
-
-def _shown(said: Sequence[Utterance]) -> list[Utterance]:
-    """Return what was said, of a very long text the beginning and the end."""
-    most = PORTION_TOKENS  # characters, so that even what takes most tokens fits
-    return [
-        each
-        if len(each.text) <= 2 * most
-        else replace(each, text=f"{each.text[:most]} … {each.text[-most:]}")
-        for each in said
-    ]
 
 
 def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:

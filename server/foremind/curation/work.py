@@ -12,10 +12,12 @@ import numpy.typing as npt
 import structlog
 
 from foremind.curation.extract import Utterance
+from foremind.curation.fitting import fitted, tokens_of
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import ModelServerError, UnusableAnswer
 from foremind.generation.prompt import Message
 from foremind.layers.tokens import CountTokens
+from foremind.memory.aside import aside
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
 from foremind.storage.curation import Bond, SaidTurn
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 _FRESH = timedelta(seconds=1)  # what was read so lately serves the next step as well
-_TEMPLATE_TOKENS = 8  # that a chat template adds to each message
 
 _log = structlog.get_logger("foremind.curation")
 
@@ -100,6 +101,8 @@ class Work:
     ) -> "Answered[Answer]":
         """Return the language model's answer, written while nobody waits for the model.
 
+        What does not fit into the model's context beside the answer is left out.
+
         Raises:
             UnusableAnswer: it gave none; asking the same again gives the same.
             ModelServerError: it failed; what was to be done stays to be done.
@@ -109,6 +112,9 @@ class Work:
 
         assert self.server is not None
         count = self.metrics.curated.labels
+        room = max(self.room((), max_tokens), self.policy.context_tokens // 4)
+        size = sum(len(each["content"]) for each in messages)
+        messages = await aside(size, lambda: fitted(messages, room, self.count))
         try:
             answer = await ask(
                 self.server,
@@ -177,8 +183,3 @@ class Work:
             for turn in turns
             if turn.content.strip()
         ]
-
-
-def tokens_of(messages: Sequence[Message], count: CountTokens) -> int:
-    """Return the tokens that a prompt takes, with those of the chat template around it."""
-    return sum(count(each["content"]) + _TEMPLATE_TOKENS for each in messages)
