@@ -91,7 +91,8 @@ class FaultProxy:
         """Break every connection with a TCP reset."""
         for each in list(self._writers):
             sock = each.get_extra_info("socket")
-            if sock is not None and sock.family != socket.AF_UNIX:
+            open_ = sock is not None and sock.fileno() >= 0  # the other end may have closed it
+            if open_ and sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             each.transport.abort()
 
