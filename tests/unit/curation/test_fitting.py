@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.curation.fitting import fitted, tokens_of, within
+from foremind.generation.prompt import Message
 from foremind.layers.tokens import estimate_tokens
 
 LINES = st.lists(st.text("ab é…日", max_size=400), min_size=1, max_size=80)
@@ -39,7 +40,10 @@ def test_of_very_many_lines_the_first_and_the_last_stay() -> None:
 
 def test_instructions_are_never_cut() -> None:
     """Only the data below them is."""
-    asked = [{"role": "system", "content": "s" * 900}, {"role": "user", "content": "u" * 9_000}]
+    asked: list[Message] = [
+        {"role": "system", "content": "s" * 900},
+        {"role": "user", "content": "u" * 9_000},
+    ]
     task, data = fitted(asked, 1_000, estimate_tokens)
     assert task == asked[0]
     assert estimate_tokens(data["content"]) > 500
