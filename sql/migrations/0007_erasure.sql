@@ -1,15 +1,18 @@
--- Users as wholes: erased everywhere, asked before anything is remembered, let go by the calendar.
-
--- A turn that is not to be remembered: its text is erased when its session is over.
-ALTER TABLE turns ADD COLUMN kept boolean NOT NULL DEFAULT true;
-CREATE INDEX turns_unkept ON turns (session_id) WHERE NOT kept;
+-- Forgetting exactly: what began before is refused, what was made of it is made again, and of users
+-- who are erased nothing is left that tells who they were.
 
 ALTER TABLE relationships
-    -- When the user agreed to be remembered, where the companion asks for it.
-    ADD COLUMN consented_at timestamptz,
-    -- When it was last woken to let go of what is past its days.
-    ADD COLUMN woken_at timestamptz NOT NULL DEFAULT now();
-CREATE INDEX relationships_by_waking ON relationships (woken_at);
+    -- Rises whenever something is forgotten or corrected: a reply or background work that began
+    -- before is refused when it is to be written.
+    ADD COLUMN erasures bigint NOT NULL DEFAULT 0,
+    -- Turns whose notes were removed with a note's other sources, to be noted again: a list of
+    -- {layer, turns}.
+    ADD COLUMN remade jsonb NOT NULL DEFAULT '[]',
+    -- Makes the digests in `dismissed` this relationship's own.
+    ADD COLUMN salt uuid NOT NULL DEFAULT gen_random_uuid();
+
+-- Deleting a turn looks for traces that name it.
+CREATE INDEX memory_changes_by_turn ON memory_changes (other_turn_id);
 
 -- With what erased users are called where they must be known again: in their own revocations.
 CREATE TABLE pseudonym_key (

@@ -35,9 +35,9 @@ CREATE TABLE curation_claims (
 CREATE INDEX curation_claims_by_holder ON curation_claims (holder);
 CREATE INDEX curation_claims_by_place ON curation_claims (place);
 
--- What is stated is kept apart from the notes, which may wait for a model.
-ALTER TABLE relationships ADD COLUMN stated_turn_id bigint NOT NULL DEFAULT 0;
-UPDATE relationships SET stated_turn_id = noted_turn_id;
--- What a worker held is taken up again.
-UPDATE relationships SET due_at = now() WHERE claimed_until IS NOT NULL;
-ALTER TABLE relationships DROP COLUMN claimed_until;
+-- What rules read as stated, and what a language model read for the profile, is kept apart from the
+-- notes, which may wait for a model; up to here it was kept with them.
+ALTER TABLE relationships
+    ADD COLUMN stated_turn_id bigint NOT NULL DEFAULT 0,
+    ADD COLUMN profiled_turn_id bigint NOT NULL DEFAULT 0;
+UPDATE relationships SET stated_turn_id = noted_turn_id, profiled_turn_id = noted_turn_id;
