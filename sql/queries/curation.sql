@@ -5,32 +5,9 @@ SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
 FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
 WHERE bond.due_at <= $1 ORDER BY bond.due_at LIMIT $2;
 
--- name: relationship_to_look_at
--- Reads when a relationship is to be looked at, with whose settings hold.
-SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
-    companion.settings AS companion_settings
-FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
-WHERE bond.id = $1;
-
--- name: look_at_relationship
--- Makes steps due of a relationship in which something happened, unless another worker did.
-WITH looked AS (
-    UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2
-    RETURNING id, companion_id
-)
-INSERT INTO curation_steps AS known
-    (relationship_id, step, lane, place, companion_id, due_at, since)
-SELECT looked.id, made.step, made.lane, made.place, looked.companion_id, $3, $3
-FROM looked, unnest($4::text[], $5::text[], $6::text[]) AS made (step, lane, place)
-ON CONFLICT (relationship_id, step) DO UPDATE
-SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
-    since = CASE
-        WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $3)
-        THEN $3 ELSE known.since END,
-    due_at = CASE
-        WHEN known.held_at IS NOT NULL THEN greatest($3, known.held_at + $7::interval)
-        WHEN known.attempts > 0 THEN known.due_at
-        ELSE least(known.due_at, $3) END;
+-- name: relationship_looked_at
+-- Notes that a relationship is looked at, unless another worker does or something happened since.
+UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2 RETURNING id;
 
 -- name: make_steps_due
 -- Makes steps of a relationship due at a time, unless they are sooner or wait after a failure.
@@ -40,15 +17,14 @@ SELECT bond.id, made.step, made.lane, made.place, bond.companion_id, $2, $2
 FROM relationships AS bond, unnest($3::text[], $4::text[], $5::text[]) AS made (step, lane, place)
 WHERE bond.id = $1
 ON CONFLICT (relationship_id, step) DO UPDATE
-SET marks = known.marks + 1, held_at = NULL,
+SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
     since = CASE
         WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
         THEN $2 ELSE known.since END,
     due_at = CASE
         WHEN known.held_at IS NOT NULL THEN greatest($2, known.held_at + $6::interval)
         WHEN known.attempts > 0 THEN known.due_at
-        ELSE least(known.due_at, $2) END
-RETURNING step, marks, due_at, since, attempts, code, held_at, lane, place;
+        ELSE least(known.due_at, $2) END;
 
 -- name: take_up_steps
 -- Makes what failed of a relationship due at once, also what is held, as if it had never failed.
@@ -182,7 +158,8 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
     companion.settings AS companion_settings, bond.settings, bond.operator_settings,
     bond.stated_turn_id, bond.profiled_turn_id, bond.noted_turn_id, bond.summarised_turn_id,
-    bond.told_turn_id, bond.habits_at, bond.dismissed, bond.salt, bond.erasures, bond.remade::text AS remade,
+    bond.told_turn_id, bond.habits_at, bond.dismissed, bond.salt, bond.erasures,
+    bond.remade::text AS remade,
     (SELECT count(*) FROM turns WHERE relationship_id = bond.id AND removed_at IS NULL) AS messages
 FROM relationships AS bond
 JOIN companions AS companion ON companion.id = bond.companion_id

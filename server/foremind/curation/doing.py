@@ -38,6 +38,7 @@ from foremind.metrics import Metrics
 from foremind.policies import Policy, policy_for
 from foremind.settings import Settings
 from foremind.storage.curation import MOST_TURNS, Bond, CurationStore, SaidTurn
+from foremind.storage.curation_steps import Look
 from foremind.storage.record_store import RecordStore
 
 _READ_AT_ONCE = 200  # turns of which a step that takes a few at a time reads the oldest
@@ -91,9 +92,9 @@ class Steps:
         work.attempts, work.stood_in = attempts, False
         return await self._doing[step](work)
 
-    def policy_of(self, bond: Bond) -> Policy:
+    def policy_of(self, whose: Bond | Look) -> Policy:
         """Return the settings that hold for a relationship."""
-        own = in_force(bond.companion_settings, bond.settings, self._settings)
+        own = in_force(whose.companion_settings, whose.settings, self._settings)
         return policy_for(own, self._settings)
 
     def work(self, bond: Bond) -> Work:

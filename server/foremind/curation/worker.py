@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
@@ -27,11 +28,9 @@ from foremind.curation.steps import (
 )
 from foremind.curation.work import Work
 from foremind.errors import Conflict, ForemindError, NotFound
-from foremind.levels import in_force
 from foremind.metrics import Metrics
-from foremind.policies import policy_for
 from foremind.settings import Settings
-from foremind.storage.curation import CurationStore
+from foremind.storage.curation import Bond, CurationStore
 from foremind.storage.curation_steps import Claimed, Lane, Look, Placed, StepState, StepStore
 from foremind.supervision import Supervised, Supervisor, TaskSet
 
@@ -52,6 +51,7 @@ _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
 _MEASURED_S = 5.0  # between two counts of what waits
 _STOPPED_S = 5.0  # before what could not even be begun is tried again
 _UNTOLD = timedelta(hours=1)  # in which a session that is over is usually told of
+_LOOKED = [each.name for each in STEPS if each.looked]  # whenever something was said
 _MOST_RUNS = 10_000  # of one relationship by one call, whatever steps say is left
 
 _log = structlog.get_logger("foremind.curation")
@@ -188,10 +188,10 @@ class Curation:
         Raises:
             StorageUnavailable: try again later.
         """
-        await self._due.make_due(bond_id, self._clock.now())
-        found = await self._states.look(bond_id)
-        if found is not None and found.due_at is not None:
-            await self._look_at(found)
+        bond = await self._due.bond(bond_id)
+        if bond is None:
+            return
+        await self._make_due(bond, _LOOKED, self._clock.now())
         holder = uuid4()
         for _ in range(_MOST_RUNS):
             states = await self._states.of(bond_id)
@@ -260,16 +260,11 @@ class Curation:
     async def _look_soon(self, look: Look) -> None:
         """Look at a relationship; where it is being written, once that is done."""
         try:
-            await self._look_at(look)
+            place = place_of(self._steps.policy_of(look).voice)
+            await self._states.look_at(look, _placed(_LOOKED, place), self._clock.now())
         finally:
             self._looked_at.discard(look.id)
             self._something.set()
-
-    async def _look_at(self, look: Look) -> None:
-        own = in_force(look.companion_settings, look.settings, self._settings)
-        place = place_of(policy_for(own, self._settings).voice)
-        looked = [each for each in STEPS if each.looked]
-        await self._states.look_at(look, _placed(looked, place), self._clock.now())
 
     async def _begin_what_is_due(self) -> None:
         """Take as many lanes as there is room for; each in a task of its own."""
@@ -335,9 +330,9 @@ class Curation:
         work = self._steps.work(bond)
         done: set[str] = set()
         if lane == "model" and await self._steps.out_of_date(work):
-            await self._make_due(work, ("topics", "hot"), self._clock.now())
+            await self._make_due(bond, ("topics", "hot"), self._clock.now())
         if lane == "rules" and any(not each.turns for each in bond.remade_in("profile")):
-            await self._make_due(work, ("habits",), self._clock.now())
+            await self._make_due(bond, ("habits",), self._clock.now())
         while left := [
             each
             for each in due_steps(await self._states.of(bond_id), lane, self._clock.now())
@@ -364,9 +359,9 @@ class Curation:
     async def _finished(self, work: Work, step: Step, state: StepState, outcome: Outcome) -> None:
         now = self._clock.now()
         if outcome.made and step.then:
-            await self._make_due(work, step.then, now)
+            await self._make_due(work.bond, step.then, now)
         if outcome.made and step.name == "sessions":
-            await self._make_due(work, ("habits",), now + _UNTOLD)
+            await self._make_due(work.bond, ("habits",), now + _UNTOLD)
         due = now if outcome.more else outcome.due
         await self._states.finish(work.bond.id, state, due, now)
 
@@ -384,15 +379,15 @@ class Curation:
             work.bond.id, state.step, what.attempts, what.code, what.again, what.held_at
         )
 
-    async def _make_due(self, work: Work, names: tuple[StepName, ...], when: datetime) -> None:
-        place = place_of(self._steps.policy_of(work.bond).voice)
-        steps = [STEP_OF[each] for each in names]
-        await self._states.make_due(work.bond.id, _placed(steps, place), when)
+    async def _make_due(self, bond: Bond, names: Sequence[StepName], when: datetime) -> None:
+        place = place_of(self._steps.policy_of(bond).voice)
+        await self._states.make_due(bond.id, _placed(names, place), when)
         self._something.set()
 
 
-def _placed(steps: list[Step], place: str) -> list[Placed]:
+def _placed(names: Sequence[StepName], place: str) -> list[Placed]:
     """Return steps with where they wait: those that never ask a model are the rules'."""
+    steps = [STEP_OF[each] for each in names]
     return [
         Placed(each.name, each.lane, place if each.lane == "model" else BY_RULES) for each in steps
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from foremind.companions import CompanionSettings, RelationshipSettings
@@ -21,7 +21,7 @@ class Look:
     """A relationship in which something happened, and the settings that hold in it."""
 
     id: int
-    due_at: datetime | None
+    due_at: datetime
     companion_settings: CompanionSettings
     settings: RelationshipSettings
 
@@ -81,27 +81,29 @@ class StepStore:
     async def to_look_at(self, now: datetime, limit: int) -> list[Look]:
         """Return relationships in which something happened, the longest ago first."""
         rows = await self._database.rows("relationships_to_look_at", now, limit)
-        return [_look(row) for row in rows]
-
-    async def look(self, relationship_id: int) -> Look | None:
-        """Return a relationship, None where it is gone."""
-        row = await self._database.row("relationship_to_look_at", relationship_id)
-        return None if row is None else _look(row)
+        return [
+            Look(
+                row["id"],
+                row["due_at"],
+                settings_from_json(row["companion_settings"]),
+                relationship_settings(row),
+            )
+            for row in rows
+        ]
 
     async def look_at(self, look: Look, steps: Sequence[Placed], now: datetime) -> None:
-        """Make steps due of a relationship in which something happened."""
-        await self._database.execute(
-            "look_at_relationship", look.id, look.due_at, now, *_parts(steps), self._held_for
-        )
+        """Make steps due of a relationship in which something happened, unless others did."""
+        async with self._database.transaction() as connection:
+            if await connection.row("relationship_looked_at", look.id, look.due_at) is not None:
+                await connection.execute(
+                    "make_steps_due", look.id, now, *_parts(steps), self._held_for
+                )
 
-    async def make_due(
-        self, relationship_id: int, steps: Sequence[Placed], when: datetime
-    ) -> list[StepState]:
+    async def make_due(self, relationship_id: int, steps: Sequence[Placed], when: datetime) -> None:
         """Make steps due at a time, unless they are sooner or wait after a failure."""
-        rows = await self._database.rows(
+        await self._database.execute(
             "make_steps_due", relationship_id, when, *_parts(steps), self._held_for
         )
-        return [StepState(**dict(row)) for row in rows]
 
     async def take_up(self, relationship_id: int, now: datetime) -> None:
         """Make due at once what failed, also what is held."""
@@ -209,15 +211,6 @@ class StepStore:
         """Count what waits, by step and reason; a model has so many `places`."""
         rows = await self._database.rows("curation_waiting", now, _MOST_WAITING, places)
         return [Waiting(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows]
-
-
-def _look(row: Any) -> Look:
-    return Look(
-        row["id"],
-        row["due_at"],
-        settings_from_json(row["companion_settings"]),
-        relationship_settings(row),
-    )
 
 
 def _parts(steps: Sequence[Placed]) -> tuple[list[str], list[str], list[str]]:
