@@ -1,6 +1,6 @@
 """The settings in force: turn over relationship over companion over server. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from foremind.companions import (
     CompanionSettings,
     Consent,
     ProfileRules,
+    ProfileSlot,
     Prompts,
     ScratchpadRules,
     SignificanceRules,
@@ -67,7 +68,10 @@ class StoragePolicy:
 
 @dataclass(frozen=True, slots=True)
 class LayerPolicy:
-    """What the layers of memory may take, and how long things live; sizes are tokens."""
+    """What the layers of memory may take, and how long things live; sizes are tokens.
+
+    `scratchpad` and `profile` are whole: kinds and slots that no level names are in them.
+    """
 
     off: frozenset[LayerName]
     context_tokens: int
@@ -90,6 +94,16 @@ class LayerPolicy:
     def on(self, layer: LayerName) -> bool:
         """Tell whether a layer is switched on."""
         return layer not in self.off
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of entry that the scratchpad has, with what each is for."""
+        return self.scratchpad.kinds or {}
+
+    @property
+    def slots(self) -> Mapping[str, ProfileSlot]:
+        """The slots that the profile has, in order."""
+        return self.profile.slots or {}
 
 
 @dataclass(frozen=True, slots=True)

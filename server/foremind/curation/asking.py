@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from foremind.companions import KINDS, ProfileRules, ScratchpadRules, slots_of
+from foremind.companions import ProfileRules, ScratchpadRules
 from foremind.curation.extract import Utterance
 from foremind.generation.prompt import Message
 from foremind.layers.lines import quoted
@@ -96,7 +96,7 @@ def for_notes(
     rules: ScratchpadRules, entries: Sequence[tuple[int, str, str]], said: Sequence[Utterance]
 ) -> list[Message]:
     """Ask for operations on the scratchpad; entries are (id, kind, text)."""
-    kinds = "; ".join(f"{name}: {what}" for name, what in (rules.kinds or KINDS).items())
+    kinds = "; ".join(f"{name}: {what}" for name, what in (rules.kinds or {}).items())
     examples = "".join(
         f" {quoted(each.said)} becomes an entry of kind {each.kind}: {quoted(each.entry)}."
         for each in rules.examples or ()
@@ -124,7 +124,7 @@ def for_profile(rules: ProfileRules, said: Sequence[Utterance]) -> list[Message]
     )
     slots = "; ".join(
         f"{labelled(name)}{' (many)' if each.many else ''}: {each.description}"
-        for name, each in slots_of(rules).items()
+        for name, each in (rules.slots or {}).items()
     )
     examples = "".join(
         f" {quoted(each.said)} gives {labelled(each.slot)} the value {quoted(each.value)}."

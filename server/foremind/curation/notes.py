@@ -1,7 +1,7 @@
 """The scratchpad after each turn, and what is stated in it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from foremind.companions import KINDS, PROFILE_SLOTS, ScratchpadRules, SignificanceRules
+from foremind.companions import PROFILE_SLOTS, SignificanceRules
 from foremind.curation.asking import Notes, Operation, for_notes
 from foremind.curation.extract import Utterance, chars_of, sentences_of
 from foremind.curation.profile import stated_in, write_profile
@@ -188,7 +188,7 @@ async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted
         return await _ruled(work, said, entries), True
     operations = answer.value.operations
     known = {each.id for each in shown}
-    kept = checked(operations, work.policy.scratchpad, known)
+    kept = checked(operations, work.policy.kinds, known)
     rejected = len(operations) - len(kept)
     if rejected:
         work.metrics.dropped.labels("invalid_operation").inc(rejected)
@@ -244,12 +244,12 @@ def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
     return tuple(each.id for each in entries if last is None or each.updated_at >= last)
 
 
-def checked(raw: Sequence[Operation], rules: ScratchpadRules, known: set[int]) -> list[Operation]:
+def checked(raw: Sequence[Operation], kinds: Collection[str], known: set[int]) -> list[Operation]:
     """Return the operations that can be done; each is judged by itself."""
-    kinds = {name.casefold(): name for name in rules.kinds or KINDS}
+    named = {name.casefold(): name for name in kinds}
     kept = []
     for each in raw:
-        kind = each.kind and kinds.get(each.kind.casefold(), kinds.get("other"))
+        kind = each.kind and named.get(each.kind.casefold(), named.get("other"))
         fits = {
             "ADD": each.entry is not None and kind is not None,
             "UPDATE": each.entry is not None and each.id in known and (kind or not each.kind),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from foremind.companions import SLOT_ALIASES, ProfileSlot, rank_of, slots_of
+from foremind.companions import SLOT_ALIASES, ProfileSlot, rank_of
 from foremind.curation.extract import Utterance
 from foremind.curation.work import Work
 from foremind.errors import Conflict
@@ -141,7 +141,7 @@ async def write_profile(work: Work, changes: RecordChanges, entries: Sequence[En
     present = work.of("profile")
     if await changes.of_layers(_PROFILE) != {each.id for each in present}:
         raise Conflict("The profile was changed meanwhile.")
-    slots = slots_of(work.policy.profile)
+    slots = work.policy.slots
     news = news_of(present, entries, slots, lambda key: work.dismissed("profile", key))
     for record in news.added:
         await changes.add(record)

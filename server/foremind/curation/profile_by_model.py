@@ -1,13 +1,13 @@
 """The profile as a language model reads it out of what was said, some turns at a time."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import structlog
 
-from foremind.companions import SLOT_ALIASES, ProfileSlot, slots_of
+from foremind.companions import SLOT_ALIASES, ProfileSlot
 from foremind.curation.asking import ProfileEntries, Slotted, for_profile
 from foremind.curation.extract import Utterance
 from foremind.curation.profile import Entry, write_profile
@@ -62,7 +62,7 @@ async def _entries(work: Work, said: Sequence[Utterance]) -> list[Entry]:
     asked = for_profile(work.policy.profile, said)
     answer = await work.ask("profile", asked, ProfileEntries, _MAX_TOKENS)
     turns = tuple(each.turn_id for each in said)
-    kept = entries_of(answer.entries, slots_of(work.policy.profile), turns)
+    kept = entries_of(answer.entries, work.policy.slots, turns)
     rejected = len(answer.entries) - len(kept)
     if rejected:
         work.metrics.dropped.labels("invalid_entry").inc(rejected)
@@ -71,14 +71,14 @@ async def _entries(work: Work, said: Sequence[Utterance]) -> list[Entry]:
 
 
 def entries_of(
-    answered: Sequence[Any], slots: dict[str, ProfileSlot], turns: tuple[int, ...]
+    answered: Sequence[Any], slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]
 ) -> list[Entry]:
     """Return the entries of an answer that can be kept; each is judged by itself."""
     found = (_entry(each, slots, turns) for each in answered)
     return [each for each in found if each is not None]
 
 
-def _entry(answered: Any, slots: dict[str, ProfileSlot], turns: tuple[int, ...]) -> Entry | None:
+def _entry(answered: Any, slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]) -> Entry | None:
     try:
         told = msgspec.convert(answered, Slotted, from_attributes=True)
     except msgspec.ValidationError:

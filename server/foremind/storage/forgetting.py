@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, get_args
 from uuid import UUID
 
 import msgspec
@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
+from foremind.companions import KINDS
 from foremind.errors import NotFound
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import REMEMBER_TURN
 from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.packed_words import pack_words
 from foremind.storage.record_changes import delete_records, records_made_of
-from foremind.storage.records import Details, MadeBy, RecordLayer, by_hand
+from foremind.storage.records import Details, MadeBy, RecordLayer, Status, by_hand
 from foremind.storage.remembering import ExchangeTurn, Fact, MemoryText, exchange_turn
 from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker
@@ -36,11 +37,8 @@ _AGAIN: dict[RecordLayer, RecordLayer] = {
 #: What is made again of everything, where one of its records went; of the profile what is inferred.
 _WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
 #: Kinds of records that say where one came from, and nothing of what is in it.
-_KINDS = frozenset(
-    {"identity", "preference", "goal", "event", "relationship", "other", "stated", "inferred"}
-)
-_STATUSES = frozenset({"open", "settled"})
-
+_KINDS = frozenset({*KINDS, "stated", "inferred"})
+_STATUSES = frozenset(get_args(Status))
 
 #: A layer, and turns that something in it was made of.
 Portion = tuple[RecordLayer, frozenset[int]]

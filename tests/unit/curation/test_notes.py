@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from foremind.companions import ScratchpadRules
+from foremind.companions import KINDS
 from foremind.curation.asking import Operation
 from foremind.curation.extract import Utterance
 from foremind.curation.notes import by_rules, checked, kind_of, to_be_shown, without_room
@@ -38,10 +38,10 @@ def test_only_what_can_be_done_is_done() -> None:
         Operation("UPDATE", 1),
         Operation("DELETE"),
     ]
-    kept = checked([*bad, *good], ScratchpadRules(), {1})
+    kept = checked([*bad, *good], KINDS, {1})
     assert [each.op for each in kept] == ["ADD", "ADD", "UPDATE", "DELETE"]
     assert [each.kind for each in kept] == ["goal", "other", None, None]
-    assert checked(good[1:2], ScratchpadRules(kinds={"goal": "what it wants"}), {1}) == []
+    assert checked(good[1:2], {"goal"}, {1}) == []
 
 
 @pytest.mark.parametrize(
