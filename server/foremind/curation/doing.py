@@ -1,6 +1,7 @@
 """Does one step of the background work: a portion of what lies after the step's cursor."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from foremind.clock import Clock
@@ -15,12 +16,7 @@ from foremind.curation.due import (
 from foremind.curation.episodes import TOLD_AT_ONCE, open_again, tell, tell_again
 from foremind.curation.habits import infer_habits
 from foremind.curation.notes import keep_notes, keep_stated, note_again, state_again
-from foremind.curation.profile_by_model import (
-    asks_model,
-    keep_profile,
-    profile_again,
-    to_profile,
-)
+from foremind.curation.profile_by_model import asks_model, keep_profile, to_profile
 from foremind.curation.retention import let_go
 from foremind.curation.state import curate_state
 from foremind.curation.steps import Outcome, StepName
@@ -115,7 +111,7 @@ class Steps:
         """Tell whether the hot context must be written anew, whatever is said."""
         if not work.policy.on("hot"):
             return False
-        if any(each.layer == "hot" for each in work.bond.remade):
+        if work.bond.remade_in("hot"):
             return True
         await work.read()
         return is_stale(work.records)
@@ -146,7 +142,7 @@ class Steps:
     async def _stated(self, work: Work) -> Outcome:
         bond = work.bond
         turns = await self._due.turns_after(bond.id, bond.stated_turn_id, _READ_AT_ONCE)
-        portions = [each for each in bond.remade_in("profile") if each.turns]
+        portions = bond.stated_again
         if turns or portions:
             await work.read()
         upto = await keep_stated(work, turns)
@@ -160,16 +156,15 @@ class Steps:
             return Outcome()
         bond = work.bond
         turns = await self._due.turns_after(bond.id, bond.profiled_turn_id, _READ_AT_ONCE)
-        sessions = await self._due.open_sessions(bond.id)
-        going_on = {each.id for each in sessions if not is_over(each, work.policy, work.now)}
+        going_on = await self._going_on(work)
         ready = to_profile(turns, going_on)
-        portions = [each for each in bond.remade_in("profile") if each.turns]
+        portions = bond.stated_again
         if ready or portions:
             await work.read()
         if ready:
             await keep_profile(work, ready)
         for portion in portions[:1]:
-            await profile_again(work, portion, await self._due.turns(bond.id, portion.turns))
+            await keep_profile(work, await self._due.turns(bond.id, portion.turns), portion)
         left = [each for each in turns if each not in ready]
         again = bool(ready) and (len(turns) == _READ_AT_ONCE or bool(to_profile(left, going_on)))
         return Outcome(made=bool(ready), more=again or len(portions) > 1)
@@ -191,7 +186,7 @@ class Steps:
         bond = work.bond
         turns = await self._due.turns_after(bond.id, bond.summarised_turn_id)
         await work.read()
-        return Outcome(more=await summarise(work, turns) is not None)
+        return Outcome(more=await summarise(work, turns))
 
     async def _episodes(self, work: Work) -> Outcome:
         """Make episodes of sessions that are over, and of what fell out of one that goes on."""
@@ -200,8 +195,7 @@ class Steps:
             return await self._tell_again(work)
         turns = await self._due.turns_after(bond.id, bond.told_turn_id)
         untold = [each for each in turns if not each.told]
-        sessions = await self._due.open_sessions(bond.id)
-        going_on = {each.id for each in sessions if not is_over(each, work.policy, work.now)}
+        going_on = await self._going_on(work)
         ended = [each for each in untold if each.session_id not in going_on]
         running = [each for each in untold if each.session_id in going_on]
         full = len(turns) == MOST_TURNS
@@ -222,6 +216,11 @@ class Steps:
                 await changes.advance("told", passed, bond.told_turn_id)
             return Outcome(more=True)
         return Outcome()
+
+    async def _going_on(self, work: Work) -> set[UUID]:
+        """Return the sessions whose time is not over."""
+        sessions = await self._due.open_sessions(work.bond.id)
+        return {each.id for each in sessions if not is_over(each, work.policy, work.now)}
 
     async def _tell(
         self, work: Work, turns: Sequence[SaidTurn], *, closed: bool, more: bool
@@ -250,21 +249,20 @@ class Steps:
     async def _hot(self, work: Work) -> Outcome:
         await work.read()
         await curate_state(work)
-        for each in work.bond.remade:
-            if each.layer == "hot":
-                async with work.changing() as changes:
-                    await changes.noted_again(each)
+        for each in work.bond.remade_in("hot"):
+            async with work.changing() as changes:
+                await changes.noted_again(each)
         return Outcome(made=True)
 
     async def _habits(self, work: Work) -> Outcome:
         bond = work.bond
-        again = next((each for each in bond.remade_in("profile") if not each.turns), None)
-        if again is None and not habits_due(work.bond.habits_at, work.now):
+        again = bond.inferred_again
+        if again is None and not habits_due(bond.habits_at, work.now):
             return Outcome()
         if again is not None and bond.remade_in("episodes"):
             return Outcome()  # due again once these are told
         await work.read()
-        await infer_habits(work, await self._due.habits(work.bond.id), again)
+        await infer_habits(work, await self._due.habits(bond.id), again)
         return Outcome(made=True)
 
 

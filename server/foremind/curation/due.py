@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from foremind.policies import LayerPolicy
 from foremind.storage.curation import OpenSession, SaidTurn
-from foremind.storage.records import Record
+from foremind.storage.records import Record, by_hand
 
 _UNTOUCHED = 10  # of the most recent turns, unless they are too large
 _LONG = (200, 400, 600)  # messages at which a long relationship is summarised in any case
@@ -117,8 +117,8 @@ def is_stale(records: Sequence[Record]) -> bool:
     told = [each for each in records if each.layer in ("episodes", "topics")]
     if not hot:
         return bool(told)
-    by_hand = [each for each in records if each.made_by in ("user", "developer")]
-    return any(each.updated_at > hot[-1].updated_at for each in by_hand if each.layer != "hot")
+    written = [each for each in records if each.layer != "hot" and by_hand(each.made_by)]
+    return any(each.updated_at > hot[-1].updated_at for each in written)
 
 
 def habits_due(habits_at: datetime | None, now: datetime) -> bool:

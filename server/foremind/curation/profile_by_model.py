@@ -36,23 +36,20 @@ def to_profile(turns: Sequence[SaidTurn], going_on: Collection[UUID]) -> list[Sa
     return list(turns[:_MOST_TURNS]) if enough else []
 
 
-async def keep_profile(work: Work, turns: Sequence[SaidTurn]) -> None:
-    """Take into the profile what a model reads in turns."""
+async def keep_profile(work: Work, turns: Sequence[SaidTurn], again: Portion | None = None) -> None:
+    """Take into the profile what a model reads in turns.
+
+    Args:
+        again: where the entries made of them were removed with what else they were made of.
+    """
     entries = await _entries(work, work.utterances(turns))
     await work.refresh()  # rules may have written while the model did
     async with work.changing() as changes:
         await write_profile(work, changes, entries)
-        await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
-    await work.refresh()
-
-
-async def profile_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
-    """Read turns again of which the entries were removed with what else they were made of."""
-    entries = await _entries(work, work.utterances(turns))
-    await work.refresh()  # rules may have written while the model did
-    async with work.changing() as changes:
-        await write_profile(work, changes, entries)
-        await changes.noted_again(portion)
+        if again is None:
+            await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
+        else:
+            await changes.noted_again(again)
     await work.refresh()
 
 

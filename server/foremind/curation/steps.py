@@ -65,7 +65,8 @@ STEPS = (
     Step("habits", "rules", looked=False),
 )
 LANES: tuple[Lane, ...] = ("rules", "model")
-STEP_OF = {each.name: each for each in STEPS}
+STEP_OF: dict[str, Step] = {each.name: each for each in STEPS}
+_ORDER = list(STEP_OF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,10 @@ def failed(attempts: int, code: str, now: datetime) -> Failure:
 
 def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[StepState]:
     """Return the steps of a lane that are due, in the order in which they are done."""
-    order = {each.name: number for number, each in enumerate(STEPS)}
     due = [
         each
         for each in states
-        if each.lane == lane and each.step in order and each.due_at is not None
+        if each.lane == lane and each.step in STEP_OF and each.due_at is not None
         if each.due_at <= now
     ]
-    return sorted(due, key=lambda each: order[each.step])  # type: ignore[index]
+    return sorted(due, key=lambda each: _ORDER.index(each.step))

@@ -18,18 +18,16 @@ _MAX_TOKENS = 400
 _log = structlog.get_logger("foremind.curation")
 
 
-async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
+async def summarise(work: Work, turns: Sequence[SaidTurn]) -> bool:
     """Take a portion of the turns that no summary holds into the summary, if there are too many.
 
-    Return the last turn that it tells of now, None where there was nothing to do.
+    Tell whether there were.
     """
-    if not work.policy.on("summary"):
-        return None
     before = work.of("summary")[-1:]
     begun = before[0].details.upto if before else 0
     portions = to_summarise(turns, work.bond.messages, work.policy, work.count, begun)
     if not portions:
-        return None
+        return False
     oldest = portions[0]
     said = work.utterances(oldest)
     if work.server is None:
@@ -67,7 +65,7 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> int | None:
         made_by=applied.made_by,
     )
     await work.refresh()
-    return oldest[-1].id
+    return True
 
 
 def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:

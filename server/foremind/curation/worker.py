@@ -331,7 +331,7 @@ class Curation:
         done: set[str] = set()
         if lane == "model" and await self._steps.out_of_date(work):
             await self._make_due(bond, ("topics", "hot"), self._clock.now())
-        if lane == "rules" and any(not each.turns for each in bond.remade_in("profile")):
+        if lane == "rules" and bond.inferred_again is not None:
             await self._make_due(bond, ("habits",), self._clock.now())
         while left := [
             each
@@ -344,7 +344,7 @@ class Curation:
 
     async def _do_step(self, work: Work, state: StepState) -> bool:
         """Do a step and note what came of it; False where the rest must be read anew first."""
-        step = STEP_OF[state.step]  # type: ignore[index]
+        step = STEP_OF[state.step]
         run = self._runs.get((work.bond.id, state.lane))
         if run is not None:
             run.step, run.work = step.name, work

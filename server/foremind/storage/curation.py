@@ -63,6 +63,16 @@ class Bond:
         """Return what is to be made again in a layer; of everything where there are no turns."""
         return [each for each in self.remade if each.layer == layer]
 
+    @property
+    def stated_again(self) -> list[Portion]:
+        """The turns of which what is stated is to be kept again."""
+        return [each for each in self.remade_in("profile") if each.turns]
+
+    @property
+    def inferred_again(self) -> Portion | None:
+        """What stands for the inferred part of the profile where that is to be made again."""
+        return next((each for each in self.remade_in("profile") if not each.turns), None)
+
 
 @dataclass(frozen=True, slots=True)
 class SaidTurn:
