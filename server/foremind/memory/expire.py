@@ -1,6 +1,6 @@
 """Letting go what is older than it may be kept: the same promise as forgetting, by the calendar."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 
 from foremind.clock import Clock
@@ -11,6 +11,8 @@ from foremind.storage.database import Database
 from foremind.storage.forgetting import ForgettingTransaction
 
 _AT_ONCE = 200  # memories or turns that one transaction lets go
+
+_LetGo = tuple[str, Collection[int]]  # what went, in numbers, and the turns that said it
 
 
 class Expirer:
@@ -31,8 +33,8 @@ class Expirer:
         self._embedder = embedder
         self._clock = clock
 
-    async def records(self, relationship_id: int, records: Collection[int]) -> int:
-        """Let go of records, and what was written from them; return how many.
+    async def records(self, relationship_id: int, records: Collection[int]) -> None:
+        """Let go of records, and what was written from them.
 
         Raises:
             StorageUnavailable: try again later; nothing was half done.
@@ -40,49 +42,59 @@ class Expirer:
         tally = Tally()
         async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
             await self._eraser(transaction, None, tally).let_go(records)
-            count = tally.records.total()
-            await transaction.audit("server", "retention", f"{count} records", self._clock.now())
+            subject = f"{tally.records.total()} records"
+            await transaction.audit("server", "retention", subject, self._clock.now())
             await transaction.announce((), outdated=True)
-        return count
 
     async def memories(
         self, relationship_id: int, names: tuple[str, str], memory_type: str, before: datetime
-    ) -> int:
-        """Let go of memories of a type that were last said before a time; return how many.
+    ) -> None:
+        """Let go of memories of a type that were last said before a time.
 
         Raises:
             StorageUnavailable: try again later.
         """
-        vectors = await self._rememberer.name_vectors(*names)
-        tally = Tally()
-        while True:
-            async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
-                old = await transaction.older_memories(memory_type, before, _AT_ONCE)
-                if not old:
-                    return len(tally.memories)
-                turns = await transaction.reader.of_memories(old)
-                await self._eraser(transaction, vectors, tally).remove(turns)
-                subject = f"{len(old)} memories"
-                await transaction.audit("server", "retention", subject, self._clock.now())
-                await transaction.announce(turns, outdated=True)
+
+        async def some(transaction: ForgettingTransaction, eraser: Eraser) -> _LetGo:
+            old = await transaction.older_memories(memory_type, before, _AT_ONCE)
+            turns = await transaction.reader.of_memories(old) if old else set()
+            if turns:
+                await eraser.remove(turns)
+            return f"{len(old)} memories", turns
+
+        await self._by_portions(relationship_id, names, some)
 
     async def transcript(
         self, relationship_id: int, names: tuple[str, str], before: datetime
-    ) -> int:
-        """Erase the texts of turns that were said before a time; return how many.
+    ) -> None:
+        """Erase the texts of turns that were said before a time.
 
         Raises:
             StorageUnavailable: try again later.
         """
+
+        async def some(transaction: ForgettingTransaction, eraser: Eraser) -> _LetGo:
+            turns = await transaction.older_turns(before, _AT_ONCE)
+            if turns:
+                await eraser.expire(turns)
+            return f"{len(turns)} turns", turns
+
+        await self._by_portions(relationship_id, names, some)
+
+    async def _by_portions(
+        self,
+        relationship_id: int,
+        names: tuple[str, str],
+        some: Callable[[ForgettingTransaction, Eraser], Awaitable[_LetGo]],
+    ) -> None:
+        """Let go of some at a time, each in a transaction of its own, until none are left."""
         vectors = await self._rememberer.name_vectors(*names)
-        tally = Tally()
         while True:
             async with ForgettingTransaction.begin(self._database, relationship_id) as transaction:
-                turns = await transaction.older_turns(before, _AT_ONCE)
+                eraser = self._eraser(transaction, vectors, Tally())
+                subject, turns = await some(transaction, eraser)
                 if not turns:
-                    return tally.turns
-                await self._eraser(transaction, vectors, tally).expire(turns)
-                subject = f"{len(turns)} turns"
+                    return
                 await transaction.audit("server", "retention", subject, self._clock.now())
                 await transaction.announce(turns, outdated=True)
 
