@@ -36,7 +36,7 @@ class Shelf:
         self._with_vector = np.array([row for row, _ in packed], np.int64)
         self._vectors = Vectors([vector for _, vector in packed])
         self.chunks = [replace(each, packed=None) for each in chunks]  # they lie in one array
-        self._words = _Words([count_terms(f"{each.title} {each.content}") for each in chunks])
+        self._words = Words([count_terms(f"{each.title} {each.content}") for each in chunks])
 
     @property
     def size_bytes(self) -> int:
@@ -65,10 +65,6 @@ class Shelf:
         well = by_name | (shares > _LEAST_SHARED)
         return [row for row, is_well in zip(rows, well, strict=True) if is_well or row in near]
 
-    def best_worded(self, text: str) -> list[int]:
-        """Return where the chunks with the highest BM25 stand, best first."""
-        return self._words.best(set(terms_of(text)), _CANDIDATES)
-
     def _nearest(self, vector: npt.NDArray[np.float32]) -> list[int]:
         if not len(self._vectors):
             return []
@@ -80,7 +76,7 @@ class Shelf:
         return [int(each) for each in self._with_vector[near]]
 
 
-class _Words:
+class Words:
     """Which words stand in which chunks, in three flat arrays: a word's rows lie side by side."""
 
     def __init__(self, chunks: Sequence[Mapping[str, int]]) -> None:
