@@ -157,6 +157,34 @@ async def test_what_is_not_to_be_remembered_is_answered_and_let_go(start: StartS
         )  # so that it is not answered twice
 
 
+async def test_what_was_told_to_be_kept_stays_when_it_is_said_again_and_not(
+    start: StartServer,
+) -> None:
+    """Letting go of the second takes nothing along that was said or written on purpose."""
+    async with world(start, model=False) as w:
+        client = await w.talk("My dog is called Scout")
+        await client.close()
+        await w.next_day()
+        vault = {"layer": "vault", "content": "My dog is called Scout and likes the sea"}
+        await w.request("POST", "/records", vault)
+        client = await w.talk("I live in Porto")
+        await client.send_raw(
+            {"type": "message.send", "id": "m9", "text": "My dog is called Scout",
+             "remember": False}
+        )  # fmt: skip
+        await client.expect("response.done")
+        await client.close()
+        await w.next_day()
+        said = (await w.request("GET", "/export"))["turns"]
+        assert [each["text"] for each in said if each["speaker"] == "user"] == [
+            "My dog is called Scout", "I live in Porto",
+        ]  # fmt: skip
+        known = [each["content"] for each in (await w.request("GET", "/memories"))["memories"]]
+        assert "My dog is called Scout" in known
+        assert await w.records("vault")
+        assert "Scout" in str(await w.records("profile"))
+
+
 async def test_nothing_is_remembered_before_its_user_agrees(start: StartServer) -> None:
     """Where the companion asks for it; from then on it is."""
     async with world(start, model=False) as w:

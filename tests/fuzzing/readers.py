@@ -184,6 +184,7 @@ def held_by(text: str, _: datetime) -> None:
     )
     said.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
     holding.all_that_holds(said, [1], about=text, repeated=True)
+    holding.all_that_holds(said, [1], alone=True)
     holding.all_that_holds(said, [1], instead=f"{text} again")
 
 

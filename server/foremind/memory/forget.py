@@ -42,10 +42,14 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What is to be forgotten: memories, a turn, a session, what mentions some words, or all."""
+    """What is to be forgotten: memories, a turn, a session, what mentions some words, or all.
+
+    `unkept`: the turns were never to be remembered; whatever else says the same stays.
+    """
 
     memories: tuple[int, ...] = ()
     turns: tuple[int, ...] = ()
+    unkept: bool = False
     session: str | None = None
     about: str | None = None
 
@@ -161,13 +165,15 @@ class Forgetter:
     ) -> None:
         """Forget turns that were never to be kept, with whatever replies told of them since.
 
+        What was said of the same to be kept, or was written by hand, stays.
+
         Raises:
             StorageUnavailable, Overloaded: try again later.
         """
         await self.forget(
             relationship_id,
             names,
-            Scope(turns=tuple(turns)),
+            Scope(turns=tuple(turns), unkept=True),
             actor="server",
             read_in_exchange=True,
         )
@@ -212,7 +218,9 @@ class Forgetter:
             few = turns if len(turns) <= _AT_ONCE else []
             touched = [*few, *gone.replies]
             eraser = self._eraser(asked, transaction)
-            if not await eraser.clear_states(said, gone, scope.about, scope.session):
+            if scope.unkept or not await eraser.clear_states(
+                said, gone, scope.about, scope.session
+            ):
                 _check(scope, said, gone)
             await eraser.remove(touched, gone)
             if few or not turns:
@@ -272,12 +280,13 @@ class Forgetter:
             if scope.about is not None:
                 turns |= said.corpus.mentioning(scope.about)
             # What was said again in another session is that session's.
-            again = bool(scope.memories or scope.turns)
+            again = bool(scope.memories or scope.turns) and not scope.unkept
             return all_that_holds(
                 said,
                 turns,
                 about=scope.about,
                 repeated=again,
+                alone=scope.unkept,
                 near=self._near,
             )
 

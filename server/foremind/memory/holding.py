@@ -79,6 +79,7 @@ def all_that_holds(
     *,
     about: str | None = None,
     repeated: bool = False,
+    alone: bool = False,
     replies: bool = True,
     instead: str | None = None,
     near: Nearness = NEVER,
@@ -88,6 +89,7 @@ def all_that_holds(
     Args:
         about: words of which every state of a record that holds them all goes.
         repeated: what says the same word for word elsewhere goes too, whoever says it.
+        alone: what the user said of the same elsewhere, or anybody wrote by hand, is no part of it.
         replies: whether what the companion said of them goes.
         instead: what the turns say from now on, where they are corrected and not forgotten.
         near: from which cosines on two texts speak of the same.
@@ -97,12 +99,16 @@ def all_that_holds(
     if repeated:
         turns |= {key for text in spoken for key in said.corpus.quoting(text)}
         spoken |= {said.turns[each].content for each in turns if each in said.turns}
+    if alone:
+        spoken = {text for text in spoken if not _said_by_user(said, text, turns)}
     answers = _replies_made_of(said, turns, spoken, instead, near) if replies else set()
     few = len(turns) <= _FEW
     written = _exactly(said.written, spoken, about)
     # What was made by a model or rules follows its sources.
     written |= {key for key in _mostly(said.written, spoken, few) if said.states[key].by_hand}
     written |= {(each.id, 0) for each in said.records.values() if _taken_from(said, each, turns)}
+    if alone:
+        written = {key for key in written if not said.states[key].by_hand}
     rests = {key: _without(said, key, spoken, about, few) for key in written}
     shortened = {key: rest for key, rest in rests.items() if rest}
     return Gone(
@@ -111,6 +117,12 @@ def all_that_holds(
         frozenset(written.difference(shortened)),
         shortened,
     )
+
+
+def _said_by_user(said: Said, text: str, without: set[int]) -> bool:
+    """Tell whether the user says a text in other turns than some."""
+    others = said.corpus.quoting(text) - without
+    return any(said.turns[each].speaker == "user" for each in others)
 
 
 def _exactly(corpus: Corpus[Key], spoken: Iterable[str], about: str | None) -> set[Key]:
