@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.testing.model_server import in_background
 from tests.acceptance.layers import world
 from tests.conftest import PATIENCE, StartServer, eventually, owner_of
 
@@ -84,3 +86,25 @@ async def test_a_player_who_asks_for_much_takes_nobodys_connection(
             statuses = {(await each).status_code for each in asked}
         assert statuses <= {200, 201, 404, 409, 429}
         assert statuses - {429}
+
+
+async def test_a_model_that_hangs_while_it_rates_keeps_no_memory_from_being_made(
+    start: StartServer,
+) -> None:
+    """Neither of its own companion's talk nor of another's, however much there is to rate."""
+    never = asyncio.Event()
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.holds = lambda chat: never if in_background(chat) else None
+        settings = CompanionSettings(significance=SignificanceRules(model=True))
+        await w.server.app.core.companions.put(
+            CompanionFile("rated", "Rated", "A persona.", settings=settings)
+        )
+        client = await w.server.session(companion="rated")
+        for number in range(12):
+            await client.send(f"I promise to remember door number {number}")
+            await client.expect_all("response.done", "memory.stored")
+        other = await w.server.session("bo")
+        await other.send("I promise to remember the blue door")
+        await other.expect_all("response.done", "memory.stored")
+        never.set()

@@ -27,6 +27,9 @@ RATE_TURN = "rate_turn"
 _HEARTBEAT = timedelta(seconds=10)
 _POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
 _BATCH = 8
+# Of all processes together. Ratings wait for a language model, perhaps for long, and must not hold
+# the places of what makes memories; 0 is any number.
+_AT_ONCE = {RATE_TURN: 4}
 _MAX_ATTEMPTS = 12  # with doubling delays from 1 s, over an hour; then the job is held
 _ASK_AGAIN_S = 1.0
 _SILENT_S = 60.0  # without a look into the queue, and something is wrong
@@ -83,7 +86,8 @@ class JobWorker:
         queries = _Heard(PoolDriver(self._database.pool), loop=loop)
         self._manager = manager = QueueManager(queries)
         for name in self._jobs:
-            manager.entrypoint(name, on_failure="hold")(self._handle)
+            at_once = _AT_ONCE.get(name, 0)
+            manager.entrypoint(name, on_failure="hold", concurrency_limit=at_once)(self._handle)
         with errors_translated():
             await manager.run(
                 dequeue_timeout=_POLL,
