@@ -377,3 +377,20 @@ async def test_days_that_the_operator_sets_later_reach_relationships_that_sleep(
         await bench.clock.leap(25 * 3600.0)
         await bench.settled()
         assert await bench.records(bond, "vault") == []
+
+
+async def test_a_model_takes_away_nothing_that_somebody_wrote(bench: Bench) -> None:
+    """What else it answers is done."""
+    bond = await bench.bond()
+    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
+        mine = await changes.add(NewRecord("scratchpad", "Has a goat", "user", kind="other"))
+        made = await changes.add(NewRecord("scratchpad", "Has a cow", "model", kind="other"))
+    operations = [{"op": "DELETE", "id": each} for each in (mine, made)]
+    bench.script.background = lambda chat: (
+        json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
+    )
+    async with bench.worker:
+        await bench.say(bond, "I sold the goat and the cow")
+        await bench.settled()
+    left = [each.content for each in await bench.records(bond, "scratchpad")]
+    assert left == ["Has a goat"]

@@ -28,12 +28,12 @@ from foremind.memory.aside import aside
 from foremind.memory.terms import terms_of, words_of
 from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import Details, NewRecord, Record, found_by
+from foremind.storage.records import Details, NewRecord, Record, by_hand, found_by
 
 TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
 _MOST_NAMED = 40  # topics so far that a model is shown
-_MOST_QUESTIONS = 50  # open ones of a relationship; the oldest is let go first
+_MOST_QUESTIONS = 50  # of a relationship that a model or rules made
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +247,16 @@ async def _keep_questions(
         else:
             details = Details(status="open", attempts=again.details.attempts + 1)
             await changes.touch(again.id, details)
-    over = len(work.of("questions")) + len(questions) - _MOST_QUESTIONS
-    if over > 0:
-        await changes.remove([each.id for each in work.of("questions")[:over]])
+    if gone := without_room(work.of("questions"), len(questions)):
+        await changes.remove(gone)
+
+
+def without_room(questions: Sequence[Record], added: int) -> list[int]:
+    """Return the questions that make room for others: those settled first, then the oldest."""
+    made = [each for each in questions if not by_hand(each.made_by)]
+    over = len(made) + added - _MOST_QUESTIONS
+    made.sort(key=lambda each: each.details.status != "settled")
+    return [each.id for each in made[: max(0, over)]]
 
 
 def _nearest(question: NewRecord, known: Sequence[Record], least: float) -> Record | None:

@@ -348,7 +348,8 @@ async def _apply(
         await changes.add(entry)
         return
     before = None if operation.id is None else present.get(operation.id)
-    if before is None:
+    # What somebody wrote may be said anew, which its history tells; only they take it away.
+    if before is None or (operation.op == "DELETE" and by_hand(before.made_by)):
         work.metrics.dropped.labels("invalid_operation").inc()
     elif operation.op == "DELETE":
         await changes.remove([before.id])

@@ -5,10 +5,10 @@ from foremind.curation.subjects import Subject, by_rules, lines_of, subjects_of
 from foremind.curation.work import Work
 from foremind.memory.aside import aside
 from foremind.memory.terms import words_of
-from foremind.storage.records import Details, NewRecord, found_by
+from foremind.storage.records import Details, NewRecord, by_hand, found_by
 
 _AT_ONCE = 4  # topics that one round rewrites; the rest waits for the next
-_MOST_TOPICS = 100
+_MOST_TOPICS = 100  # that a model or rules made
 _MOST_NAMES = 20  # that a topic is found by
 _MAX_TOKENS = 500
 
@@ -27,9 +27,10 @@ async def distil(work: Work) -> bool:
     ]
     more = [await _write(work, each) for each in due[:_AT_ONCE]]
     await work.refresh()
-    over = len(work.of("topics")) - _MOST_TOPICS
+    made = [each for each in work.of("topics") if not by_hand(each.made_by)]
+    over = len(made) - _MOST_TOPICS
     if over > 0:
-        oldest = sorted(work.of("topics"), key=lambda each: each.updated_at)[:over]
+        oldest = sorted(made, key=lambda each: each.updated_at)[:over]
         async with work.changing() as changes:
             await changes.remove([each.id for each in oldest])
         await work.refresh()
