@@ -16,7 +16,7 @@ ForemindError
 │   ├── Draining            this server takes no new sessions
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
-│       └── UnusableAnswer  it answered, and nothing of that could be used
+│       └── UnusableAnswer  it answered, and nothing of that could be used, or refuses this
 ├── SetupError              the operator must change something before Foremind can run
 │   ├── UnsafeBinding       reachable from outside without authentication
 │   ├── DatabaseUnsuitable  PostgreSQL or pgvector is missing, old or differs from the migrations
@@ -149,12 +149,10 @@ class ModelServerError(TemporaryError):
 
 
 class UnusableAnswer(ModelServerError):
-    """The language model answered, and nothing of it could be used."""
+    """The language model answered, and nothing of it could be used; or it will not answer this."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"The language model's answer is not valid: {problem}", code="model_broken"
-        )
+    def __init__(self, problem: str, code: str = "model_broken") -> None:
+        super().__init__(f"The language model's answer is not valid: {problem}", code=code)
 
 
 class SetupError(ForemindError):

@@ -128,11 +128,10 @@ def noted(chat: Chat) -> str:
     return json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
 
 
-async def test_useless_answers_to_one_step_stop_no_other(bench: Bench) -> None:
+async def test_a_step_that_fails_stops_no_other(bench: Bench) -> None:
     """It is asked again after growing pauses, then held, and taken up when something is said."""
     bond = await bench.bond()
-    bench.script.alternating = False
-    bench.script.background = lambda chat: "no" if is_of(chat, "summary") else curate(chat)
+    bench.script.refuses = lambda chat: 429 if is_of(chat, "summary") else None
     async with bench.worker:
         await bench.say(bond, *(f"I like the number {each} very much" for each in range(12)))
         await bench.say(bond, "I live in Porto", "Save this: the gate code is 4711")
@@ -145,10 +144,10 @@ async def test_useless_answers_to_one_step_stop_no_other(bench: Bench) -> None:
             await bench.clock.leap(300.0)
             await bench.settled()
         summary = await bench.step(bond, "summary")
-        assert (summary.state, summary.code, summary.behind) == ("held", "model_broken", 28)
+        assert (summary.state, summary.code, summary.behind) == ("held", "model_refused", 28)
         asked = [each for each in bench.script.asked if is_of(each, "summary")]
-        assert len(asked) <= 2 * 8
-        bench.script.background = curate
+        assert len(asked) <= 8
+        bench.script.refuses = lambda _: None
         await bench.clock.leap(HELD_FOR.total_seconds())
         await bench.say(bond, "Good morning")
         await bench.settled()
@@ -174,6 +173,36 @@ async def test_rules_stand_in_for_a_model_that_has_no_usable_answer(bench: Bench
         assert {each.made_by for each in await bench.records(bond, "scratchpad")} == {
             "rules", "model",
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+async def test_rules_make_every_layer_of_what_a_model_will_not_read(bench: Bench, how: str) -> None:
+    """A filter refuses some of what was said, or it has no answer; the rest is the model's."""
+    bond = await bench.bond()
+    bench.script.alternating = False
+
+    def is_about_it(chat: Chat) -> bool:
+        return "poison" in str(chat)
+
+    if how == "refused":
+        bench.script.refuses = lambda chat: 400 if is_about_it(chat) else None
+    else:
+        bench.script.background = lambda chat: "" if is_about_it(chat) else curate(chat)
+    async with bench.worker:
+        for day in range(3):
+            await bench.say(bond, *(f"We decided on poison number {day}{each}" for each in "abcd"))
+            await bench.say(bond, "I live in Porto")
+            await bench.clock.leap(26 * 3600.0)
+            for _ in range(8):
+                await bench.settled()
+                await bench.clock.leap(60.0)
+        await bench.settled()
+        for layer in ("summary", "scratchpad", "episodes", "opening", "topics", "hot", "profile"):
+            records = await bench.records(bond, layer)
+            assert {each.made_by for each in records} == {"rules"}, layer
+        steps = await bench.worker.status(bond.relationship_id)
+        assert {each.state for each in steps} == {"idle"}
+        assert not [each.step for each in steps if each.behind and each.step != "summary"]
 
 
 async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_model(

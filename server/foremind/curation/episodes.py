@@ -81,6 +81,7 @@ async def _told_of(
     work: Work, turns: Sequence[SaidTurn], known: Sequence[Record]
 ) -> tuple[Episodes, Sources]:
     """Return what is told of turns, and of what: a model is shown the open questions as well."""
+    work.stood_in = False
     said = work.utterances(turns)
     sources = Sources(tuple(turn.id for turn in turns))
     names = (work.bond.user_name, work.bond.companion_name)

@@ -171,6 +171,7 @@ class Noted:
 
 async def _operations(work: Work, said: Sequence[Utterance]) -> tuple[list[Noted], bool]:
     """Return the changes that turns make to the scratchpad, and whether these are all."""
+    work.stood_in = False
     if not work.policy.on("scratchpad") or not any(each.by_user for each in said):
         return [], True
     entries = work.of("scratchpad")

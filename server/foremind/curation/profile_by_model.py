@@ -12,6 +12,7 @@ from foremind.curation.asking import ProfileEntries, Slotted, for_profile
 from foremind.curation.extract import Utterance
 from foremind.curation.profile import Entry, write_profile
 from foremind.curation.work import Work
+from foremind.errors import UnusableAnswer
 from foremind.storage.curation import Portion, SaidTurn
 
 _MOST_TURNS = 24  # that are read at once
@@ -57,7 +58,11 @@ async def _entries(work: Work, said: Sequence[Utterance]) -> list[Entry]:
     if not any(each.by_user for each in said):
         return []
     asked = for_profile(work.policy.profile, said)
-    answer = await work.ask("profile", asked, ProfileEntries, _MAX_TOKENS)
+    try:
+        answer = await work.ask("profile", asked, ProfileEntries, _MAX_TOKENS)
+    except UnusableAnswer as error:
+        work.stand_in("profile", error)
+        return []  # rules have read it by then
     turns = tuple(each.turn_id for each in said)
     kept = entries_of(answer.entries, work.policy.slots, turns)
     rejected = len(answer.entries) - len(kept)

@@ -5,7 +5,7 @@ from datetime import tzinfo
 
 from foremind.curation.asking import State, for_state
 from foremind.curation.work import Work
-from foremind.errors import Conflict
+from foremind.errors import Conflict, UnusableAnswer
 from foremind.layers.sections import profile_order
 from foremind.layers.wording import day_in_words
 from foremind.storage.records import NewRecord, Record, by_hand
@@ -26,12 +26,7 @@ async def curate_state(work: Work) -> None:
         if not material:
             return
         before = await _by_hand(work, present[0]) if present else ""
-        if work.server is None:
-            work.by_rules("hot")
-            text = by_rules(before, material)
-        else:
-            asked = for_state(before, material, work.now, work.policy.prompts.hot)
-            text = (await work.ask("hot", asked, State, _MAX_TOKENS)).text
+        text = await _told(work, before, material)
         # It is made of everything: whatever is forgotten, it is made anew.
         record = NewRecord(layer="hot", content=_cut(text), made_by=work.maker)
         try:
@@ -47,6 +42,18 @@ async def curate_state(work: Work) -> None:
         else:
             break
     await work.refresh()
+
+
+async def _told(work: Work, before: str, material: Sequence[str]) -> str:
+    if work.server is None:
+        work.by_rules("hot")
+    else:
+        asked = for_state(before, material, work.now, work.policy.prompts.hot)
+        try:
+            return (await work.ask("hot", asked, State, _MAX_TOKENS)).text
+        except UnusableAnswer as error:
+            work.stand_in("hot", error)
+    return by_rules(before, material)
 
 
 async def _by_hand(work: Work, present: Record) -> str:

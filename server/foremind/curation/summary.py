@@ -8,6 +8,7 @@ from foremind.curation.asking import Summary, for_summary
 from foremind.curation.due import to_summarise
 from foremind.curation.extract import Utterance, chars_of, top_sentences
 from foremind.curation.work import Work
+from foremind.errors import UnusableAnswer
 from foremind.memory.aside import aside
 from foremind.storage.curation import SaidTurn
 from foremind.storage.records import Details, NewRecord, SummaryApplied
@@ -29,16 +30,7 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> bool:
     if not portions:
         return False
     oldest = portions[0]
-    said = work.utterances(oldest)
-    if work.server is None:
-        work.by_rules("summary")
-        former = before[0].content.splitlines() if before else []
-        lines = await aside(chars_of(said), lambda: by_rules(former, said))
-    else:
-        text = before[0].content if before else ""
-        asked = for_summary(text, said, work.policy.prompts.summary)
-        answer = await work.ask("summary", asked, Summary, _MAX_TOKENS)
-        lines = answer.lines
+    lines = await _lines(work, before[0].content if before else "", work.utterances(oldest))
     summary = NewRecord(
         layer="summary",
         content="\n".join(line.replace("\n", " ") for line in lines),
@@ -66,6 +58,19 @@ async def summarise(work: Work, turns: Sequence[SaidTurn]) -> bool:
     )
     await work.refresh()
     return True
+
+
+async def _lines(work: Work, former: str, said: Sequence[Utterance]) -> Sequence[str]:
+    """Return the lines of a summary that tells of a former one and of what was said since."""
+    if work.server is None:
+        work.by_rules("summary")
+    else:
+        asked = for_summary(former, said, work.policy.prompts.summary)
+        try:
+            return (await work.ask("summary", asked, Summary, _MAX_TOKENS)).lines
+        except UnusableAnswer as error:
+            work.stand_in("summary", error)
+    return await aside(chars_of(said), lambda: by_rules(former.splitlines(), said))
 
 
 def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:

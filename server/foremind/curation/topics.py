@@ -3,6 +3,7 @@
 from foremind.curation.asking import Paragraph, for_topic
 from foremind.curation.subjects import Subject, by_rules, lines_of, subjects_of
 from foremind.curation.work import Work
+from foremind.errors import UnusableAnswer
 from foremind.memory.aside import aside
 from foremind.memory.terms import words_of
 from foremind.storage.records import Details, NewRecord, by_hand, found_by
@@ -42,17 +43,7 @@ async def _write(work: Work, subject: Subject) -> bool:
     """Write a paragraph anew, of the former one and what is new; tell whether more is new."""
     before = subject.topic
     title = subject.names[0]
-    questions = {each.content: each.details.status for each in work.of("questions")}
-    portion, upto = subject.portion()
-    if work.server is None:
-        work.by_rules("topics")
-        upto = max((each.id for each in subject.episodes), default=0)
-        text = by_rules(subject, questions, work.now.tzinfo)
-    else:
-        former = "" if before is None else before.content
-        told = lines_of(portion, subject.beside, questions, work.now.tzinfo)
-        asked = for_topic(title, told, work.policy.prompts.topics, former)
-        text = (await work.ask("topics", asked, Paragraph, _MAX_TOKENS)).text
+    text, upto = await _paragraph(work, subject)
     record = NewRecord(
         layer="topics",
         title=title,
@@ -70,3 +61,22 @@ async def _write(work: Work, subject: Subject) -> bool:
             await changes.change(before.id, record, before.revision)
         await changes.remove([each.id for each in subject.joined])
     return any(each.id > upto for each in subject.episodes)
+
+
+async def _paragraph(work: Work, subject: Subject) -> tuple[str, int]:
+    """Return the text of a paragraph, and the last episode that it tells of."""
+    questions = {each.content: each.details.status for each in work.of("questions")}
+    work.stood_in = False
+    if work.server is None:
+        work.by_rules("topics")
+    else:
+        former = "" if subject.topic is None else subject.topic.content
+        portion, upto = subject.portion()
+        told = lines_of(portion, subject.beside, questions, work.now.tzinfo)
+        asked = for_topic(subject.names[0], told, work.policy.prompts.topics, former)
+        try:
+            return (await work.ask("topics", asked, Paragraph, _MAX_TOKENS)).text, upto
+        except UnusableAnswer as error:
+            work.stand_in("topics", error)
+    last = max((each.id for each in subject.episodes), default=0)
+    return by_rules(subject, questions, work.now.tzinfo), last

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from foremind.errors import UnusableAnswer
-from foremind.generation.model_server import ModelServer, Written
+from foremind.errors import ModelServerError, UnusableAnswer
+from foremind.generation.model_server import ModelServer, Written, refuses_what_was_asked
 from foremind.generation.prompt import Message
 from foremind.generation.reading import Read, Unusable, read
 from foremind.memory.aside import aside
@@ -50,13 +50,18 @@ async def ask(
 
     Raises:
         ModelServerError: the server failed.
-        UnusableAnswer: nothing of both answers could be used.
+        UnusableAnswer: nothing of both answers could be used, or the server will not answer this.
     """
     asked = list(messages)
     problem = ""
     for attempt in range(_ATTEMPTS):
         room = server.with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
-        written = await server.answer(asked, room, shape, on_displaced)
+        try:
+            written = await server.answer(asked, room, shape, on_displaced)
+        except ModelServerError as error:
+            if refuses_what_was_asked(error):
+                raise UnusableAnswer("what it is asked is refused", error.code) from error
+            raise
         last = attempt + 1 == _ATTEMPTS
         try:
             answer = await _read(written, shape, prose=last)

@@ -35,6 +35,9 @@ _LEAST_CHARS, _MOST_CHARS = 256, 16_384
 _SLOW_S = 0.5
 # With these a server says that it does not know a form; others have other reasons.
 _FORM_REFUSED = (400, 404, 415, 422, 500, 501)
+# With these it says that it will not take what it is given: a filter does not like it, or it is too
+# long. The same again is refused again; others have to do with keys, loads and outages.
+_CONTENT_REFUSED = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,12 @@ class ModelServer:
                         break
             finally:
                 await stream.close()
+
+
+def refuses_what_was_asked(error: ModelServerError) -> bool:
+    """Tell whether a server will not take what it was given, as long as that is the same."""
+    refused = error.__cause__
+    return isinstance(refused, openai.APIStatusError) and refused.status_code in _CONTENT_REFUSED
 
 
 def _may_be_about_the_form(error: ModelServerError) -> bool:

@@ -30,6 +30,7 @@ class Script:
         background: what is answered to a request that no player waits for (its temperature is 0);
             None lets `reply` answer these too.
         status: HTTP status; anything but 200 refuses.
+        refuses: the HTTP status with which a request is refused, None where it is not.
         body: sent as it is instead of a stream, where not None.
         hold_before: awaited before the first word and, with `hold_after`, between words.
         hold_after: number of words after which `hold_before` is awaited again; None is never.
@@ -48,6 +49,7 @@ class Script:
     reply: Callable[[Chat], list[str]] = lambda _: ["Hello", " there", "."]
     background: Callable[[Chat], str] | None = None
     status: int = 200
+    refuses: Callable[[Chat], int | None] = lambda _: None
     body: str | None = None
     hold_before: asyncio.Event | None = None
     hold_after: int | None = None
@@ -98,8 +100,9 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
     async def chat(request: Request) -> Response:
         body: Chat = await request.json()
         script.requests.append(body)
-        if script.status != 200:
-            return PlainTextResponse("refused by the script", script.status)
+        status = script.refuses(body) or script.status
+        if status != 200:
+            return PlainTextResponse("refused by the script", status)
         if script.alternating and not alternates(body["messages"]):
             return PlainTextResponse("roles must alternate user/assistant/user/...", 400)
         form = body.get("response_format")
