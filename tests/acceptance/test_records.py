@@ -8,7 +8,7 @@ import pytest
 from foremind.storage import record_changes
 from foremind.storage.records import MOST_LISTED, MOST_TITLE, NewRecord
 from tests.acceptance.layers import world
-from tests.conftest import PATIENCE, StartServer
+from tests.conftest import PATIENCE, StartServer, owner_of, patiently
 
 
 async def test_references_have_limits(start: StartServer) -> None:
@@ -125,3 +125,37 @@ async def test_a_record_knows_how_often_it_stood_in_a_prompt(start: StartServer)
         assert [each["used"] for each in await w.records("vault")] == [0]
         exported = (await w.request("GET", "/export"))["records"]
         assert sorted(each["used"] for each in exported if each["layer"] == "profile") == [2]
+
+
+async def test_what_a_change_does_not_name_stays_as_it_is_by_then(start: StartServer) -> None:
+    """Not as it was when the change was asked for: something in it may be forgotten since."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        note = {"layer": "scratchpad", "kind": "other", "content": "The key is below the mat"}
+        number = (await w.request("POST", "/records", note))["id"]
+        await w.settled()
+        owner = owner_of(w.server.app.core)
+        async with owner.acquire() as raw, raw.transaction():
+            await raw.execute("SELECT FROM relationships WHERE id = $1 FOR UPDATE", w.relationship)
+            changing = asyncio.create_task(
+                w.request("PATCH", f"/records/{number}", {"kind": "goal"})
+            )
+
+            async def waits() -> bool:
+                return bool(await owner.fetchval(_WAITING))
+
+            await patiently(waits)
+            await raw.execute(
+                "UPDATE records SET content = 'The key', revision = revision + 1 WHERE id = $1",
+                int(number),
+            )
+        await changing
+        (record,) = await w.records("scratchpad")
+        assert (record["kind"], record["content"]) == ("goal", "The key")
+
+
+_WAITING = """
+SELECT EXISTS (
+    SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+)
+"""

@@ -6,7 +6,7 @@ import msgspec
 
 from foremind.clock import Clock
 from foremind.embedding.service import EmbeddingService
-from foremind.errors import InvalidMessage, NotFound
+from foremind.errors import Conflict, InvalidMessage, NotFound
 from foremind.memory.terms import words_of
 from foremind.storage.record_store import RecordStore
 from foremind.storage.records import (
@@ -21,6 +21,7 @@ from foremind.storage.records import (
 )
 
 _ONE_OF_EACH = ("hot", "summary", "opening")
+_ATTEMPTS = 5  # to change a record that others change at the same time
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -67,12 +68,24 @@ class Editor:
     ) -> None:
         """Change a record, and embed it anew.
 
+        What the change does not name stays as it is by then, whoever changes it meanwhile.
+
         Raises:
             InvalidMessage: records of its layer have no such status.
             NotFound: the relationship has no such record.
             Conflict: it has another revision than the change was made for.
             TooLarge: the relationship's records would take more than they may.
         """
+        for _ in range(1 if change.revision else _ATTEMPTS):
+            try:
+                return await self._change(relationship_id, actor, record_id, change, by)
+            except Conflict as error:
+                conflict = error
+        raise conflict
+
+    async def _change(
+        self, relationship_id: int, actor: str, record_id: int, change: Change, by: MadeBy
+    ) -> None:
         before = await self._records.find(relationship_id, record_id)
         details = before.details
         if change.status is not None:
@@ -87,7 +100,8 @@ class Editor:
             details=details,
             made_by=by,
         )
-        await self._put(relationship_id, actor, before, into, change.revision, "correct")
+        expected = change.revision or before.revision
+        await self._put(relationship_id, actor, before, into, expected, "correct")
 
     async def restore(
         self, relationship_id: int, actor: str, record_id: int, revision: int
