@@ -5,13 +5,15 @@ FROM sessions AS session LEFT JOIN session_states AS state ON state.session_id =
 WHERE session.relationship_id = $1 ORDER BY opened_at;
 
 -- name: export_turns
--- Reads what was said in a relationship and is kept, or remembered without its text, for a file.
+-- Reads what was said in a relationship and is kept, for a file.
+-- Without its text where only a memory, or a record that was made of it, is left.
 SELECT id::text, session_id::text AS session, speaker, message_id, reply_to::text, status,
     content AS text, created_at AS said_at, embedding IS NOT NULL AS judged, kept
 FROM turns WHERE relationship_id = $1 AND (
     removed_at IS NULL
     OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id)
     OR EXISTS (SELECT FROM memory_sources WHERE turn_id = turns.id)
+    OR EXISTS (SELECT FROM record_sources WHERE turn_id = turns.id)
 ) ORDER BY turns.id;
 
 -- name: export_memories

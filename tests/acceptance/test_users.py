@@ -260,6 +260,31 @@ async def test_what_outlives_its_transcript_is_read_back(start: StartServer) -> 
         assert all(each["turns"] == 0 for each in page["sessions"]), page
 
 
+@pytest.mark.parametrize("read_back", [False, True], ids=["here", "read-back"])
+async def test_what_outlives_its_transcript_is_forgotten(
+    start: StartServer, read_back: bool
+) -> None:
+    """A note goes with the session that it was made of, of which nothing else is left."""
+    async with world(start, model=True, retention_days={"transcript": 3}) as w:
+        client = await w.talk("ok, grey, ok")
+        await client.close()
+        for _ in range(5):
+            await w.next_day()
+        assert (await w.request("GET", "/memories"))["memories"] == []
+        assert "grey" in str(await w.records("scratchpad"))
+        if read_back:
+            exported = await w.request("GET", "/export")
+            await w.request("DELETE", "/memories")
+            relationship, w.relationship = w.relationship, "import"  # type: ignore[assignment]
+            await w.request("POST", "?companion=wren", exported)
+            w.relationship = relationship
+            await w.settled()
+        assert "grey" in str(await w.records("scratchpad"))
+        session = await owner_of(w.server.app.core).fetchval("SELECT session_id FROM turns LIMIT 1")
+        await w.request("DELETE", f"/memories?session={session}")
+        assert "grey" not in await kept_of(w)
+
+
 async def test_unsent_words_are_not_stored(start: StartServer) -> None:
     """They travel with every keystroke; only what is prepared for them holds them, in memory."""
     server = await start(pause_ms=50)

@@ -315,6 +315,7 @@ def _check(scope: Scope, said: Said, gone: Gone) -> None:
         not gone.written
         and not gone.shortened
         and not any(each in said.turns for each in gone.turns)
+        and not any(each.turns & gone.turns for each in said.records.values())
     ):
         raise NotFound(
             f"{scope.param}: expected something that is remembered here", param=scope.param

@@ -101,8 +101,7 @@ class Restorer:
             each.id: await aside(len(each.content), partial(facts_in, each.content))
             for each in export.memories
         }
-        remembered = {turn for each in export.memories for turn in (each.turn, *each.again)}
-        expired = remembered & {each.id for each in export.turns if not each.text.strip()}
+        expired = {each.id for each in export.turns if not each.text.strip()}
         return Made(turns, memories, records, facts, expired)
 
 

@@ -228,7 +228,7 @@ class Made:
     """The vectors of an import, made by this server's model: by the ids within the file.
 
     Unit vectors, float32 [dimension]: of turns' exact texts, and of records; and what memories are
-    found by, and what these state; `expired` are turns that are remembered, but whose text is gone.
+    found by, and what these state; `expired` are turns whose text is gone, but something is left.
     """
 
     turns: Mapping[str, Vector]
