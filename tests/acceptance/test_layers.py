@@ -334,6 +334,36 @@ async def test_documents_of_a_companion_are_searched_beside_memories(start: Star
         assert await w.lines("library", "When does the night ferry leave?") == ""
 
 
+async def test_a_deleted_document_is_in_no_context_that_was_prepared(start: StartServer) -> None:
+    """Not even for the words that it was prepared for."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        client = await w.talk("Hello")
+        url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents"
+        asked = "When does the night ferry leave?"
+        async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
+            sent = await http.post(
+                url,
+                params={"title": "Timetable"},
+                content="The night ferry leaves pier nine at ten.",
+                headers={"content-type": "text/plain"},
+            )
+            await everything_heard(w.server)
+            assert "pier nine" in await w.lines("library", asked)
+            await client.draft(asked)
+            await client.send_raw({"type": "sync", "event_id": "sync"})
+            await client.expect("error")  # the draft has come
+            await w.clock.advance(0.5)
+            while (await client.expect("context.ready"))["trigger"] != "pause":
+                pass
+            assert (await http.delete(f"{url}/{sent.json()['id']}")).status_code == 200
+        await everything_heard(w.server)
+        await client.send(asked)
+        assert (await client.expect("message.accepted"))["context"] != "hit"
+        await client.expect("response.done")
+        assert "pier nine" not in str(w.model.script.spoken[-1])
+
+
 @WITH_AND_WITHOUT
 async def test_behaviours_enter_the_prompt_or_run_after_the_reply(
     start: StartServer, model: bool

@@ -118,6 +118,7 @@ class Terms:
                 embedding=self._services.embedding,
                 limits=policy.recall,
                 layers=policy.layers,
+                deleted=self._services.library.deleted(companion.id),
             ),
             self.time_zone,
             self._user_id,

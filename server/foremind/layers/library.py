@@ -27,6 +27,7 @@ from foremind.storage.notifications import Announcement
 from foremind.supervision import Supervised, Supervisor, begin, stop
 
 _HELD = 200  # companions, each with at most `documents.MOST_CHUNKS` chunks
+_KNOWN = 10_000  # companions of which is known how often a document was deleted
 _IN_A_THREAD = 1_000  # chunks: a long draft in more of them would hold up everybody else
 _AGAIN_S = 5.0
 _BROKEN = 1000  # documents that could not be embedded, and are left alone until a restart
@@ -48,6 +49,7 @@ class Library:
         self._embedder = embedder
         self._clock = clock
         self._shelves: LRUCache[int, Shelf] = LRUCache(_HELD)
+        self._deleted: LRUCache[int, int] = LRUCache(_KNOWN)
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._something = asyncio.Event()
         self._supervisor = supervisor
@@ -67,6 +69,10 @@ class Library:
         """Tell whether it is worth asking: not where a shelf is held that has nothing on it."""
         shelf = self._shelves.get(companion_id)
         return shelf is None or bool(shelf.chunks)
+
+    def deleted(self, companion_id: int) -> int:
+        """Return how often documents of a companion were deleted, as far as this process knows."""
+        return int(self._deleted.get(companion_id, 0))
 
     async def load(self, companion_id: int) -> None:
         """Read a companion's documents, unless they are held."""
@@ -108,8 +114,13 @@ class Library:
     def heard(self, announcement: Announcement) -> None:
         """Learn that documents of a companion changed."""
         if isinstance(announcement, LibraryChanged):
-            if announcement.companion_id in self._shelves:
-                self._read(announcement.companion_id)
+            whose = announcement.companion_id
+            held = whose in self._shelves
+            if announcement.gone:  # nothing of it is found from now on
+                self._deleted[whose] = self.deleted(whose) + 1
+                self._shelves.pop(whose, None)
+            if held:
+                self._read(whose)
             self._something.set()
 
     async def forget(self) -> None:
@@ -130,13 +141,18 @@ class Library:
     async def _update(self, companion_id: int, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait({before})
-        try:
-            chunks = await self._store.chunks(companion_id)
-        except ForemindError as error:
-            _log.warning("library.not_read", reason=error.code)
-            return
         least = calibrated(self._embedder.manifest, TOPIC_COSINE)
-        self._shelves[companion_id] = await asyncio.to_thread(Shelf, chunks, least)
+        while True:
+            deleted = self.deleted(companion_id)
+            try:
+                chunks = await self._store.chunks(companion_id)
+            except ForemindError as error:
+                _log.warning("library.not_read", reason=error.code)
+                return
+            shelf = await asyncio.to_thread(Shelf, chunks, least)
+            if deleted == self.deleted(companion_id):  # else it may hold what is deleted since
+                self._shelves[companion_id] = shelf
+                return
 
     async def embed_all(self) -> None:
         """Cut and embed what waits for it."""

@@ -18,9 +18,13 @@ CUT = 2  # how documents are cut now; what was cut before is cut anew
 
 
 class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
-    """That documents of a companion changed, as every server process is told."""
+    """That documents of a companion changed, as every server process is told.
+
+    `gone`: one was deleted, and is to be found no more.
+    """
 
     companion_id: int
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class DocumentStore:
         """
         if await self._database.row("delete_document", document_id, companion_id) is None:
             raise NotFound("document: expected the id of a document here", param="document")
-        await self.announce(companion_id)
+        await self.announce(companion_id, gone=True)
 
     async def chunks(self, companion_id: int) -> list[Chunk]:
         """Return the chunks of a companion's documents, at most `MOST_CHUNKS`."""
@@ -121,6 +125,6 @@ class DocumentStore:
             "keep_chunk_vector", chunk_id, HalfVector(vector), self._fingerprint
         )
 
-    async def announce(self, companion_id: int) -> None:
-        """Tell every process that a companion's documents changed."""
-        await self._database.announce(LibraryChanged(companion_id))
+    async def announce(self, companion_id: int, *, gone: bool = False) -> None:
+        """Tell every process that a companion's documents changed; with `gone`, that one went."""
+        await self._database.announce(LibraryChanged(companion_id, gone))

@@ -27,7 +27,10 @@ _BESIDES_BYTES, _MEMORY_BYTES, _TEXT_BYTES = 4096, 400, 64
 
 
 class Validity(msgspec.Struct, frozen=True, gc=False):
-    """What a context depends on besides the text; any difference makes it stale."""
+    """What a context depends on besides the text; any difference makes it stale.
+
+    `deleted` is how often documents of the companion were.
+    """
 
     memory_version: int
     layers_version: int
@@ -36,6 +39,7 @@ class Validity(msgspec.Struct, frozen=True, gc=False):
     embedding: str
     limits: RecallPolicy
     layers: LayerPolicy
+    deleted: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True, gc=False):
