@@ -1,11 +1,13 @@
 """Forgetting takes what was asked to go, and nothing else; what is left is made anew."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from foremind.companions import CompanionFile
+from foremind.testing.curating import curate
 from foremind.testing.model_server import Chat
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_erasure import FACTS, SECRET, WORD, carrying_over, gone, held, memory_of
@@ -53,6 +55,59 @@ async def test_a_removed_record_stays_away(start: StartServer, layer: str, model
         await w.next_day()
         assert removed["content"] not in await contents(w, layer)
         assert set(FACTS[1:]) <= await held(w)
+
+
+@WITH_AND_WITHOUT
+@pytest.mark.parametrize("layer", ["questions", "episodes"])
+async def test_what_is_told_again_brings_nothing_back_that_was_removed(
+    start: StartServer, layer: str, model: bool
+) -> None:
+    """When something else of the same session is forgotten."""
+    async with world(start, model=model) as w:
+        await w.talk("I repaired the bicycle of Klara in the yard",
+                     "Let's talk about the regatta in Lisbon later", SECRET)  # fmt: skip
+        await w.next_day()
+        assert len(await w.records("questions")) == len(await w.records("episodes")) == 1
+        (removed,) = await w.records(layer)
+        await w.request("DELETE", f"/records/{removed['id']}")
+        await w.settled()
+        await w.request("DELETE", f"/memories?about={WORD}")
+        await gone(w, WORD)
+        kept = {"questions": "episodes", "episodes": "questions"}[layer]
+        assert (await w.records(layer), len(await w.records(kept))) == ([], 1)
+
+
+@WITH_AND_WITHOUT
+@pytest.mark.parametrize("again", [False, True], ids=["settled", "asked-again"])
+async def test_a_question_is_open_as_if_what_is_forgotten_had_never_been_said(
+    start: StartServer, again: bool, model: bool
+) -> None:
+    """Neither settled by it, nor asked once more; and not gone."""
+
+    def settling(chat: Chat) -> str:
+        answer = json.loads(curate(chat))
+        if "xylophone is found" in chat["messages"][1]["content"]:
+            answer["settled"] = [1]
+        return json.dumps(answer)
+
+    async with world(start, model=model) as w:
+        if w.model is not None:
+            w.model.script.background = settling
+        await w.talk("Let's talk about the broken xylophone of Zarco later")
+        await w.next_day()
+        (before,) = await w.records("questions")
+        said = ("Let's talk about the broken xylophone of Zarco later today" if again
+                else "The broken xylophone is found, that is settled, Zarco has it")  # fmt: skip
+        client = await w.talk(said)
+        await client.close()
+        await w.next_day()
+        (changed,) = await w.records("questions")
+        assert changed["details"] != before["details"]
+        newest = (await w.request("GET", "/sessions"))["sessions"][0]
+        await w.request("DELETE", f"/memories?session={newest['id']}")
+        await w.settled()
+        (left,) = await w.records("questions")
+        assert (left["content"], left["details"]) == (before["content"], before["details"])
 
 
 async def test_what_is_stated_anew_is_noted_though_its_like_was_removed(

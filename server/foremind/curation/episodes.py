@@ -1,6 +1,6 @@
 """Episodes, what they leave open, and where a session was left."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -44,23 +44,55 @@ class Sources:
     records: tuple[int, ...] = ()
 
 
-async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
-    """Make episodes of turns of one session; `closed` where its time is over."""
+async def tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool, again: bool = False) -> None:
+    """Make episodes of turns of one session.
+
+    Args:
+        closed: its time is over.
+        again: it was told before; what was removed of that stays away.
+    """
     for first in range(0, len(turns), TOLD_AT_ONCE):
         part = list(turns[first : first + TOLD_AT_ONCE])
-        await _tell(work, part, closed=closed and first + TOLD_AT_ONCE >= len(turns))
+        last = first + TOLD_AT_ONCE >= len(turns)
+        await _tell(work, part, closed=closed and last, again=again)
 
 
 async def tell_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
     """Make episodes again of turns that went with what else they were made of."""
+    await _leave_open_again(work, {each.session_id for each in turns if each.told})
     by_session: dict[UUID, list[SaidTurn]] = {}
     for each in turns:
         if not each.told:
             by_session.setdefault(each.session_id, []).append(each)
     for part in by_session.values():
-        await tell(work, part, closed=False)
+        await tell(work, part, closed=False, again=True)
     async with work.changing() as changes:
         await changes.noted_again(portion)
+
+
+async def _leave_open_again(work: Work, sessions: Collection[UUID]) -> None:
+    """Bring questions back that episodes of some sessions left open, where they went with others.
+
+    With a session that asked one again, say, or settled it.
+    """
+    least = calibrated(work.embedder.manifest, EPISODE_COSINE)
+    left: dict[str, NewRecord] = {}
+    for each in work.of("episodes"):
+        for text in each.details.open_questions if each.session_id in sessions else ():
+            question = await _question(work, text, each.refs, Sources((), (each.id,)))
+            if _nearest(question, work.of("questions"), least) is None:
+                made = replace(question, made_by=each.made_by, told_at=each.created_at)
+                left.setdefault(key_of(text), made)
+    wanted = [each for each in left.values() if not _removed(work, each)]
+    if wanted and work.policy.on("questions"):
+        async with work.changing() as changes:
+            for question in wanted:
+                await changes.add(question)
+        await work.refresh()
+
+
+def _removed(work: Work, question: NewRecord) -> bool:
+    return work.dismissed("questions", question.content)
 
 
 async def open_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
@@ -113,7 +145,7 @@ def _opening(work: Work, told: Episodes, turns: Sequence[SaidTurn], sources: Sou
     )
 
 
-async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
+async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool, again: bool) -> None:
     known = [each for each in work.of("questions") if each.details.status == "open"]
     told, sources = await _told_of(work, turns, known)
     session_id = turns[-1].session_id
@@ -127,12 +159,16 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool) -> None:
         for each in told.episodes
         for text in each.open_questions
     ]
+    settled = {number for number in told.settled if 1 <= number <= len(known)}
     async with work.changing() as changes:
         if work.policy.on("episodes") or work.policy.on("topics"):
             for record in records:
-                await changes.add(record)
+                if not (again and _was_removed(work, record)):
+                    await changes.add(record)
         if work.policy.on("questions"):
-            await _keep_questions(work, changes, known, questions, told.settled)
+            for number in settled:
+                await _settle(changes, known[number - 1], sources)
+            await _keep_questions(work, changes, known, questions)
         if closed and told.left_at and work.policy.on("opening"):
             await changes.remove([each.id for each in work.of("opening")])
             await changes.add(_opening(work, told, turns, sources))
@@ -191,6 +227,20 @@ def by_rules(
     return Episodes([episode], f"{spoke}{last}{opened}".strip()[:2000] or "Nothing much.", settled)
 
 
+def _was_removed(work: Work, episode: NewRecord) -> bool:
+    keys = removal_keys(episode.session_id, episode.title, alone=True)
+    return any(work.dismissed("episodes", each) for each in keys)
+
+
+def removal_keys(session_id: UUID | None, title: str, *, alone: bool) -> list[str]:
+    """Return by what a removed episode is known, so that it is not told again.
+
+    Args:
+        alone: it is the last one of its session.
+    """
+    return [f"{session_id} {key_of(title)}", *([f"{session_id}"] if alone else [])]
+
+
 async def _episode(work: Work, told: Episode, session_id: UUID, sources: Sources) -> NewRecord:
     return NewRecord(
         layer="episodes",
@@ -228,26 +278,29 @@ async def _question(
     )
 
 
+async def _settle(changes: RecordChanges, question: Record, sources: Sources) -> None:
+    """Settle a question: that it is says something of these turns, and goes with them."""
+    details = Details(status="settled", attempts=question.details.attempts)
+    await changes.touch(question.id, details)
+    await changes.add_sources(question.id, sources.turns, ())
+
+
 async def _keep_questions(
     work: Work,
     changes: RecordChanges,
     known: Sequence[Record],
     questions: Sequence[NewRecord],
-    settled: Sequence[int],
 ) -> None:
-    """Settle what was settled, count what was asked again, add what is new."""
-    for number in set(settled):
-        if 1 <= number <= len(known):
-            details = Details(status="settled", attempts=known[number - 1].details.attempts)
-            await changes.touch(known[number - 1].id, details)
+    """Count what was asked again, from now on made of that as well; add what is new."""
     least = calibrated(work.embedder.manifest, EPISODE_COSINE)
     for question in questions:
         again = _nearest(question, known, least)
-        if again is None:
+        if again is None and not _removed(work, question):
             await changes.add(question)
-        else:
+        elif again is not None:
             details = Details(status="open", attempts=again.details.attempts + 1)
             await changes.touch(again.id, details)
+            await changes.add_sources(again.id, question.turns, ())
     if gone := without_room(work.of("questions"), len(questions)):
         await changes.remove(gone)
 

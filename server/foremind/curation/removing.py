@@ -1,5 +1,6 @@
 """Removing a record for good, so that no background work makes it again."""
 
+from foremind.curation.episodes import removal_keys
 from foremind.curation.extract import key_of
 from foremind.curation.profile import removal_key
 from foremind.errors import NotFound
@@ -28,11 +29,20 @@ class Remover:
         bond = await self._due.bond(relationship_id)
         if bond is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        key = _key_of(record)
-        digest = digest_of(bond.salt, record.layer, key) if key else None
+        if record.layer == "episodes":
+            others = [
+                each
+                for each in await self._records.all(relationship_id)
+                if each.layer == "episodes" and each.session_id == record.session_id
+            ]
+            alone = len(others) == 1
+            keys = removal_keys(record.session_id, record.title, alone=alone)
+        else:
+            keys = [_key_of(record)]
+        digests = [digest_of(bond.salt, record.layer, each) for each in keys if each]
         subject = f"{record.layer} {record.id}"
         return await self._forgetter.forget_record(
-            relationship_id, record_id, subject, actor=actor, digest=digest
+            relationship_id, record_id, subject, actor=actor, digests=digests
         )
 
 
@@ -40,6 +50,6 @@ def _key_of(record: Record) -> str:
     """Return by what background work knows a record that it would make again."""
     if record.layer == "topics":
         return key_of(record.title)
-    if record.layer == "scratchpad":
+    if record.layer in ("scratchpad", "questions"):
         return record.content
     return removal_key(record) if record.layer == "profile" else record.title

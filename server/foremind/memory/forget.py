@@ -185,13 +185,13 @@ class Forgetter:
         subject: str,
         *,
         actor: str,
-        digest: str | None,
+        digests: Collection[str],
     ) -> Receipt:
         """Forget a record and what was made of it.
 
         Args:
             subject: what the audit trail calls it.
-            digest: that of what no background work may make again.
+            digests: those of what no background work may make again.
 
         Raises:
             NotFound: the relationship has no such record.
@@ -203,8 +203,8 @@ class Forgetter:
                 raise NotFound("record: expected the id of a record here", param="record")
             eraser = Eraser(transaction, self._embedder, None, now, tally)
             await eraser.remove((), records=[record_id])
-            if digest is not None:
-                await transaction.dismiss(digest)
+            if digests:
+                await transaction.dismiss(digests)
             await transaction.audit(actor, "forget", subject, now)
             await transaction.announce(())
         return _receipt(tally)

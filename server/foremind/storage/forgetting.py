@@ -354,9 +354,9 @@ class ForgettingTransaction:
         """Let records be made of nothing: somebody wrote them."""
         await self._connection.execute("untie_records", self._relationship_id, list(records))
 
-    async def dismiss(self, digest: str) -> None:
-        """Note the digest of what no background work may make again."""
-        await self._connection.execute("dismiss", self._relationship_id, [digest])
+    async def dismiss(self, digests: Collection[str]) -> None:
+        """Note the digests of what no background work may make again."""
+        await self._connection.execute("dismiss", self._relationship_id, list(digests))
 
     async def rebuild(self, now: datetime, *, summary: bool) -> None:
         """Have what is to be made again made soon; with `summary`, that from its beginning."""
