@@ -129,6 +129,12 @@ SELECT count(*) AS turns FROM expired;
 -- Lists the first turns of a relationship, those whose text is gone included, to delete them.
 SELECT id FROM turns WHERE relationship_id = $1 AND id <= $2 ORDER BY id LIMIT $3;
 
+-- name: replies_after
+-- Lists what the companion of a relationship said after a turn, and is still there.
+SELECT id FROM turns
+WHERE relationship_id = $1 AND id > $2 AND speaker = 'companion' AND removed_at IS NULL
+ORDER BY id;
+
 -- name: delete_turns
 -- Deletes turns of a relationship; what answers them elsewhere then answers nothing.
 WITH untied AS (

@@ -1,5 +1,6 @@
 """Forgetting takes what was asked to go, and nothing else; what is left is made anew."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,7 @@ from foremind.testing.model_server import Chat
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_erasure import FACTS, SECRET, WORD, carrying_over, gone, held, memory_of
 from tests.acceptance.traces import stored_text
-from tests.conftest import StartServer, owner_of
+from tests.conftest import StartServer, owner_of, patiently
 
 WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 
@@ -205,6 +206,62 @@ async def test_of_the_hot_context_written_by_hand_the_lines_go(start: StartServe
         (record,) = await w.records("hot")
         states = await w.request("GET", f"/records/{record['id']}/revisions")
         assert "roses at four" in str(states)
+
+
+@pytest.mark.parametrize("scope", ["everything", "session"])
+async def test_a_reply_that_comes_while_much_is_forgotten_goes_with_it(
+    start: StartServer, scope: str
+) -> None:
+    """It may be made of what is still there; what the user says meanwhile stays."""
+    async with world(start, model=False) as w:
+        await w.talk("The gate code is 4711")
+        owner = owner_of(w.server.app.core)
+        await owner.execute(_MANY, datetime(2026, 5, 2, 15, tzinfo=UTC), 1200)
+        (session,) = (await w.request("GET", "/sessions"))["sessions"]
+        path = "" if scope == "everything" else f"?session={session['id']}"
+
+        async def waiting(count: int) -> None:
+            async def as_many() -> bool:
+                return bool(await owner.fetchval(_WAITING) >= count)
+
+            await patiently(as_many)
+
+        async with owner.acquire() as first, owner.acquire() as between:
+            blocked, storing = first.transaction(), between.transaction()
+            await blocked.start()
+            await first.execute(_LOCK, w.relationship)
+            forgetting = asyncio.create_task(w.request("DELETE", f"/memories{path}"))
+            await waiting(1)
+            await storing.start()
+            locked = asyncio.create_task(between.execute(_LOCK, w.relationship))
+            await waiting(2)
+            await blocked.rollback()
+            await locked
+            assert not forgetting.done()
+            for speaker in ("user", "companion"):
+                await between.execute(_SAID, speaker, f"It was 4711, said the {speaker}")
+            await storing.commit()
+            await forgetting
+        left = await owner.fetch("SELECT content FROM turns WHERE content <> ''")
+        assert [each["content"] for each in left] == ["It was 4711, said the user"]
+
+
+_LOCK = "SELECT FROM relationships WHERE id = $1 FOR UPDATE"
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+_SAID = """
+INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content,
+    created_at)
+SELECT relationship_id, id, user_id, $1, CASE $1 WHEN 'user' THEN 'later' END, 'completed', $2,
+    now()
+FROM (
+    SELECT session.relationship_id, session.id, bond.user_id FROM sessions AS session
+    JOIN relationships AS bond ON bond.id = session.relationship_id
+    LIMIT 1
+) AS going_on
+"""
 
 
 async def test_what_was_saved_in_a_long_session_goes_with_it(start: StartServer) -> None:

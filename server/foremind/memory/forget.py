@@ -133,8 +133,8 @@ class Forgetter:
         """Forget something of a relationship.
 
         What is a lot goes in several transactions: first what was made of it, then a portion of
-        the turns after the other. If it is broken off, what is gone stays gone, and asking again
-        removes the rest.
+        the turns after the other, with replies that were stored meanwhile. If it is broken off,
+        what is gone stays gone, and asking again removes the rest.
 
         Args:
             names: the user's and the companion's.
@@ -216,6 +216,7 @@ class Forgetter:
             transaction, said, gone = found
             turns = sorted(gone.turns)
             few = turns if len(turns) <= _AT_ONCE else []
+            upto = transaction.seen.last_turn
             touched = [*few, *gone.replies]
             eraser = self._eraser(asked, transaction)
             if scope.unkept or not await eraser.clear_states(
@@ -230,6 +231,7 @@ class Forgetter:
         for first in range(0, len(left), _AT_ONCE):
             part = left[first : first + _AT_ONCE]
             async with ForgettingTransaction.begin(self._database, whose) as transaction:
+                part += await transaction.replies_after(upto)
                 await self._eraser(asked, transaction).remove(part)
                 if first + _AT_ONCE >= len(left):
                     await transaction.audit(actor, "forget", str(scope), self._clock.now())
@@ -248,6 +250,7 @@ class Forgetter:
         while True:
             async with ForgettingTransaction.begin(self._database, whose) as transaction:
                 turns = await transaction.first_turns(upto, _AT_ONCE)
+                turns += await transaction.replies_after(upto)
                 memories, count = await transaction.delete(turns)
                 tally.memories |= memories
                 tally.turns += count

@@ -223,6 +223,11 @@ class ForgettingTransaction:
         rows = await self._connection.rows("some_turns", self._relationship_id, upto, limit)
         return [row["id"] for row in rows]
 
+    async def replies_after(self, turn_id: int) -> list[int]:
+        """Return the companion's turns after one: what they were made of may be going."""
+        rows = await self._connection.rows("replies_after", self._relationship_id, turn_id)
+        return [row["id"] for row in rows]
+
     async def begin_anew(self) -> None:
         """Take settings, digests and cursors back to those of a new relationship."""
         await self._connection.execute("begin_anew", self._relationship_id)
