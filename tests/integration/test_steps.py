@@ -423,3 +423,18 @@ async def test_a_model_takes_away_nothing_that_somebody_wrote(bench: Bench) -> N
         await bench.settled()
     left = [each.content for each in await bench.records(bond, "scratchpad")]
     assert left == ["Has a goat"]
+
+
+async def test_a_model_is_not_asked_for_what_is_switched_off(bench: Bench) -> None:
+    """Neither for episodes, where nothing that is made with them is wanted."""
+    off = frozenset(
+        {"summary", "scratchpad", "profile", "episodes", "topics", "questions", "opening", "hot"}
+    )
+    bond = await bench.bond(layers_off=off)
+    async with bench.worker:
+        await bench.say(bond, "My goal is to learn Greek", "I live in Porto")
+        await bench.clock.leap(26 * 3600.0)
+        await bench.settled()
+        steps = await bench.worker.status(bond.relationship_id)
+        assert {each.step: each.behind for each in steps}["episodes"] == 0
+    assert bench.script.asked == []

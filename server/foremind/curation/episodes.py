@@ -26,12 +26,14 @@ from foremind.layers.calibration import calibrated
 from foremind.layers.recall import EPISODE_COSINE
 from foremind.memory.aside import aside
 from foremind.memory.terms import terms_of, words_of
+from foremind.settings import LayerName
 from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.records import Details, NewRecord, Record, by_hand, found_by
 
 TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
+_MADE: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
 _MOST_NAMED = 40  # topics so far that a model is shown
 _MOST_QUESTIONS = 50  # of a relationship that a model or rules made
 
@@ -146,6 +148,10 @@ def _opening(work: Work, told: Episodes, turns: Sequence[SaidTurn], sources: Sou
 
 
 async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool, again: bool) -> None:
+    if not any(map(work.policy.on, _MADE)):
+        async with work.changing() as changes:
+            await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
+        return
     known = [each for each in work.of("questions") if each.details.status == "open"]
     told, sources = await _told_of(work, turns, known)
     session_id = turns[-1].session_id
