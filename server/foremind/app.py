@@ -295,6 +295,7 @@ async def application(
                     held.heard,
                     library.heard,
                     built.rememberer.heard,
+                    voices.heard,
                     vestiges.heard,
                     registry.announce,
                 ],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from foremind.client import Client
+from foremind.companions import Behaviour, CompanionFile, CompanionSettings, SignificanceRules
 from foremind.generation.prompt import Message
 from foremind.testing.clock import ManualClock
 from foremind.testing.curating import curate
@@ -17,7 +18,14 @@ from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import held_in_process, stored_text
-from tests.conftest import PATIENCE, StartServer, eventually, owner_of
+from tests.conftest import (
+    PATIENCE,
+    StartServer,
+    eventually,
+    everything_heard,
+    owner_of,
+    patiently,
+)
 
 SECRET = "I buried the xylophone under the pear tree"
 WORD = "xylophone"
@@ -131,6 +139,53 @@ async def test_background_work_under_way_brings_nothing_back(
         await gone(w, WORD)
         if change == "correct":
             assert "bassoon" in str(await w.records("scratchpad"))
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["session-goes-on", "session-over"])
+async def test_what_waits_for_a_model_is_not_asked_any_more(start: StartServer, over: bool) -> None:
+    """Nor is what a player was answered by read again, once it holds what is forgotten."""
+    go_on = asyncio.Event()
+    settings = CompanionSettings(
+        significance=SignificanceRules(model=True),
+        behaviours=(Behaviour("diary", "Write one line of diary.", after=True),),
+    )
+    async with world(start, model=True, llm_slots=1) as w:
+        assert w.model is not None
+        script = w.model.script
+        script.background = lambda chat: (
+            curate(chat)
+            if '{"' in chat["messages"][0]["content"] and "brushing" not in str(chat)
+            else '{"rating": 5}'
+        )
+        script.holds = lambda chat: go_on if "LATER" in str(chat["messages"][-1]) else None
+        await w.server.app.core.companions.put(
+            CompanionFile("wren", "Wren", "You are Wren.", settings=settings)
+        )
+        other = await w.server.session("bo")
+        await other.send("Tell me LATER")
+        await eventually(lambda: bool(script.spoken))
+        client = await w.server.connect()
+        opened = await client.open_session("wren", user_id="ana", name="Ana")
+        w.relationship = int(opened["relationship_id"])
+        await client.send(SECRET)
+        await client.expect_all("response.done", "memory.stored")
+
+        async def waits() -> bool:
+            steps = (await w.request("GET", "/status"))["steps"]
+            return any((each["step"], each["state"]) == ("notes", "slot") for each in steps)
+
+        await patiently(waits)
+        if over:
+            await client.close()
+            assert w.server.app.registry.dismiss(opened["session_id"])
+        await w.request("DELETE", f"/memories?about={WORD}")
+        await everything_heard(w.server)
+        asked = len(script.requests)
+        go_on.set()
+        await other.expect_all("response.done", "memory.stored")
+        await gone(w, WORD)
+        assert len(script.asked) > 0
+        assert WORD not in json.dumps(script.requests[asked:])
 
 
 @pytest.mark.parametrize("scope", ["", "?about=xylophone"])

@@ -44,29 +44,34 @@ class Afterwards:
         behaviour: Behaviour,
         voice: VoicePolicy,
         exchange: Sequence[PastTurn],
+        check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
         """Carry out a behaviour; `done` is called with its name and what came of it.
 
-        Without a language model nothing but its name is told: the game can act on that.
+        Without a language model nothing but its name is told: the game can act on that. `check`
+        raises once the exchange is no longer to be told of.
         """
         if len(self._running) >= _MOST:
             self._metrics.dropped.labels("behaviour").inc()
             return
-        self._running.begin(self._carry_out(behaviour, voice, exchange, done), "after")
+        self._running.begin(self._carry_out(behaviour, voice, exchange, check, done), "after")
 
     async def _carry_out(
         self,
         behaviour: Behaviour,
         voice: VoicePolicy,
         exchange: Sequence[PastTurn],
+        check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
         server = self._voices.server_of(voice)
         text = ""
         try:
             if server is not None:
-                written = await server.answer(_messages(behaviour, exchange), _MAX_TOKENS)
+                written = await server.answer(
+                    _messages(behaviour, exchange), _MAX_TOKENS, check=check
+                )
                 text = without_thinking(written.text).strip()
         except ForemindError as error:
             _log.warning("behaviour.failed", behaviour=behaviour.name, reason=error.code)

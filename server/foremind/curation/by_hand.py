@@ -76,12 +76,15 @@ class Editor:
             Conflict: it has another revision than the change was made for.
             TooLarge: the relationship's records would take more than they may.
         """
-        for _ in range(1 if change.revision else _ATTEMPTS):
+        attempts = 1 if change.revision else _ATTEMPTS
+        for attempt in range(1, attempts + 1):
             try:
-                return await self._change(relationship_id, actor, record_id, change, by)
-            except Conflict as error:
-                conflict = error
-        raise conflict
+                await self._change(relationship_id, actor, record_id, change, by)
+            except Conflict:
+                if attempt == attempts:
+                    raise
+            else:
+                return
 
     async def _change(
         self, relationship_id: int, actor: str, record_id: int, change: Change, by: MadeBy

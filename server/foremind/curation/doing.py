@@ -105,6 +105,7 @@ class Steps:
             embedder=self._embedder,
             metrics=self._metrics,
             now=self._clock.now().astimezone(ZoneInfo(bond.time_zone)),
+            forgets=self._voices.forgets,
         )
 
     async def out_of_date(self, work: Work) -> bool:

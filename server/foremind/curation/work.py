@@ -18,6 +18,7 @@ from foremind.errors import ModelServerError, UnusableAnswer
 from foremind.generation.prompt import Message
 from foremind.layers.tokens import CountTokens
 from foremind.memory.aside import aside
+from foremind.memory.forgets import Forgets
 from foremind.metrics import Metrics
 from foremind.policies import LayerPolicy
 from foremind.storage.curation import Bond, SaidTurn
@@ -54,6 +55,7 @@ class Work:
     embedder: EmbeddingService
     metrics: Metrics
     now: datetime
+    forgets: Forgets
     records: list[Record] = field(default_factory=list)
     read_at: datetime | None = None
     attempts: int = 0
@@ -104,6 +106,7 @@ class Work:
         What does not fit into the model's context beside the answer is left out.
 
         Raises:
+            Conflict: something of what it would be asked was forgotten while it was waited for.
             UnusableAnswer: it gave none; asking the same again gives the same.
             ModelServerError: it failed; what was to be done stays to be done.
         """
@@ -123,6 +126,7 @@ class Work:
                 max_tokens,
                 most_tokens=self.policy.context_tokens - tokens_of(messages, self.count),
                 on_displaced=lambda: count(work, "displaced").inc(),
+                check=lambda: self.forgets.check(self.bond.id, self.bond.erasures),
             )
         except ModelServerError:
             count(work, "failed").inc()

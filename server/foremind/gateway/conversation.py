@@ -643,6 +643,9 @@ class Conversation:
         exchange = [PastTurn("user", message.text), PastTurn("companion", result.text)]
 
         erasures = self._erasures
+        whose = self._parties.opened.relationship_id
+        # This session may be over by the time that the model has room, and hears nothing then.
+        check = partial(self._voices.forgets.check, whose, erasures)
 
         def done(name: str, text: str) -> None:
             if erasures != self._erasures:
@@ -650,7 +653,7 @@ class Conversation:
             self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
 
         for each in reply.afterwards:
-            self._afterwards.run(each, policy.voice, exchange, done)
+            self._afterwards.run(each, policy.voice, exchange, check, done)
 
     async def _store_reply(
         self,

@@ -40,6 +40,7 @@ async def ask(
     *,
     most_tokens: int | None = None,
     on_displaced: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Answered[Answer]:
     """Return the model's answer; one of which nothing can be used is asked for once more.
 
@@ -47,6 +48,7 @@ async def ask(
 
     Args:
         most_tokens: as many as fit into the model's context; for one that thinks aloud.
+        on_displaced, check: as `ModelServer.answer` has them.
 
     Raises:
         ModelServerError: the server failed.
@@ -57,7 +59,7 @@ async def ask(
     for attempt in range(_ATTEMPTS):
         room = server.with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
         try:
-            written = await server.answer(asked, room, shape, on_displaced)
+            written = await server.answer(asked, room, shape, on_displaced, check)
         except ModelServerError as error:
             if refuses_what_was_asked(error):
                 raise UnusableAnswer("what it is asked is refused", error.code) from error

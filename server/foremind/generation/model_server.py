@@ -99,6 +99,7 @@ class ModelServer:
         max_tokens: int,
         shape: type[msgspec.Struct] | None = None,
         on_displaced: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> Written:
         """Return what the model writes, for which nobody waits.
 
@@ -108,6 +109,7 @@ class ModelServer:
         Args:
             shape: what the server is asked to hold the model to, where it can.
             on_displaced: called each time that it had to make way.
+            check: called each time before the server is asked; what it raises ends this.
 
         Raises:
             ModelServerError: as `speak`; an empty answer is none.
@@ -116,6 +118,7 @@ class ModelServer:
         while True:
             try:
                 async with self.slots.background(since):
+                    check()
                     written = await self._answer(messages, max_tokens, shape)
             except Displaced:
                 on_displaced()

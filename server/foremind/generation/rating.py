@@ -1,11 +1,13 @@
 """Lets a language model rate how much a turn matters. Runs as a durable job, long after Enter."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from foremind.errors import Conflict
 from foremind.generation.prompt import Message
 from foremind.generation.voices import Voices
 from foremind.layers.lines import quoted
@@ -44,9 +46,19 @@ class Rater:
     async def rate(self, relationship_id: int, turn_id: int) -> None:
         """Rate a stored turn; nothing happens where it is gone or no model is configured.
 
+        Where something is forgotten before the model is asked, it begins anew.
+
         Raises:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
         """
+        while True:
+            with suppress(Conflict):
+                await self._rate(relationship_id, turn_id)
+                return
+
+    async def _rate(self, relationship_id: int, turn_id: int) -> None:
+        forgets = self._voices.forgets
+        erasures = forgets.of(relationship_id)
         turn = await self._store.turn(relationship_id, turn_id)
         if turn is None:
             return
@@ -61,7 +73,14 @@ class Rater:
             for each in await self._store.similar(turn)
             if each.speaker == turn.speaker and each.created_at < turn.created_at
         ][:_MAX_EARLIER]
-        answer = (await ask(server, _messages(turn.content, earlier), Rating, _MAX_TOKENS)).value
+        asked = await ask(
+            server,
+            _messages(turn.content, earlier),
+            Rating,
+            _MAX_TOKENS,
+            check=lambda: forgets.check(relationship_id, erasures),
+        )
+        answer = asked.value
         replaced = [each.id for number, each in enumerate(earlier, 1) if number in answer.no_longer]
         await self._rememberer.remember(
             relationship_id, turn_id, rating=answer.rating, replaced=replaced

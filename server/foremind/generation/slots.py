@@ -163,6 +163,13 @@ class Slots:
                 self._prompts.remove(prompt)
         self._prompts.append(list(messages))
 
+    def forget(self) -> None:
+        """Hold no prompt any more, and have none read again: something in it may be forgotten."""
+        self._prompts.clear()
+        self.last_wanted = ()
+        if self._returning is not None:
+            self._returning.displace()
+
     def known(self, messages: Sequence[Message]) -> int:
         """Return how many characters of a prompt some slot has probably read."""
         return max((shared(each, messages) for each in self._prompts), default=0)

@@ -9,9 +9,12 @@ from weakref import WeakValueDictionary
 from foremind.generation.offline import OfflineVoice
 from foremind.generation.slots import Slots
 from foremind.generation.voice import Voice
+from foremind.memory.forgets import Forgets
 from foremind.policies import VoicePolicy
 from foremind.settings import Ahead, Settings
 from foremind.settings_parsing import KEY_PREFIX
+from foremind.storage.forgetting import MemoriesForgotten
+from foremind.storage.notifications import Announcement
 from foremind.supervision import TaskSet
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class Voices:
         # By the server's address; they live as long as any client of it.
         self._slots: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._closing = TaskSet()
+        #: For whoever waits for a model, with something to ask of it.
+        self.forgets = Forgets()
         self._loading = asyncio.Lock()
         self._loaded = False
 
@@ -45,6 +50,13 @@ class Voices:
             if not self._loaded:
                 await asyncio.to_thread(_rehearse)
                 self._loaded = True
+
+    def heard(self, announcement: Announcement) -> None:
+        """Learn that something was forgotten: no prompt with it is read again."""
+        self.forgets.heard(announcement)
+        if isinstance(announcement, MemoriesForgotten):
+            for slots in list(self._slots.values()):
+                slots.forget()
 
     async def close(self) -> None:
         """Close every client."""
