@@ -285,6 +285,24 @@ async def test_the_hot_context_keeps_what_somebody_wrote_into_it(
         assert restored["content"] == earlier[0]["content"]
 
 
+async def test_a_careless_model_takes_nothing_out_of_the_hot_context(start: StartServer) -> None:
+    """That somebody wrote into it, however often it is written anew."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.background = lambda chat: (
+            curate(chat)
+            if '{"text"' not in chat["messages"][0]["content"]
+            else '{"text": "All is well with them."}'
+        )
+        await w.talk("My favourite colour is green")
+        await w.request("POST", "/records", {"layer": "hot", "content": "Call her captain."})
+        for _ in range(2):
+            await w.next_day()
+            await w.talk("I planted a fig tree")
+        (hot,) = await w.records("hot")
+        assert hot["content"] == "Call her captain.\nAll is well with them."
+
+
 @WITH_AND_WITHOUT
 async def test_what_was_saved_on_purpose_is_found_when_it_is_asked_for(
     start: StartServer, model: bool

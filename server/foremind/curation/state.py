@@ -8,12 +8,14 @@ from foremind.curation.work import Work
 from foremind.errors import Conflict, UnusableAnswer
 from foremind.layers.sections import profile_order
 from foremind.layers.wording import day_in_words
+from foremind.memory.terms import terms_of
 from foremind.storage.records import NewRecord, Record, by_hand
 
 _WORDS = 500
 _MOST_OF_PROFILE = 20
 _MAX_TOKENS = 1000
 _ATTEMPTS = 2
+_TOLD = 0.6  # of a line's words: a text with as many tells what it says
 
 
 async def curate_state(work: Work) -> None:
@@ -50,7 +52,7 @@ async def _told(work: Work, before: str, material: Sequence[str]) -> str:
     else:
         asked = for_state(before, material, work.now, work.policy.prompts.hot)
         try:
-            return (await work.ask("hot", asked, State, _MAX_TOKENS)).text
+            return with_written(before, (await work.ask("hot", asked, State, _MAX_TOKENS)).text)
         except UnusableAnswer as error:
             work.stand_in("hot", error)
     return by_rules(before, material)
@@ -87,6 +89,18 @@ def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
         *(line(each.title, each) for each in newest("topics", 4)),
         *(line("left open", each) for each in opened),
     ]
+
+
+def with_written(written: str, text: str) -> str:
+    """Return what a model made, after those lines somebody wrote that it does not tell."""
+    told = set(terms_of(text))
+
+    def is_told(line: str) -> bool:
+        terms = set(terms_of(line))
+        return len(terms & told) >= _TOLD * len(terms) if terms else line.strip() in text
+
+    left = [each for each in written.splitlines() if each.strip() and not is_told(each)]
+    return "\n".join([*left, text])
 
 
 def by_rules(written: str, material: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 from foremind.curation.habits import habits_of
-from foremind.curation.state import by_rules
+from foremind.curation.state import by_rules, with_written
 from foremind.storage.curation import SessionHabit
 from foremind.storage.records import Details, Record
 
@@ -24,6 +24,14 @@ def test_what_was_written_by_hand_comes_first_and_nothing_twice() -> None:
     """The material follows."""
     text = by_rules("Ana is in mourning.", ["goal: Sail to Madeira", "note: ana is in mourning."])
     assert text.splitlines() == ["Ana is in mourning.", "goal: Sail to Madeira"]
+
+
+def test_what_a_model_leaves_out_of_what_was_written_by_hand_comes_first() -> None:
+    """What it says in other words is not said again."""
+    written = "Ana is in mourning for her brother.\n\nCall her captain.\n★"
+    text = "Ana mourns; since May she is in mourning for a brother.\nShe sails."
+    assert with_written(written, text) == f"Call her captain.\n★\n{text}"
+    assert with_written("", text) == text
 
 
 def habit(day: int) -> SessionHabit:
