@@ -61,7 +61,7 @@ def line(
     for before, text in quotes:
         parts = sentences_in(text)
         keys = keys_of(parts) if sentences else [0] * len(parts)
-        whole = Quote(before, tuple(parts), tuple(keys))
+        whole = _once(Quote(before, tuple(parts), tuple(keys)))
         quote = _without(whole, known) if made else whole
         if any(quote.keys) or not made:
             made.append(quote)
@@ -113,6 +113,18 @@ def _first(told: Line, number: int) -> Line:
         number -= len(each.sentences)
     keys = frozenset(key for each in quotes for key in each.keys) - {0}
     return Line(tuple(quotes), told.after, told.by_hand, keys)
+
+
+def _once(quote: Quote) -> Quote:
+    """Return a quotation with each of its sentences where it stands first."""
+    first: dict[int, int] = {}
+    for place, key in enumerate(quote.keys):
+        first.setdefault(key, place)
+    kept = [place for place, key in enumerate(quote.keys) if not key or first[key] == place]
+    if len(kept) == len(quote.keys):
+        return quote
+    sentences = _ended([quote.sentences[each] for each in kept])
+    return Quote(quote.before, sentences, tuple(quote.keys[each] for each in kept))
 
 
 def _without(quote: Quote, known: Set[int]) -> Quote:

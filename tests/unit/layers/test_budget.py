@@ -36,6 +36,15 @@ def share(portions: list[Portion], tokens: int, said: str = "") -> int:
     return share_out(portions, tokens, said_in(said), estimate_tokens)
 
 
+def test_what_a_line_says_twice_it_says_once() -> None:
+    """As a careless model writes it, in whatever case; what is short may stand again."""
+    text = "Oh yes! The ferry leaves at ten. My sister paints. the ferry leaves at ten | Oh yes!"
+    told = '- "Oh yes! The ferry leaves at ten. My sister paints. Oh yes!"'
+    assert line(("- ", text)).text() == told
+    once = "The ferry leaves at ten. My sister paints."
+    assert line(("- ", f"{once} The ferry leaves at ten.")).text() == f'- "{once}"'
+
+
 def test_the_shares_make_a_whole() -> None:
     """Of every layer but the working window, which takes of the rest."""
     assert set(SHARES) == set(LAYERS) - {"working"}
