@@ -213,7 +213,7 @@ async def live(world: World) -> None:
     settings = world.settings.model_copy(update={"eager": world.eager, "recall_gate": False})
     other = SimpleNamespace(
         look=lambda: None, run=lambda *_: None, hand_over=lambda *_: None, refresh=_nothing,
-        may_have_documents=lambda _: False,
+        may_have_documents=lambda _: False, deleted=lambda _: 0,
     )  # fmt: skip
     here = cast("Any", world)
     supervisor = Supervisor(clock, world.metrics)
