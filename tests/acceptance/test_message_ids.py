@@ -134,7 +134,7 @@ async def test_what_nobody_may_know_any_longer_is_no_conflict(start: StartServer
             answer = await http.patch(memory, json={"content": "I promise to bring the blue map"})
         assert answer.status_code == 200, answer.text
     (session,) = server.app.registry._all()
-    await eventually(lambda: not session._conversation._history_known)
+    await eventually(lambda: not session._conversation._past.known)
     for again in (client, await server.session()):
         await again.send(TEXT, "m1")
         assert (await again.expect("message.accepted", "error"))["duplicate"]

@@ -1,7 +1,7 @@
 """Right of Enter: commit, reply, store. One message at a time, in the order they came."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
@@ -28,6 +28,7 @@ from foremind.gateway.messages import (
     ResponseDone,
     ResponseTimings,
 )
+from foremind.gateway.past import Past, without_summarised
 from foremind.gateway.reply import Reply, ReplyResult
 from foremind.gateway.state import HeldState
 from foremind.generation.assembly import MOST_TURNS, Assembled, assemble, newest_held
@@ -47,6 +48,7 @@ from foremind.storage.turns import (
     ReplyStored,
     Speaker,
     StoredTurn,
+    Turn,
     TurnStore,
 )
 from foremind.supervision import begin
@@ -68,6 +70,21 @@ class Parties:
     opened: OpenedSession
     user_name: str
     time_zone: tzinfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A message that is stored, and the reply under way to it.
+
+    `erasures` is how often something had been erased before anything was gathered for the reply.
+    """
+
+    message: MessageSend
+    stored: StoredTurn
+    reply: Reply
+    policy: Policy
+    arrived: float
+    erasures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +140,7 @@ class Conversation:
         on_turn: Callable[[PastTurn], None],
     ) -> None:
         self._parties = parties
-        self._policy = policy
-        self._history = self._held(history or [])
-        self._history_known = history is not None
-        self._changes = 0  # of what is stored, as far as the history does not hold them
+        self._past = Past(history, lambda turns: newest_held(turns, policy().layers.context_tokens))
         self._watcher = watcher
         self._curation = curation
         self._afterwards = afterwards
@@ -211,7 +225,7 @@ class Conversation:
 
     def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context is there for the draft: the model may do something ahead."""
-        if not self.busy and self._history_known and self._state.known:
+        if not self.busy and self._past.known and self._state.known:
             self._ahead.ready(draft, context, trigger)
 
     async def read_history(self, message_id: str | None = None) -> None:
@@ -223,21 +237,7 @@ class Conversation:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        opened = self._parties.opened
-        while not self._history_known:
-            changes = self._changes
-            past = await self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
-            if changes == self._changes:
-                told = [
-                    PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
-                    for turn in past
-                    if message_id is None or turn.message_id != message_id
-                ]
-                held = self._held(told)
-                chars = sum(len(each.content) for each in held)
-                await aside(chars, partial(_read_sentences, held))
-                if changes == self._changes:
-                    self._history, self._history_known = held, True
+        await self._past.read(self._stored, message_id)
 
     def forget_history(self, erasures: int | None = None) -> None:
         """Drop what was said so far; what is left of it is read again with the next message.
@@ -245,9 +245,7 @@ class Conversation:
         Where more was erased than was known (`erasures`), a reply under way is stopped: it may be
         made of that, and is neither kept nor told any further.
         """
-        self._history.clear()
-        self._history_known = False
-        self._changes += 1
+        self._past.drop()
         self._settled.clear()  # by what it was is no longer to be known
         self.forget_ahead()
         if erasures is not None and erasures > self._erasures:
@@ -259,22 +257,11 @@ class Conversation:
 
         False where it was known.
         """
-        if not self._history_known:
-            self._changes += 1
-            return True
-        if any(each.id == turn.id for each in self._history):
-            return False
-        self._add(turn)
-        return True
+        return self._past.hear(turn)
 
     def lacks(self, message_id: str, speaker: Speaker) -> bool:
         """Tell whether a turn that was stored elsewhere, or the reply to it, is not known here."""
-        if not self._history_known or message_id in self._waiting:
-            return False
-        past = iter(self._history)
-        if not any(each.message_id == message_id for each in past):
-            return True
-        return speaker == "companion" and all(each.speaker == "user" for each in past)
+        return message_id not in self._waiting and self._past.lacks(message_id, speaker)
 
     def forget_ahead(self) -> None:
         """Drop what the model read or said ahead: it may hold what is forgotten."""
@@ -449,7 +436,7 @@ class Conversation:
             self._emit(self._accepted(message.id, stored.id, arrived))
             return None
         self._note(message, stored, taken, ready - arrived, ahead)
-        return await self._speak(message, stored, reply, policy, arrived, erasures)
+        return await self._speak(_Exchange(message, stored, reply, policy, arrived, erasures))
 
     async def _go_on(self, policy: Policy) -> None:
         """Begin the next session where nothing was said for longer than one lives.
@@ -471,9 +458,7 @@ class Conversation:
             opened = await self._turns.go_on(before, now, policy.layers.session)
             if opened.session_id != before.session_id:
                 self._parties = replace(self._parties, opened=opened)
-                self._history.clear()
-                self._history_known = False
-                self._changes += 1
+                self._past.drop()
                 self._state.move_to(opened.session_id)
                 self.forget_ahead()
             self._active_at = now
@@ -485,20 +470,15 @@ class Conversation:
         except ForemindError as error:  # then it may once the claim is over
             _log.warning("turn.not_released", reason=error.code)
 
-    def _add(self, turn: PastTurn) -> None:
-        """Take in a turn; one that was said before and not answered moves to the end."""
-        _ = turn.says  # read while nobody waits
-        if self._history_known:  # else it is read with the next message
-            others = [each for each in self._history if turn.id is None or each.id != turn.id]
-            self._history = self._held([*others, turn])
+    def _stored(self) -> Awaitable[list[Turn]]:
+        """Ask for what is stored of the session that goes on."""
+        opened = self._parties.opened
+        return self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
 
     def _say(self, turn: PastTurn) -> None:
         """Take in a turn that came about here, and tell other windows of it."""
-        self._add(turn)
+        self._past.add(turn)
         self._on_turn(turn)
-
-    def _held(self, turns: list[PastTurn]) -> list[PastTurn]:
-        return newest_held(turns, self._policy().layers.context_tokens)
 
     def _begin(self, message: MessageSend, taken: Taken, policy: Policy) -> tuple[Reply, DoneAhead]:
         """Begin the reply, or take over the one that was made ahead."""
@@ -527,9 +507,7 @@ class Conversation:
     ) -> Assembled:
         """Put together the prompt that a message leads to, which may have come before."""
         parties = self._parties
-        past = self._history
-        if message_id is not None:
-            past = [each for each in past if each.message_id != message_id]
+        past = self._past.but_for(message_id)
         now_going_on = state_section(self._state.value, counter_for(policy.tokenizer))
         return assemble(
             self._companion(),
@@ -584,16 +562,9 @@ class Conversation:
             ready_ms=round(ready_s * 1000, 3),
         )
 
-    async def _speak(
-        self,
-        message: MessageSend,
-        stored: StoredTurn,
-        reply: Reply,
-        policy: Policy,
-        arrived: float,
-        erasures: int,
-    ) -> int | None:
-        self._emit(ResponseCreated(response_id=reply.id, message_id=message.id))
+    async def _speak(self, exchange: _Exchange) -> int | None:
+        reply, erasures = exchange.reply, exchange.erasures
+        self._emit(ResponseCreated(response_id=reply.id, message_id=exchange.message.id))
         if self._newer_waits() or erasures != self._erasures:
             reply.cancel()  # a newer message waits already, or something was forgotten meanwhile
         if erasures == self._erasures:
@@ -602,90 +573,71 @@ class Conversation:
         self._reply = None
         turn_id: int | None = None
         if erasures == self._erasures and result.text:
-            turn_id = await self._keep(message, stored, reply, result, erasures)
+            turn_id = await self._keep(exchange, result)
         if erasures != self._erasures:  # what was said may be made of what is forgotten
             result = ReplyResult("cancelled", "", result.first_token_at, None)
-        self._finish(reply, result, arrived)
+        self._finish(exchange, result)
         if result.status == "completed":
-            self._run_afterwards(message, reply, result, policy)
+            self._run_afterwards(exchange, result)
         return turn_id
 
-    async def _keep(
-        self,
-        message: MessageSend,
-        stored: StoredTurn,
-        reply: Reply,
-        result: ReplyResult,
-        erasures: int,
-    ) -> int | None:
+    async def _keep(self, exchange: _Exchange, result: ReplyResult) -> int | None:
         """Store a reply, unless the database knows that something was forgotten meanwhile."""
         try:
-            turn_id = await self._store_reply(message, stored, reply, result, erasures)
+            turn_id = await self._store_reply(exchange, result)
         except ForemindError as error:
             # It was said all the same; only the record of it is missing.
-            _log.error("reply.not_stored", turn_id=stored.id, reason=error.code)
-            self._add(PastTurn("companion", result.text, None))
+            _log.error("reply.not_stored", turn_id=exchange.stored.id, reason=error.code)
+            self._past.add(PastTurn("companion", result.text, None))
             return None
-        self._settle(message, stored.id)
+        self._settle(exchange.message, exchange.stored.id)
         if turn_id is None:
             self.forget_history()
         else:
             self._say(PastTurn("companion", result.text, turn_id))
         return turn_id
 
-    def _newer_waits(self) -> bool:
-        """Tell whether another message waits to be answered here."""
-        return len(self._waiting) - len(self._following) > 1
-
-    def _run_afterwards(
-        self, message: MessageSend, reply: Reply, result: ReplyResult, policy: Policy
-    ) -> None:
-        exchange = [PastTurn("user", message.text), PastTurn("companion", result.text)]
-
-        erasures = self._erasures
-        whose = self._parties.opened.relationship_id
-        # This session may be over by the time that the model has room, and hears nothing then.
-        check = partial(self._voices.forgets.check, whose, erasures)
-
-        def done(name: str, text: str) -> None:
-            if erasures != self._erasures:
-                return
-            self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
-
-        for each in reply.afterwards:
-            self._afterwards.run(each, policy.voice, exchange, check, done)
-
-    async def _store_reply(
-        self,
-        message: MessageSend,
-        stored: StoredTurn,
-        reply: Reply,
-        result: ReplyResult,
-        erasures: int,
-    ) -> int | None:
+    async def _store_reply(self, exchange: _Exchange, result: ReplyResult) -> int | None:
+        opened, prompt = self._parties.opened, exchange.reply.prompt
         turn_id = await self._turns.commit_reply(
-            self._parties.opened,
-            stored.id,
+            opened,
+            exchange.stored.id,
             result.status,
             result.text,
             self._clock.now(),
-            judged=reply.voice.says_new_things,
-            kept=message.remember,
-            erasures=erasures,
+            judged=exchange.reply.voice.says_new_things,
+            kept=exchange.message.remember,
+            erasures=exchange.erasures,
             unheard=self._unheard,
         )
         if turn_id is not None:
             self._active_at = self._clock.now()
-            self._uses.note(
-                self._parties.opened.relationship_id, reply.prompt.records, self._clock.now()
-            )
-            memories = reply.prompt.memories
-            used = await aside(len(result.text), lambda: used_in(result.text, memories))
-            await self._rememberer.refresh(self._parties.opened.relationship_id, used)
+            self._uses.note(opened.relationship_id, prompt.records, self._active_at)
+            used = await aside(len(result.text), lambda: used_in(result.text, prompt.memories))
+            await self._rememberer.refresh(opened.relationship_id, used)
             self._curation.look()
         return turn_id
 
-    def _finish(self, reply: Reply, result: ReplyResult, arrived: float) -> None:
+    def _newer_waits(self) -> bool:
+        """Tell whether another message waits to be answered here."""
+        return len(self._waiting) - len(self._following) > 1
+
+    def _run_afterwards(self, exchange: _Exchange, result: ReplyResult) -> None:
+        message = exchange.message
+        said = [PastTurn("user", message.text), PastTurn("companion", result.text)]
+        # This session may be over by the time that the model has room, and hears nothing then.
+        whose = self._parties.opened.relationship_id
+        check = partial(self._voices.forgets.check, whose, exchange.erasures)
+
+        def done(name: str, text: str) -> None:
+            if exchange.erasures == self._erasures:
+                self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
+
+        for each in exchange.reply.afterwards:
+            self._afterwards.run(each, exchange.policy.voice, said, check, done)
+
+    def _finish(self, exchange: _Exchange, result: ReplyResult) -> None:
+        arrived = exchange.arrived
         total = self._clock.monotonic() - arrived
         first = None if result.first_token_at is None else result.first_token_at - arrived
         self._metrics.responses.labels(result.status).inc()
@@ -694,7 +646,7 @@ class Conversation:
             self._metrics.stage_seconds.labels("first_token").observe(first)
         self._emit(
             ResponseDone(
-                response_id=reply.id,
+                response_id=exchange.reply.id,
                 status=result.status,
                 text=result.text,
                 timings=ResponseTimings(
@@ -728,13 +680,3 @@ def _check_same(text_hash: int, message: MessageSend) -> None:
     """
     if text_hash != hash(message.text):
         raise Conflict(ANOTHER_TEXT, param="id")
-
-
-def _read_sentences(turns: Sequence[PastTurn]) -> None:
-    for each in turns:
-        _ = each.says
-
-
-def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
-    """Return the turns that no summary holds: those after one."""
-    return [turn for turn in turns if turn.id is None or turn.id > upto]

@@ -324,7 +324,7 @@ class Server:
 
     def _check_session(self, session: Session) -> None:
         world, caller = self.world, session.caller
-        held = {turn.id for turn in session._conversation._history}
+        held = {turn.id for turn in session._conversation._past.turns}
         assert not held & world.forgotten, "what is forgotten is in no session"
         assert session._terms._memory_version == world.versions[session.relationship_id]
         assert not any(
