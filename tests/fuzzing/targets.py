@@ -18,7 +18,7 @@ from foremind.identity.keys import KeyRing
 from foremind.identity.tokens import read_token
 from foremind.layers.passages import passages_of
 from foremind.layers.reading import MEDIA_TYPES, text_of
-from foremind.storage.transfer import Export
+from foremind.storage.export_file import Export
 from tests.fuzzing.readers import read_by_all
 
 _NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

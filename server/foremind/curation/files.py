@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from foremind.companions import Companion
+from foremind.storage.export_file import Id
 from foremind.storage.records import Record, RecordLayer, Revision
-from foremind.storage.transfer import Id
 
 LAYERS: tuple[RecordLayer, ...] = (
     "hot", "profile", "scratchpad", "topics", "episodes", "questions", "vault", "summary",

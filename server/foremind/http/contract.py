@@ -19,9 +19,9 @@ from foremind.layers.reading import MEDIA_TYPES
 from foremind.memory.forget import Receipt
 from foremind.memory.users import ErasureReceipt
 from foremind.storage.documents import Document
+from foremind.storage.export_file import Export
 from foremind.storage.records import RECORD_LAYERS, AuditEntry, Revision
 from foremind.storage.relationships import SessionView, StoredMemory
-from foremind.storage.transfer import Export
 
 _BONDS, _BOND, _ADMIN = "/v1/relationships", "/v1/relationships/{id}", "/v1/admin"
 _ID = {"type": "string", "pattern": "^[0-9]{1,18}$"}  # of one type everywhere, as in JSON

@@ -24,7 +24,7 @@ from foremind.levels import (
 from foremind.memory.import_limits import ImportLimits
 from foremind.policies import laid_over, policy_for
 from foremind.settings import Settings
-from foremind.storage.transfer import Export, as_told_by_user
+from foremind.storage.export_file import Export, as_told_by_user
 
 _MOST_EXPORT = 64_000_000  # bytes of a file that is read
 

@@ -16,7 +16,7 @@ from foremind.identity.authority import require
 from foremind.identity.caller import Caller, Scope
 from foremind.memory.users import UserEraser
 from foremind.policies import laid_over
-from foremind.storage.transfer import Export
+from foremind.storage.export_file import Export
 from foremind.storage.users import ExportedRevocation, User, UserStore
 
 

@@ -14,10 +14,11 @@ from foremind.memory.exchange import REACH, Vector, read_alone, read_in_exchange
 from foremind.memory.facts import facts_in
 from foremind.memory.import_limits import MOST_OF
 from foremind.memory.remember import Rememberer
+from foremind.storage.export_file import Export, ExportedTurn
 from foremind.storage.fair_line import FairLine
 from foremind.storage.records import FOUND_BY_MEANING, STATUSES, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText
-from foremind.storage.transfer import Export, ExportedTurn, Made, TransferStore
+from foremind.storage.transfer import Made, TransferStore
 from foremind.storage.turns import Speaker
 
 _RUNNING = 2  # imports of this process at once: each holds a file, and vectors
