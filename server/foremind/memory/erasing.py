@@ -11,7 +11,7 @@ from datetime import datetime
 from foremind.embedding.service import EmbeddingService
 from foremind.memory.exchange import REACH, Vector, read_in_exchange
 from foremind.memory.holding import NOTHING, Gone, Said
-from foremind.memory.records_left import fate_of
+from foremind.memory.records_left import fate_of, portions_again, remade_of
 from foremind.memory.state_left import left_of
 from foremind.storage.database import Database
 from foremind.storage.forgetting import (
@@ -19,8 +19,6 @@ from foremind.storage.forgetting import (
     ForgettingTransaction,
     RecordText,
     SaidText,
-    portions_again,
-    remade_of,
 )
 from foremind.storage.records import FOUND_BY_MEANING, found_by
 from foremind.storage.remembering import ExchangeTurn, MemoryText

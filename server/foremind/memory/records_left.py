@@ -3,7 +3,20 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from foremind.storage.curation import Portion
 from foremind.storage.forgetting import RecordText
+from foremind.storage.records import RecordLayer
+
+#: What is made again of what is left of the turns that records of a layer were made of. The summary
+#: is made again from the first turn on, and topics whenever there are new episodes.
+_AGAIN: dict[RecordLayer, RecordLayer] = {
+    "scratchpad": "scratchpad",
+    "profile": "profile",
+    "episodes": "episodes",
+    "questions": "episodes",
+}
+#: What is made again of everything, where one of its records went; of the profile what is inferred.
+_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +58,40 @@ def fate_of(states: Sequence[RecordText], holding: Collection[int], *, made_of_i
         return Fate(deleted=True)
     later = {each.revision for each in earlier if each.revision >= kept[-1]}
     return Fate(back_to=kept[-1], dropped=tuple(sorted(goes | later)))
+
+
+def portions_again(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[Portion]:
+    """Return what is to be made again: of each layer which turns, none where it is of everything.
+
+    Args:
+        left: for each record that went its layer, and which turns it was made of are left.
+        gone: the records that went.
+    """
+    made = [
+        Portion(_AGAIN[each.layer], each.turns)
+        for each in left
+        if each.layer in _AGAIN and each.turns
+    ]
+    layers = [each.layer for each in gone if each.layer != "profile" or each.kind == "inferred"]
+    return [*_joined(made), *(Portion(each, ()) for each in _WHOLE if each in layers)]
+
+
+def remade_of(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[str]:
+    """Return, for each record that is made again, its layer."""
+    whole = [each.layer for each in gone if each.layer in _WHOLE or each.layer == "summary"]
+    stated = [each.layer for each in left if each.layer in _AGAIN and each.turns]
+    inferred = [each for each in gone if each.layer == "profile" and each.kind == "inferred"]
+    return [*stated, *(each for each in whole if each and each != "profile"),
+            *("profile" for _ in inferred)]  # fmt: skip
+
+
+def _joined(portions: Sequence[Portion]) -> list[Portion]:
+    """Join the portions of a layer that share a turn: it is to be noted once."""
+    joined: list[Portion] = []
+    for portion in portions:
+        turns = set(portion.turns)
+        sharing = [each for each in joined if each.layer == portion.layer and turns & {*each.turns}]
+        joined = [each for each in joined if each not in sharing]
+        turns.update(*(each.turns for each in sharing))
+        joined.append(Portion(portion.layer, tuple(sorted(turns))))
+    return joined

@@ -14,6 +14,7 @@ from pgvector import HalfVector
 
 from foremind.companions import KINDS
 from foremind.errors import NotFound
+from foremind.storage.curation import Portion
 from foremind.storage.database import Connection, Database
 from foremind.storage.jobs import REMEMBER_TURN
 from foremind.storage.memory_version import MemoryVersion
@@ -25,23 +26,12 @@ from foremind.storage.session_state import SessionState, flags_json, state_of
 from foremind.storage.turns import Speaker
 
 _PORTION = 500  # rows that are read at once
+# A notification holds at most 8,000 bytes. The ids only empty a cache that lasts two minutes.
+_ANNOUNCED_TURNS = 400
 
-#: What is made again of what is left of the turns that records of a layer were made of. The summary
-#: is made again from the first turn on, and topics whenever there are new episodes.
-_AGAIN: dict[RecordLayer, RecordLayer] = {
-    "scratchpad": "scratchpad",
-    "profile": "profile",
-    "episodes": "episodes",
-    "questions": "episodes",
-}
-#: What is made again of everything, where one of its records went; of the profile what is inferred.
-_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
 #: Kinds of records that say where one came from, and nothing of what is in it.
 _KINDS = frozenset({*KINDS, "stated", "inferred"})
 _STATUSES = frozenset(get_args(Status))
-
-#: A layer, and turns that something in it was made of.
-Portion = tuple[RecordLayer, frozenset[int]]
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
@@ -282,14 +272,13 @@ class ForgettingTransaction:
         rows = await self._connection.rows(
             "sources_left", self._relationship_id, list(records), list(without)
         )
-        return [(row["layer"], frozenset(row["turns"])) for row in rows]
+        return [Portion(row["layer"], tuple(row["turns"])) for row in rows]
 
     async def make_again(self, portions: Sequence[Portion]) -> None:
         """Have records made again of what is left of what some were made of."""
         if portions:
-            written = [{"layer": layer, "turns": sorted(turns)} for layer, turns in portions]
             await self._connection.execute(
-                "note_again", self._relationship_id, msgspec.json.encode(written).decode()
+                "note_again", self._relationship_id, msgspec.json.encode(portions).decode()
             )
 
     async def hand_down(self, records: Collection[int]) -> None:
@@ -513,38 +502,3 @@ def _revision_text(row: Any) -> RecordText:
         row["content"],
         kind=row["kind"],
     )
-
-
-def portions_again(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[Portion]:
-    """Return what is to be made again: of each layer which turns, none where it is of everything.
-
-    Args:
-        left: for each record that went its layer, and which turns it was made of are left.
-        gone: the records that went.
-    """
-    made = [(_AGAIN[layer], turns) for layer, turns in left if layer in _AGAIN and turns]
-    layers = [each.layer for each in gone if each.layer != "profile" or each.kind == "inferred"]
-    return [*_joined(made), *((each, frozenset()) for each in _WHOLE if each in layers)]
-
-
-def remade_of(left: Sequence[Portion], gone: Sequence[RecordText]) -> list[str]:
-    """Return, for each record that is made again, its layer."""
-    whole = [each.layer for each in gone if each.layer in _WHOLE or each.layer == "summary"]
-    stated = [each for each, turns in left if each in _AGAIN and turns]
-    inferred = [each for each in gone if each.layer == "profile" and each.kind == "inferred"]
-    return [*stated, *(each for each in whole if each and each != "profile"),
-            *("profile" for _ in inferred)]  # fmt: skip
-
-
-def _joined(portions: Sequence[Portion]) -> list[Portion]:
-    """Join the portions of a layer that share a turn: it is to be noted once."""
-    joined: list[Portion] = []
-    for layer, turns in portions:
-        sharing = [each for each in joined if each[0] == layer and each[1] & turns]
-        joined = [each for each in joined if each not in sharing]
-        joined.append((layer, turns.union(*(each[1] for each in sharing))))
-    return joined
-
-
-# A notification holds at most 8,000 bytes. The ids only empty a cache that lasts two minutes.
-_ANNOUNCED_TURNS = 400
