@@ -156,10 +156,11 @@ WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
 -- name: begin_anew
 -- Gives a relationship of which everything was forgotten the state of a new one.
 UPDATE relationships
-SET settings = '{}', operator_settings = operator_settings - '{significance,scratchpad,profile,prompts}'::text[],
-    shares_counts = false, dismissed = '{}', remade = '[]',
-    salt = gen_random_uuid(), habits_at = NULL, stated_turn_id = 0,
-    profiled_turn_id = 0, noted_turn_id = 0, summarised_turn_id = 0, told_turn_id = 0, layers_version = layers_version + 1
+SET settings = '{}',
+    operator_settings = operator_settings - '{significance,scratchpad,profile,prompts}'::text[],
+    shares_counts = false, dismissed = '{}', remade = '[]', salt = gen_random_uuid(),
+    habits_at = NULL, stated_turn_id = 0, profiled_turn_id = 0, noted_turn_id = 0,
+    summarised_turn_id = 0, told_turn_id = 0, layers_version = layers_version + 1
 WHERE id = $1;
 
 -- name: forget_name

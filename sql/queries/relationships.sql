@@ -28,8 +28,8 @@ WITH account AS (
     SELECT id, $4, $4 FROM bond WHERE NOT EXISTS (SELECT FROM going_on)
     RETURNING id, active_at
 )
-SELECT session.id AS session_id, session.begun, session.active_at, bond.id AS relationship_id, bond.user_id,
-    bond.memory_version, bond.layers_version, bond.settings, bond.operator_settings,
+SELECT session.id AS session_id, session.begun, session.active_at, bond.id AS relationship_id,
+    bond.user_id, bond.memory_version, bond.layers_version, bond.settings, bond.operator_settings,
     bond.erasures, bond.consented
 FROM bond
 CROSS JOIN (

@@ -41,7 +41,8 @@ FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 -- Reads how far each kind of background work on a relationship is done.
 SELECT stated_turn_id::text AS stated, profiled_turn_id::text AS profiled,
     noted_turn_id::text AS noted,
-    summarised_turn_id::text AS summarised, told_turn_id::text AS told, dismissed, salt, remade::text AS remade, shares_counts
+    summarised_turn_id::text AS summarised, told_turn_id::text AS told, dismissed, salt,
+    remade::text AS remade, shares_counts
 FROM relationships WHERE id = $1;
 
 -- name: export_revisions
