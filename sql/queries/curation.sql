@@ -31,6 +31,16 @@ SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
 UPDATE curation_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
 WHERE relationship_id = $1 AND attempts > 0;
 
+-- name: take_up_held
+-- Makes steps due that are held since a time, whoever is silent meanwhile; some at once.
+WITH next AS MATERIALIZED (
+    SELECT relationship_id, step FROM curation_steps WHERE held_at <= $2
+    ORDER BY held_at LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+UPDATE curation_steps SET due_at = $1, held_at = NULL, marks = marks + 1
+WHERE relationship_id = ANY (ARRAY(SELECT relationship_id FROM next))
+    AND (relationship_id, step) IN (SELECT relationship_id, step FROM next);
+
 -- name: move_steps
 -- Notes which model server the steps of a lane wait for, where settings changed meanwhile.
 UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;

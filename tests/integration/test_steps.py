@@ -175,6 +175,30 @@ async def test_rules_stand_in_for_a_model_that_has_no_usable_answer(bench: Bench
         }  # fmt: skip
 
 
+async def test_what_is_held_is_tried_again_though_nobody_says_anything(bench: Bench) -> None:
+    """On the next day, and the next: whoever mends the model's server does not know of it."""
+    bond = await bench.bond()
+    bench.script.refuses = lambda chat: 401 if is_of(chat, "notes") else None
+    async with bench.worker:
+        await bench.say(bond, "My goal is to learn Greek")
+        for _ in range(30):
+            await bench.settled()
+            await bench.clock.leap(300.0)
+        assert (await bench.step(bond, "notes")).state == "held"
+        for _ in range(2):
+            asked = len([each for each in bench.script.asked if is_of(each, "notes")])
+            await bench.clock.leap(25 * 3600.0)
+            await bench.settled()
+            assert (await bench.step(bond, "notes")).state == "held"
+            again = len([each for each in bench.script.asked if is_of(each, "notes")])
+            assert again == asked + 1
+        bench.script.refuses = lambda _: None
+        await bench.clock.leap(25 * 3600.0)
+        await bench.settled()
+        assert (await bench.step(bond, "notes")).state == "idle"
+        assert await bench.records(bond, "scratchpad")
+
+
 @pytest.mark.parametrize("how", ["refused", "silent"])
 async def test_rules_make_every_layer_of_what_a_model_will_not_read(bench: Bench, how: str) -> None:
     """A filter refuses some of what was said, or it has no answer; the rest is the model's."""

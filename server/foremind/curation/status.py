@@ -18,8 +18,9 @@ class StepStatus:
     `state`: `idle` where nothing waits; `due` where a worker or the steps before it are waited for;
     `running`; `model` where all places of its model are taken, `slot` where others, players first,
     use the model server; `backing_off` after a failure, `held` after many, until something is
-    said. `since` is when what waits was first asked for, `due_at` when it is looked at next,
-    `code` why it failed last. `behind` counts the turns after its cursor, up to a thousand.
+    said or a day is over. `since` is when what waits was first asked for, `due_at` when it is
+    looked at next, `code` why it failed last. `behind` counts the turns after its cursor, up to a
+    thousand.
     """
 
     step: StepName

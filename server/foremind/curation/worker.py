@@ -44,7 +44,7 @@ _OF_MODELS_AT_ONCE = 16  # of all models together
 _LEASE = timedelta(seconds=30)  # then a worker that says nothing is presumed dead
 _RENEWED = timedelta(seconds=10)
 _DAY = timedelta(days=1)
-_WOKEN_AT_ONCE = 200  # sleeping relationships that are looked at together: milliseconds
+_WOKEN_AT_ONCE = 200  # sleeping relationships, or steps held, taken up together: milliseconds
 _LOOKED_AT_ONCE = 8  # relationships in which something happened; milliseconds each
 _SILENT_S = 60.0  # without a look at what is due, and something is wrong
 _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
@@ -252,6 +252,7 @@ class Curation:
         now = self._clock.now()
         every = bool(self._settings.retention_days)
         await self._due.wake(now, now - _DAY, _WOKEN_AT_ONCE, all_let_go=every)
+        await self._states.take_up_held(now, now - _DAY, _WOKEN_AT_ONCE)
         for each in await self._states.to_look_at(now, _LOOKED_AT_ONCE):
             if each.id not in self._looked_at and len(self._looked_at) < _LOOKED_AT_ONCE:
                 self._looked_at.add(each.id)

@@ -109,6 +109,10 @@ class StepStore:
         """Make due at once what failed, also what is held."""
         await self._database.execute("take_up_steps", relationship_id, now)
 
+    async def take_up_held(self, now: datetime, since: datetime, limit: int) -> None:
+        """Make due what is held since a time, at most `limit` steps; what fails is held again."""
+        await self._database.execute("take_up_held", now, since, limit)
+
     async def move(self, relationship_id: int, lane: Lane, place: str) -> None:
         """Note where the steps of a lane wait by now."""
         await self._database.execute("move_steps", relationship_id, lane, place)
