@@ -101,6 +101,24 @@ async def test_a_session_that_is_over_holds_nothing(
     await eventually(lambda: not held_in_process(WORD))
 
 
+async def test_a_message_that_was_answered_elsewhere_holds_nothing(start: StartServer) -> None:
+    """What its answer would have been made of is let go with it."""
+    server = await start()
+    client = await server.session()
+    await say(client, SECRET)
+    asked = "What did I bury under the pear tree?"
+    await client.send(asked, "m-asked")
+    await client.expect_all("response.done", "memory.stored")
+    other = await server.session()
+    await other.send(asked, "m-asked")
+    assert (await other.expect("message.accepted"))["duplicate"]
+    relationship, memory = await memory_id(server, SECRET)
+    path = f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
+    await request(server, "DELETE", path)
+    await everything_heard(server)
+    await eventually(lambda: not held_in_process(WORD))
+
+
 async def test_forgetting_everything_leaves_no_text(start: StartServer) -> None:
     """And what was said before a job ran is not remembered by it."""
     server = await start(pause_ms=50)

@@ -419,17 +419,17 @@ class Conversation:
             # Without a stored message nothing may be answered. The commit runs to its own end:
             # if it succeeds after all, the client's retry finds the message stored.
             if reply is not None:
-                reply.cancel()
+                self._give_up(reply)
             await asyncio.gather(commit, return_exceptions=True)
             raise
         under_way.stored.set_result(stored.id)
         if stored.answered:
-            reply.cancel()
+            self._give_up(reply)
             self._settle(message, stored.id)
             self._emit(self._accepted(message.id, stored.id, arrived))
             return None
         if stored.elsewhere:
-            reply.cancel()
+            self._give_up(reply)
             under_way.elsewhere = True
             self._following.add(message.id)  # whatever comes next need not wait for it
             self.heard_elsewhere(PastTurn("user", message.text, stored.id, message.id))
@@ -437,6 +437,11 @@ class Conversation:
             return None
         self._note(message, stored, taken, ready - arrived, ahead)
         return await self._speak(_Exchange(message, stored, reply, policy, arrived, erasures))
+
+    def _give_up(self, reply: Reply) -> None:
+        """Drop a reply that nobody is to hear, with its prompt: what is in it may be forgotten."""
+        reply.cancel()
+        self._reply = None
 
     async def _go_on(self, policy: Policy) -> None:
         """Begin the next session where nothing was said for longer than one lives.
