@@ -85,11 +85,17 @@ class World:
 
     async def answer(self, method: str, path: str, body: object = None) -> httpx2.Response:
         """The same, whatever the answer is; a body of bytes is sent as it is."""
-        base = f"http://127.0.0.1:{self.server.port}/v1/relationships/{self.relationship}"
+        return await self._sent(method, f"/{self.relationship}{path}", body)
+
+    async def imported(self, exported: object, companion: str = "wren") -> httpx2.Response:
+        """Read a file back as Ana's relationship with a companion, whatever the answer is."""
+        return await self._sent("POST", f"/import?companion={companion}", exported)
+
+    async def _sent(self, method: str, path: str, body: object) -> httpx2.Response:
         async with httpx2.AsyncClient(timeout=PATIENCE) as client:
             return await client.request(
                 method,
-                f"{base}{path}",
+                f"http://127.0.0.1:{self.server.port}/v1/relationships{path}",
                 params=httpx2.QueryParams(path.partition("?")[2]).set("user", self.user),
                 content=body if body is None or isinstance(body, bytes) else json.dumps(body),
             )
@@ -102,10 +108,15 @@ class World:
         """What a layer has for a draft, as one text."""
         return "\n".join((await self.context(draft))["layers"][layer]["lines"])
 
-    async def records(self, layer: str) -> list[Any]:
-        """The records of a layer."""
-        found: list[Any] = (await self.request("GET", f"/records?layer={layer}"))["records"]
-        return found
+    async def records(self, layer: str, title: str = "") -> list[Any]:
+        """The records of a layer, whose titles begin like this."""
+        found = (await self.request("GET", f"/records?layer={layer}"))["records"]
+        return [each for each in found if each["title"].startswith(title)]
+
+    async def memories(self) -> dict[str, Any]:
+        """The first memories, by what they say."""
+        found = (await self.request("GET", "/memories"))["memories"]
+        return {each["content"]: each for each in found}
 
     async def audit(self) -> list[Any]:
         """The audit trail."""

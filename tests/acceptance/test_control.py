@@ -26,8 +26,8 @@ async def fill(w: World) -> None:
 
 async def memory_of(w: World, word: str) -> int:
     """The first memory that holds a word."""
-    page = (await w.request("GET", "/memories"))["memories"]
-    return int(next(each["id"] for each in page if word in each["content"].lower()))
+    found = await w.memories()
+    return int(next(each["id"] for text, each in found.items() if word in text.lower()))
 
 
 @WITH_AND_WITHOUT
@@ -83,13 +83,13 @@ async def test_a_removed_record_is_not_made_again(start: StartServer) -> None:
         for _ in range(3):
             await w.talk("I painted my lighthouse. The lighthouse is my pride")
             await w.next_day()
-        (topic,) = [each for each in await w.records("topics") if "lighth" in each["title"]]
+        (topic,) = await w.records("topics", "lighth")
         receipt = await w.request("DELETE", f"/records/{topic['id']}")
         assert receipt["records"] >= 1
         await w.settled()
         await w.talk("I painted my lighthouse again. The lighthouse is my pride")
         await w.next_day()
-        assert "lighthouse" not in [each["title"] for each in await w.records("topics")]
+        assert await w.records("topics", "lighth") == []
 
 
 @WITH_AND_WITHOUT
@@ -127,12 +127,11 @@ async def test_an_export_restores_everything_with_another_companion(
         exported = await w.request("GET", "/export")
         question = "Do you remember the xylophone of Beatriz?"
         before = await w.context(question)
-        mine, w.relationship = w.relationship, "import"  # type: ignore[assignment]
-        again = await w.answer("POST", "?companion=mara", exported)
+        again = await w.imported(exported, "mara")
         assert again.status_code == 201, again.text
-        twice = await w.answer("POST", "?companion=mara", exported)
+        twice = await w.imported(exported, "mara")
         assert (twice.status_code, twice.json()["error"]["code"]) == (409, "conflict")
-        w.relationship = again.json()["id"]
+        w.relationship = int(again.json()["id"])
         await w.settled()
         after = await w.context(question)
         assert [each["content"] for each in after["memories"]] == [
@@ -142,7 +141,6 @@ async def test_an_export_restores_everything_with_another_companion(
             assert after["layers"][layer]["lines"] == before["layers"][layer]["lines"], layer
         second = await w.request("GET", "/export")
         assert _without_ids(second) == _without_ids(exported)
-        w.relationship = mine
 
 
 @pytest.mark.parametrize("kind", [str, int])
@@ -171,10 +169,9 @@ async def test_an_imported_topic_knows_what_it_was_made_of(start: StartServer, k
             record("70005", "topics", "Nets", details={"upto": kind(5), "sessions": 1}),
         ]
         exported["progress"] = {}
-        w.relationship = "import"  # type: ignore[assignment]
-        again = await w.answer("POST", "?companion=mara", exported)
+        again = await w.imported(exported, "mara")
         assert again.status_code == 201, again.text
-        w.relationship = again.json()["id"]
+        w.relationship = int(again.json()["id"])
         records = {each["title"]: each for each in (await w.request("GET", "/export"))["records"]}
         assert records["Tulips"]["details"] == {
             "sessions": 2, "upto": records["The second day"]["id"]
@@ -275,20 +272,16 @@ async def test_a_file_has_the_limits_of_every_other_door(start: StartServer) -> 
         number = (await w.request("POST", "/records", note))["id"]
         await w.request("PATCH", f"/records/{number}", {"content": "Likes bassoons"})
         exported = await w.request("GET", "/export")
-        mine = w.relationship
         await w.request("DELETE", "/memories")
         for part, change, param in OVER_A_LIMIT:
             first, *others = exported[part]
             await _refused(w, exported | {part: [first | change, *others]}, param)
-        w.relationship = mine
         assert (await w.request("GET", "/export"))["turns"] == []
-        w.relationship = "import"  # type: ignore[assignment]
-        assert (await w.answer("POST", "?companion=wren", exported)).status_code == 201
+        assert (await w.imported(exported)).status_code == 201
 
 
 async def _refused(w: World, exported: dict[str, object], param: str) -> None:
-    w.relationship = "import"  # type: ignore[assignment]
-    answer = await w.answer("POST", "?companion=wren", exported)
+    answer = await w.imported(exported)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
 
@@ -311,7 +304,7 @@ async def test_what_is_past_its_days_is_let_go(start: StartServer) -> None:
         for _ in range(12):
             await w.next_day()
         assert await w.records("episodes") == []
-        assert (await w.request("GET", "/memories"))["memories"] == []
+        assert await w.memories() == {}
 
 
 async def test_a_removed_record_is_in_no_prepared_context(start: StartServer) -> None:

@@ -64,8 +64,7 @@ async def gone(w: World, *words: str) -> None:
 
 async def memory_of(w: World, text: str) -> int:
     """The memory with a text."""
-    page = (await w.request("GET", "/memories"))["memories"]
-    return int(next(each["id"] for each in page if each["content"] == text))
+    return int((await w.memories())[text]["id"])
 
 
 async def test_what_a_model_made_of_an_older_note_goes_with_it(start: StartServer) -> None:
@@ -274,9 +273,7 @@ async def test_forgetting_follows_an_import(start: StartServer) -> None:
         exported["records"] = [topic, *others]
         assert topic["sources"]
         await w.request("DELETE", "/memories")
-        mine, w.relationship = w.relationship, "import"  # type: ignore[assignment]
-        await w.request("POST", "?companion=wren", exported)
-        w.relationship = mine
+        assert (await w.imported(exported)).status_code == 201
         await w.request("DELETE", "/memories?about=windmill")
         await gone(w, "windmill")
 
@@ -309,7 +306,7 @@ async def test_a_misspelt_wish_forgets_nothing(start: StartServer, path: str, pa
         await w.talk(SECRET)
         answer = await w.answer("DELETE", f"/memories{path}")
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-        assert (await w.request("GET", "/memories"))["memories"]
+        assert await w.memories()
 
 
 async def test_a_sentence_that_was_not_kept_can_be_forgotten(start: StartServer) -> None:
@@ -417,9 +414,7 @@ class Life:
     async def move(self) -> None:
         exported = await self.w.request("GET", "/export")
         await self.w.request("DELETE", "/memories")
-        mine, self.w.relationship = self.w.relationship, "import"  # type: ignore[assignment]
-        await self.w.request("POST", "?companion=wren", exported)
-        self.w.relationship = mine
+        assert (await self.w.imported(exported)).status_code == 201
         await self.w.settled()
 
     async def take_back(self) -> None:

@@ -29,12 +29,6 @@ async def record_of(w: World, layer: str, word: str) -> Any:
     return found
 
 
-async def memories(w: World) -> dict[str, Any]:
-    """The memories, by what they say."""
-    found = (await w.request("GET", "/memories"))["memories"]
-    return {each["content"]: each for each in found}
-
-
 @WITH_AND_WITHOUT
 @pytest.mark.parametrize("layer", ["scratchpad", "profile", "episodes"])
 async def test_a_removed_record_stays_away(start: StartServer, layer: str, model: bool) -> None:
@@ -162,7 +156,7 @@ async def test_what_was_said_again_elsewhere_is_still_remembered(start: StartSer
         await w.request("DELETE", f"/memories?session={oldest['id']}")
         await gone(w, "green")
         assert await held(w) == {"I live in Porto"}
-        (memory,) = (await w.request("GET", "/memories"))["memories"]
+        (memory,) = (await w.memories()).values()
         assert memory["times_said"] == 1
         assert "Porto" in str(await contents(w, "profile"))
 
@@ -175,16 +169,12 @@ async def test_the_newest_statement_holds_whatever_goes_between(start: StartServ
         await w.talk("I moved to Faro")
         await w.request("DELETE", f"/memories/{await memory_of(w, 'I moved to Lisbon')}")
         await gone(w, "lisbon")
-        known = {
-            each["content"]: each for each in (await w.request("GET", "/memories"))["memories"]
-        }
+        known = await w.memories()
         assert known["I live in Porto"]["superseded_by"] == known["I moved to Faro"]["id"]
         changed = {"content": "I like Faro"}
         await w.request("PATCH", f"/memories/{known['I moved to Faro']['id']}", changed)
         await w.settled()
-        known = {
-            each["content"]: each for each in (await w.request("GET", "/memories"))["memories"]
-        }
+        known = await w.memories()
         assert known["I live in Porto"]["superseded_by"] is None
 
 
@@ -298,14 +288,12 @@ async def test_what_is_inferred_names_nothing_that_is_forgotten(start: StartServ
             await w.next_day()
         await w.talk("I swim in the river", "I love the river")
         await w.next_day()
-        (inferred,) = [each for each in await w.records("profile")
-                       if each["title"] == "favourite topics"]  # fmt: skip
+        (inferred,) = await w.records("profile", "favourite topics")
         assert "windmill" in inferred["content"]
         for text in ("I painted my windmill", "I love the windmill and the river"):
             await w.request("DELETE", f"/memories/{await memory_of(w, text)}")
         await gone(w, "windmill")
-        (inferred,) = [each for each in await w.records("profile")
-                       if each["title"] == "favourite topics"]  # fmt: skip
+        (inferred,) = await w.records("profile", "favourite topics")
         assert "river" in inferred["content"]
 
 
@@ -315,15 +303,15 @@ async def test_only_what_is_said_counts_as_a_mention(start: StartServer, word: s
     async with world(start, model=False) as w:
         await w.talk("My goal is to sail. Let's talk about the harbour later", "I live in Porto")
         await w.next_day()
-        before = [await contents(w, each) for each in ("scratchpad", "questions", "episodes")]
+        layers = ("scratchpad", "questions", "episodes")
+        before = [await contents(w, each) for each in layers]
         await w.request("POST", "/records", {"layer": "vault", "content": f"{word} of mine"})
         await w.request("DELETE", f"/memories?about={word}%20mine")
         await w.request("POST", "/records", {"layer": "vault", "content": f"{word} and {word}"})
         receipt = await w.request("DELETE", f"/memories?about={word}")
         assert set(receipt["layers"]) - {"hot"} <= {"vault", "profile"}
         await w.settled()
-        after = [await contents(w, each) for each in ("scratchpad", "questions", "episodes")]
-        assert after == before
+        assert [await contents(w, each) for each in layers] == before
 
 
 async def test_notes_are_made_again_though_the_transcript_is_gone(start: StartServer) -> None:
@@ -418,16 +406,13 @@ async def test_what_was_imported_is_contradicted_as_if_it_were_said_here(
         await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
         await w.talk("I live in Porto")
         exported = await w.request("GET", "/export")
-        w.relationship = "import"  # type: ignore[assignment]
-        w.relationship = int((await w.request("POST", "?companion=mara", exported))["id"])
+        w.relationship = int((await w.imported(exported, "mara")).json()["id"])
         client = await w.server.connect()
         await client.open_session("mara", user_id="ana", name="Ana")
         await client.send("I moved to Lisbon")
         await client.expect_all("response.done", "memory.stored")
         await w.settled()
-        known = {
-            each["content"]: each for each in (await w.request("GET", "/memories"))["memories"]
-        }
+        known = await w.memories()
         assert known["I live in Porto"]["superseded_by"] == known["I moved to Lisbon"]["id"]
 
 

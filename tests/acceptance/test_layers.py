@@ -136,7 +136,7 @@ async def test_what_comes_up_in_three_sessions_becomes_a_topic(
         ):  # fmt: skip
             await w.talk(text)
             await w.next_day()
-            topics = [each for each in await w.records("topics") if "lighth" in each["title"]]
+            topics = await w.records("topics", "lighth")
             assert bool(topics) == (number >= 3)
         (topic,) = topics
         assert topic["details"]["sessions"] == 4
@@ -626,7 +626,7 @@ async def test_a_home_that_was_set_by_hand_is_the_only_one(start: StartServer) -
         mine = {"layer": "profile", "title": "home", "content": "Braga"}
         await w.request("POST", "/records", mine)
         await w.talk("I moved to Porto")
-        homes = [each for each in await w.records("profile") if each["title"] == "home"]
+        homes = await w.records("profile", "home")
         assert [(each["content"], each["made_by"]) for each in homes] == [("Braga", "user")]
 
 

@@ -55,6 +55,14 @@ async def said(server: RunningServer) -> list[str]:
     return [row["content"] for row in rows]
 
 
+async def over_both(one: Client, two: Client, model: ScriptedModel) -> None:
+    """The same over two connections, the second while the first is being answered."""
+    await one.send(TEXT, "m1")
+    await eventually(lambda: len(model.script.spoken) == 1)
+    await two.send(TEXT, "m1")
+    assert (await two.expect("message.accepted"))["duplicate"]
+
+
 async def while_it_waits(server: RunningServer, model: ScriptedModel) -> Client:
     """The reply to the first is not there yet."""
     client = await server.session()
@@ -212,10 +220,7 @@ async def test_what_another_connection_could_not_have_answered_is_answered_on_th
     server = await start(llm_url=held_model.url)
     one, two = await server.session(), await server.session()
     held_model.script.cut_after = 0
-    await one.send(TEXT, "m1")
-    await eventually(lambda: len(held_model.script.spoken) == 1)
-    await two.send(TEXT, "m1")
-    assert (await two.expect("message.accepted"))["duplicate"]
+    await over_both(one, two, held_model)
     go_on(held_model)
     assert (await one.expect("response.done"))["status"] == "failed"
     held_model.script.cut_after = None
@@ -232,10 +237,7 @@ async def test_a_session_that_waits_for_anothers_reply_can_end(
     """The reply goes on where it is heard."""
     server = await start(llm_url=held_model.url)
     one, two = await server.session(), await server.session()
-    await one.send(TEXT, "m1")
-    await eventually(lambda: len(held_model.script.spoken) == 1)
-    await two.send(TEXT, "m1")
-    await two.expect("message.accepted")
+    await over_both(one, two, held_model)
     (waits,) = [each for each in server.app.registry._all() if each._conversation._following]
     server.app.registry.end(waits)
     await eventually(lambda: not waits.busy)
@@ -285,10 +287,7 @@ async def test_what_another_process_does_not_answer_is_answered_on_the_next_try(
     servers = [await start(llm_url=held_model.url, clock=each) for each in clocks]
     one, two = [await each.session() for each in servers]
     held_model.script.cut_after = 0 if how == "its reply failed" else None
-    await one.send(TEXT, "m1")
-    await eventually(lambda: len(held_model.script.spoken) == 1)
-    await two.send(TEXT, "m1")
-    assert (await two.expect("message.accepted"))["duplicate"]
+    await over_both(one, two, held_model)
     match how:
         case "its reply failed":
             go_on(held_model)

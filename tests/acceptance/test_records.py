@@ -97,8 +97,7 @@ async def test_a_status_is_one_that_its_layer_has(start: StartServer) -> None:
         exported = await w.request("GET", "/export")
         exported["records"][1]["details"] = {"status": "open"}
         await w.request("DELETE", "/memories")
-        w.relationship = "import"  # type: ignore[assignment]
-        answer = await w.answer("POST", "?companion=wren", exported)
+        answer = await w.imported(exported)
         assert (answer.status_code, answer.json()["error"]["param"]) == (
             400,
             "records[1].details.status",

@@ -46,7 +46,7 @@ async def test_days_over_one_socket_are_sessions_of_their_own(start: StartServer
             await w.settled()
             await say(w, client, text)
         await w.next_day()
-        topics = [each for each in await w.records("topics") if "lighth" in each["title"]]
+        topics = await w.records("topics", "lighth")
         assert len(topics) == 1
         episodes = await w.records("episodes")
         assert len(episodes) == 3

@@ -174,8 +174,6 @@ async def test_it_is_forgotten_exported_and_restored_like_everything(start: Star
         await everything_heard(w.server)
         assert await shown(w) == []
 
-        w.relationship = "import"  # type: ignore[assignment]
-        made = await w.request("POST", "?companion=wren", exported)
-        w.relationship = int(made["id"])
+        w.relationship = int((await w.imported(exported)).json()["id"])
         restored = await w.request("GET", "/export")
         assert QUEST in [each["state"] for each in restored["sessions"]]

@@ -32,6 +32,12 @@ def scored(said: list[ExchangeTurn], here: int, own: float = 0.1) -> float:
     return answer_score(said, here, 0.3, 0.31, lambda _: own)
 
 
+def asks_nothing(text: str) -> None:
+    """Nothing about the other, so that what follows is no answer."""
+    assert not asks_about_other(text, "companion")
+    assert scored(exchange(text, "Biscuit"), 1) == 0.0
+
+
 @pytest.mark.parametrize(
     "question",
     [
@@ -97,8 +103,7 @@ def test_filler_answers_nothing(answer: str) -> None:
 )  # fmt: skip
 def test_not_every_question_asks_for_something_about_oneself(text: str) -> None:
     """Courtesies, the next moment, the place, and what is no question at the end."""
-    assert not asks_about_other(text, "companion")
-    assert scored(exchange(text, "Biscuit"), 1) == 0.0
+    asks_nothing(text)
 
 
 def test_a_player_asks_for_other_things_too() -> None:
@@ -159,5 +164,4 @@ def test_a_question_about_oneself_may_be_put_in_many_ways(text: str) -> None:
 )  # fmt: skip
 def test_a_courtesy_alone_asks_for_nothing_about_oneself(text: str) -> None:
     """Neither does what only begins like a question."""
-    assert not asks_about_other(text, "companion")
-    assert scored(exchange(text, "Biscuit"), 1) == 0.0
+    asks_nothing(text)
