@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from foremind.policies import LayerPolicy
 from foremind.storage.curation import OpenSession, SaidTurn
-from foremind.storage.records import Record, by_hand
+from foremind.storage.records import Record, by_hand, of_layer
 
 _UNTOUCHED = 10  # of the most recent turns, unless they are too large
 _LONG = (200, 400, 600)  # messages at which a long relationship is summarised in any case
@@ -113,7 +113,7 @@ def next_retention(policy: LayerPolicy, now: datetime) -> datetime | None:
 
 def is_stale(records: Sequence[Record]) -> bool:
     """Tell whether the hot context misses what somebody wrote, or was removed."""
-    hot = [each for each in records if each.layer == "hot"]
+    hot = of_layer(records, "hot")
     told = [each for each in records if each.layer in ("episodes", "topics")]
     if not hot:
         return bool(told)

@@ -29,7 +29,15 @@ from foremind.memory.terms import terms_of, words_of
 from foremind.settings import LayerName
 from foremind.storage.curation import Portion, SaidTurn
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import Details, NewRecord, Record, by_hand, found_by
+from foremind.storage.records import (
+    Details,
+    NewRecord,
+    Record,
+    by_hand,
+    found_by,
+    of_layer,
+    open_questions,
+)
 
 TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
@@ -102,7 +110,7 @@ async def open_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) ->
     last = list(turns[-((len(turns) - 1) % TOLD_AT_ONCE + 1) :]) if turns else []
     told = None
     if last and work.policy.on("opening") and not work.of("opening"):
-        known = [each for each in work.of("questions") if each.details.status == "open"]
+        known = open_questions(work.records)
         told, sources = await _told_of(work, last, known)
     async with work.changing() as changes:
         if told is not None:
@@ -152,7 +160,7 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool, again: b
         async with work.changing() as changes:
             await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
         return
-    known = [each for each in work.of("questions") if each.details.status == "open"]
+    known = open_questions(work.records)
     told, sources = await _told_of(work, turns, known)
     session_id = turns[-1].session_id
     at = turns[-1].created_at
@@ -184,9 +192,9 @@ async def _tell(work: Work, turns: Sequence[SaidTurn], *, closed: bool, again: b
 
 def _named(records: Sequence[Record]) -> list[Record]:
     """Return records that name a topic, one for each: paragraphs first, then the newest."""
-    topics = [each for each in records if each.layer == "topics" and each.title]
+    topics = [each for each in of_layer(records, "topics") if each.title]
     topics.sort(key=lambda each: each.updated_at, reverse=True)
-    told = [each for each in reversed(records) if each.layer == "episodes"]
+    told = of_layer(reversed(records), "episodes")
     named: dict[str, Record] = {}
     for each in (*topics, *(one for one in told if len(one.details.topics) == 1)):
         named.setdefault(key_of(each.title), each)

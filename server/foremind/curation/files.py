@@ -21,7 +21,7 @@ import msgspec
 
 from foremind.companions import Companion
 from foremind.storage.export_file import Id
-from foremind.storage.records import Record, RecordLayer, Revision
+from foremind.storage.records import Record, RecordLayer, Revision, of_layer
 
 LAYERS: tuple[RecordLayer, ...] = (
     "hot", "profile", "scratchpad", "topics", "episodes", "questions", "vault", "summary",
@@ -87,7 +87,7 @@ def folder_of(
     """
     files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
     for layer in LAYERS:
-        blocks = [_block(each.id, each, _when(each)) for each in records if each.layer == layer]
+        blocks = [_block(each.id, each, _when(each)) for each in of_layer(records, layer)]
         files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
     files["history.md"] = _history_file(records, history)
     behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours or ())

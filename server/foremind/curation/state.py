@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import tzinfo
+from functools import partial
 
 from foremind.curation.asking import State, for_state
 from foremind.curation.work import Work
@@ -9,7 +10,7 @@ from foremind.errors import Conflict, UnusableAnswer
 from foremind.layers.sections import profile_order
 from foremind.layers.wording import day_in_words
 from foremind.memory.terms import terms_of
-from foremind.storage.records import NewRecord, Record, by_hand
+from foremind.storage.records import NewRecord, Record, by_hand, of_layer, open_questions
 
 _WORDS = 500
 _MOST_OF_PROFILE = 20
@@ -70,8 +71,7 @@ async def _by_hand(work: Work, present: Record) -> str:
 def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
     """Return what the state is made of, the most telling first, each with its day in a zone."""
 
-    def newest(layer: str, count: int) -> list[Record]:
-        found = [each for each in records if each.layer == layer]
+    def newest(found: Sequence[Record], count: int) -> list[Record]:
         return sorted(found, key=lambda each: each.updated_at, reverse=True)[:count]
 
     def line(label: str, record: Record) -> str:
@@ -80,14 +80,14 @@ def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
         when = "" if by_hand(record.made_by) else f" ({day})"
         return f"{label}{when}: {record.content}"
 
-    profile = sorted((each for each in records if each.layer == "profile"), key=profile_order)
-    opened = [each for each in newest("questions", 20) if each.details.status == "open"][:3]
+    of = partial(of_layer, records)
+    profile = sorted(of("profile"), key=profile_order)[:_MOST_OF_PROFILE]
     return [
-        *(line(each.title, each) for each in profile[:_MOST_OF_PROFILE]),
-        *(line(each.kind, each) for each in newest("scratchpad", 12)),
-        *(line("last time", each) for each in newest("opening", 1)),
-        *(line(each.title, each) for each in newest("topics", 4)),
-        *(line("left open", each) for each in opened),
+        *(line(each.title, each) for each in profile),
+        *(line(each.kind, each) for each in newest(of("scratchpad"), 12)),
+        *(line("last time", each) for each in newest(of("opening"), 1)),
+        *(line(each.title, each) for each in newest(of("topics"), 4)),
+        *(line("left open", each) for each in newest(open_questions(records), 3)),
     ]
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 from foremind.curation.extract import Utterance, key_of, top_sentences, topics_of
 from foremind.layers.wording import day_in_words
 from foremind.memory.terms import terms_of
-from foremind.storage.records import Record, by_hand
+from foremind.storage.records import Record, by_hand, of_layer
 
 _MEETINGS = 3  # conversations or days in which a topic must be met, unless it was concluded on
 _MOST_BESIDE = 8  # notes and saved texts that a paragraph is made of, the newest
@@ -91,8 +91,8 @@ def subjects_of(records: Sequence[Record], *, mentions: bool = False) -> list[Su
     With `mentions` an episode is also of what it only speaks of, and names in it may be topics:
     rules find few topics, where a model says of each episode what it is about.
     """
-    topics = [each for each in records if each.layer == "topics"]
-    episodes = [each for each in records if each.layer == "episodes"]
+    topics = of_layer(records, "topics")
+    episodes = of_layer(records, "episodes")
     noted = [each for each in records if each.layer in ("scratchpad", "vault")]
     called: defaultdict[str, list[str]] = defaultdict(list)
     told: defaultdict[str, list[Record]] = defaultdict(list)

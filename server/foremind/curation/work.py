@@ -24,7 +24,7 @@ from foremind.policies import LayerPolicy
 from foremind.storage.curation import Bond, SaidTurn
 from foremind.storage.record_changes import RecordChanges, digest_of
 from foremind.storage.record_store import RecordStore
-from foremind.storage.records import MadeBy, Record, RecordLayer
+from foremind.storage.records import MadeBy, Record, RecordLayer, of_layer
 
 if TYPE_CHECKING:
     from foremind.generation.asking import Answered
@@ -90,7 +90,7 @@ class Work:
 
     def of(self, layer: RecordLayer) -> list[Record]:
         """Return the records of a layer, oldest first."""
-        return [each for each in self.records if each.layer == layer]
+        return of_layer(self.records, layer)
 
     async def ask(
         self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int

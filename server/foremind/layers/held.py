@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from sys import getsizeof
 from typing import Self
 
@@ -41,14 +42,13 @@ from foremind.settings import LayerName
 from foremind.storage.forgetting import MemoriesForgotten
 from foremind.storage.notifications import Announcement
 from foremind.storage.record_store import RecordStore
-from foremind.storage.records import LayersChanged, LayersState, Record, RecordLayer
+from foremind.storage.records import LayersChanged, LayersState, Record, of_layer, open_questions
 from foremind.supervision import begin, stop
 
 _KNOWN = 10_000  # relationships of which is known how to count tokens, and what was announced
 _RECORD_BYTES = 1500  # what the objects of a record take, beside its texts and vector; the content
 # is counted twice, as lines are made of it
 _REFERENCE_BYTES = 500  # what a reference takes beside its text: its place in the table of them
-_OPEN = "open"
 
 _log = structlog.get_logger("foremind.layers")
 
@@ -89,16 +89,12 @@ class RelationshipLayers:
         self._others = others
         self._manifest = manifest
 
-        def of(layer: RecordLayer) -> list[Record]:
-            return [each for each in records if each.layer == layer]
-
+        of = partial(of_layer, records)
         self._episodes = Findable.of(of("episodes"))
         self._topics = Findable.of(of("topics"))
         self._vault = Findable.of(of("vault"))
         self._notes = Findable.of(of("scratchpad"))
-        self._questions = Findable.of(
-            [each for each in of("questions") if each.details.status == _OPEN]
-        )
+        self._questions = Findable.of(open_questions(records))
 
     def recall(self, layer: LayerName, draft: Drafted) -> Section:
         """Return what a layer of records has for a draft."""

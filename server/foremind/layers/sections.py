@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -10,7 +11,7 @@ from foremind.layers.lines import Line, line, quoted
 from foremind.layers.tokens import CountTokens
 from foremind.layers.wording import day_in_words, note_line
 from foremind.settings import LayerName
-from foremind.storage.records import MadeBy, Record, RecordLayer, by_hand
+from foremind.storage.records import MadeBy, Record, by_hand, of_layer
 from foremind.storage.session_state import Flag, SessionState
 
 MOST_PROFILE_TOKENS = 1000  # beyond what somebody wrote by hand
@@ -112,9 +113,7 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
     Dates are absolute here: a prompt that begins alike can be reused by the model server.
     """
 
-    def of(layer: RecordLayer) -> list[Record]:
-        return [each for each in records if each.layer == layer]
-
+    of = partial(of_layer, records)
     made: dict[LayerName, Section] = {}
     profile = sorted(of("profile"), key=profile_order)
     of_line = {_profile_line(each).text(): each for each in reversed(profile)}

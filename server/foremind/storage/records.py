@@ -1,5 +1,6 @@
 """Records: what is made of a relationship beyond single memories. One table for every layer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, get_args
@@ -154,6 +155,16 @@ class Record:
     def accessed_at(self) -> datetime:
         """When it was last changed or stood in a prompt, whichever is later."""
         return self.updated_at if self.used_at is None else max(self.updated_at, self.used_at)
+
+
+def of_layer(records: Iterable[Record], layer: RecordLayer) -> list[Record]:
+    """Return the records of a layer, in the order in which they come."""
+    return [each for each in records if each.layer == layer]
+
+
+def open_questions(records: Iterable[Record]) -> list[Record]:
+    """Return the questions that nothing has settled yet, in the order in which they come."""
+    return [each for each in of_layer(records, "questions") if each.details.status == "open"]
 
 
 @dataclass(frozen=True, slots=True)
