@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 
 from foremind.companions import CompanionSettings, SignificanceRules
-from foremind.curation import extract, files, notes, profile
+from foremind.curation import extract, files, notes, profile, stated
 from foremind.curation.asking import Episodes
 from foremind.errors import NOT_JSON, InvalidMessage
 from foremind.gateway import decode
@@ -138,7 +138,7 @@ def extracted(text: str, _: datetime) -> None:
 def note(text: str, _: datetime) -> None:
     """What is noted by rules of what a user says."""
     notes.by_rules([extract.Utterance(1, "Ana", True, text, 0.5)], [])
-    notes.asked_to_save(text)
+    stated.asked_to_save(text)
     profile.stated_in([extract.Utterance(1, "Ana", True, text, 0.5)])
     profile.key_of(text, text)
 
@@ -230,6 +230,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     extract: extracted,
     notes: note,
     profile: note,
+    stated: note,
     holding: held_by,
     answers_read: read_answer,
     reply_events: read_reply,

@@ -15,10 +15,11 @@ from foremind.curation.due import (
 )
 from foremind.curation.episodes import TOLD_AT_ONCE, open_again, tell, tell_again
 from foremind.curation.habits import infer_habits
-from foremind.curation.notes import keep_notes, keep_stated, note_again, state_again
+from foremind.curation.notes import keep_notes, note_again
 from foremind.curation.profile_by_model import asks_model, keep_profile, to_profile
 from foremind.curation.retention import let_go
 from foremind.curation.state import curate_state
+from foremind.curation.stated import keep_stated, state_again
 from foremind.curation.steps import Outcome, StepName
 from foremind.curation.summary import summarise
 from foremind.curation.topics import distil

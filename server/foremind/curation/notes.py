@@ -1,6 +1,5 @@
-"""The scratchpad after each turn, and what is stated in it."""
+"""The scratchpad: what is worth knowing of a user in later conversations, kept after each turn."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,8 +11,6 @@ import structlog
 from foremind.companions import PROFILE_SLOTS, SignificanceRules
 from foremind.curation.asking import Notes, Operation, for_notes
 from foremind.curation.extract import Utterance, chars_of, sentences_of
-from foremind.curation.profile import stated_in, write_profile
-from foremind.curation.profile_by_model import asks_model
 from foremind.curation.work import Work
 from foremind.errors import UnusableAnswer
 from foremind.generation.prompt import Message
@@ -46,12 +43,6 @@ _KIN = frozenset(
         "girlfriend boyfriend grandmother grandfather grandma grandpa uncle aunt cousin dog cat "
         "boss colleague neighbour neighbor"
     )
-)
-
-_SAVE = re.compile(
-    r"\s*(?:please |can you |could you )?(?:save|store|keep|write down|note) (?:this|that|it)"
-    r"(?: for (?:me|us|later))?(?: please)?\s*[:,-]\s*(?P<what>\S.*)",
-    re.IGNORECASE | re.DOTALL,
 )
 
 _log = structlog.get_logger("foremind.curation")
@@ -108,45 +99,12 @@ def _asked_for(
     return for_notes(work.policy.scratchpad, shown[::-1], said)
 
 
-async def keep_stated(work: Work, turns: Sequence[SaidTurn]) -> int | None:
-    """Keep what is stated, or asked to be saved, in some of the turns; no model is asked.
-
-    Return the last of these turns, None where there was nothing to do.
-    """
-    new = list(turns[:_MOST_TURNS])
-    if not new:
-        return None
-    said = work.utterances(new)
-    to_save = await _saved(work, said) if work.policy.on("vault") else []
-    async with work.changing() as changes:
-        if work.policy.on("profile"):
-            await _write_stated(work, changes, said)
-        for saved in to_save:
-            await changes.add(saved)
-        await changes.advance("stated", new[-1].id, work.bond.stated_turn_id)
-        if not asks_model(work):
-            await changes.advance("profiled", new[-1].id)
-    await work.refresh()
-    return new[-1].id
-
-
 async def note_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
     """Make the notes of turns again that were removed with what else they were made of."""
     notes, _ = await _operations(work, work.utterances(turns))
     async with work.changing() as changes:
         await _write_notes(work, changes, notes)
         await changes.noted_again(portion)
-    await work.refresh()
-
-
-async def state_again(work: Work, portion: Portion, turns: Sequence[SaidTurn]) -> None:
-    """Keep again what is stated in turns, where it was removed with what else it was made of."""
-    said = work.utterances(turns)
-    async with work.changing() as changes:
-        if work.policy.on("profile"):
-            await _write_stated(work, changes, said)
-        if not asks_model(work):  # else the turns are read again by it as well
-            await changes.noted_again(portion)
     await work.refresh()
 
 
@@ -308,27 +266,6 @@ def kind_of(text: str) -> str | None:
     return "event" if matters >= _EVENT else None
 
 
-async def _saved(work: Work, said: Sequence[Utterance]) -> list[NewRecord]:
-    """Return what the user asks to be kept word for word: "save this: the gate code is 4711"."""
-    return [
-        NewRecord(
-            layer="vault",
-            content=what,
-            made_by="user",
-            vector=await work.vector(what),
-            turns=(each.turn_id,),
-        )
-        for each in said
-        if each.by_user and (what := asked_to_save(each.text)) is not None
-    ]
-
-
-def asked_to_save(text: str) -> str | None:
-    """Return what a text asks to be kept, None where it asks for nothing of the kind."""
-    match = _SAVE.match(text)
-    return None if match is None else match["what"].strip()
-
-
 async def _apply(
     work: Work, changes: RecordChanges, note: Noted, present: dict[int, Record]
 ) -> None:
@@ -359,12 +296,6 @@ async def _apply(
         await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
     elif not by_hand(before.made_by):  # from now on made of these turns as well
         await changes.add_sources(before.id, entry.turns, entry.sources)
-
-
-async def _write_stated(work: Work, changes: RecordChanges, said: Sequence[Utterance]) -> None:
-    """Write into the profile what rules read of what the user says."""
-    entries = await aside(chars_of(said), lambda: stated_in(said))
-    await write_profile(work, changes, entries)
 
 
 async def _make_room(work: Work, changes: RecordChanges, added: int) -> None:

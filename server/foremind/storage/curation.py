@@ -1,4 +1,4 @@
-"""What background work on a relationship reads: who is due, how far each kind of work is done."""
+"""What background work on a relationship reads: its turns and sessions, how far each step is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class SessionHabit:
 
 
 class CurationStore:
-    """Reads what is to be curated; what is made of it goes through `RecordStore`."""
+    """Reads what is to be curated, and ends sessions; records go through `RecordStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
