@@ -37,7 +37,7 @@ def test_the_steps_are_those_that_are_done() -> None:
     lanes = {name.strip("`"): "rules" if asks == "never" else "model" for name, asks, _, _ in told}
     assert lanes == {each.name: each.lane for each in STEPS}
     followed = {name.strip("`"): tuple(names(then)) for name, _, _, then in told}
-    assert followed == {each.name: each.then for each in STEPS}
+    assert followed == {each.name: (*each.then, *each.later) for each in STEPS}
 
 
 def test_what_is_left_over_goes_round_in_this_order() -> None:

@@ -24,6 +24,8 @@ StepName = Literal[
 
 #: The place of what rules do; any other is a model on a model server.
 BY_RULES = ""
+#: After a session is over: what happened in it is usually told by then, where that is told at all.
+LATER = timedelta(hours=1)
 #: Between a step's being held and its next try, whatever is said meanwhile.
 HELD_FOR = timedelta(minutes=10)
 
@@ -39,13 +41,15 @@ class Step:
     """One kind of work on a relationship.
 
     `lane`: whether it may ask a language model. `then` are the steps that are due once it has made
-    something. `looked`: whether it may have something to do whenever something was said; else it
-    is due only after another, or where what it wrote is out of date.
+    something, `later` those that are due some time (`LATER`) after that. `looked`: whether it may
+    have something to do whenever something was said; else it is due only after another, or where
+    what it wrote is out of date.
     """
 
     name: StepName
     lane: Lane
     then: tuple[StepName, ...] = ()
+    later: tuple[StepName, ...] = ()
     looked: bool = True
 
 
@@ -53,7 +57,7 @@ class Step:
 #: other, so that what needs no model waits for none: but for the profile they write different
 #: records, each change locks the relationship, and what it was made of is compared once it does.
 STEPS = (
-    Step("sessions", "rules", then=("profile", "episodes")),
+    Step("sessions", "rules", then=("profile", "episodes"), later=("habits",)),
     Step("retention", "rules"),
     Step("stated", "rules"),
     Step("notes", "model"),

@@ -17,6 +17,7 @@ from foremind.curation.status import StepStatus, status_of
 from foremind.curation.steps import (
     BY_RULES,
     LANES,
+    LATER,
     STEP_OF,
     STEPS,
     Outcome,
@@ -50,7 +51,6 @@ _SILENT_S = 60.0  # without a look at what is due, and something is wrong
 _LOOK_S = 1.0  # only a safety net: a reply says that there is something to do
 _MEASURED_S = 5.0  # between two counts of what waits
 _STOPPED_S = 5.0  # before what could not even be begun is tried again
-_UNTOLD = timedelta(hours=1)  # in which a session that is over is usually told of
 _LOOKED = [each.name for each in STEPS if each.looked]  # whenever something was said
 _MOST_RUNS = 10_000  # of one relationship by one call, whatever steps say is left
 
@@ -359,10 +359,9 @@ class Curation:
 
     async def _finished(self, work: Work, step: Step, state: StepState, outcome: Outcome) -> None:
         now = self._clock.now()
-        if outcome.made and step.then:
+        if outcome.made:
             await self._make_due(work.bond, step.then, now)
-        if outcome.made and step.name == "sessions":
-            await self._make_due(work.bond, ("habits",), now + _UNTOLD)
+            await self._make_due(work.bond, step.later, now + LATER)
         due = now if outcome.more else outcome.due
         await self._states.finish(work.bond.id, state, due, now)
 
@@ -381,6 +380,8 @@ class Curation:
         )
 
     async def _make_due(self, bond: Bond, names: Sequence[StepName], when: datetime) -> None:
+        if not names:
+            return
         place = place_of(self._steps.policy_of(bond).voice)
         await self._states.make_due(bond.id, _placed(names, place), when)
         self._something.set()
