@@ -1,6 +1,8 @@
 """`foremind eval`: how well it remembers, measured on conversations with labelled evidence."""
 
 import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -9,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from foremind.app import core
+from foremind.app import Core, core
 from foremind.cli.running import run, say
+from foremind.clock import Clock
 from foremind.errors import InvalidFile
 from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.dialogues import Dialogue
@@ -184,41 +187,36 @@ def _show(life: LifeReport) -> None:
 
 
 async def _compare(settings: Settings, labelled: LabelledLife) -> LabelReport:
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     clock = ManualClock()
     total = sum(len(each.said) for each in labelled.sessions) + len(labelled.asked)
-    with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
-        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
-            with Progress(console=Console(stderr=True)) as bar:
-                task = bar.add_task("Living and asking", total=total)
-                return await measure_labels(
-                    built, clock, labelled, lambda done: bar.advance(task, done)
-                )
+    async with _alone(settings, "Living and asking", total, clock) as (built, advance):
+        return await measure_labels(built, clock, labelled, advance)
 
 
 async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LifeReport:
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     clock = ManualClock()
     total = sum(len(each.turns) + len(each.questions) for each in dialogues)
-    with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
-        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
-            with Progress(console=Console(stderr=True)) as bar:
-                task = bar.add_task("Living and asking", total=total)
-                return await measure_life(
-                    built, clock, dialogues, days, lambda done: bar.advance(task, done)
-                )
+    async with _alone(settings, "Living and asking", total, clock) as (built, advance):
+        return await measure_life(built, clock, dialogues, days, advance)
 
 
 async def _measure(
     settings: Settings, dialogues: list[Dialogue], variants: list[Variant]
 ) -> list[RecallReport]:
+    total = steps(dialogues, variants)
+    async with _alone(settings, "Telling and asking", total) as (built, advance):
+        return await measure(built, dialogues, variants, advance)
+
+
+@asynccontextmanager
+async def _alone(
+    settings: Settings, what: str, total: int, clock: Clock | None = None
+) -> AsyncIterator[tuple[Core, Callable[[int], None]]]:
+    """Build what is measured on a database of its own, and show how far the measurement is."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
-        alone = settings.in_scratch(Path(scratch))
-        async with core(alone, say=say) as built:
+        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
             with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-                task = bar.add_task("Telling and asking", total=steps(dialogues, variants))
-                return await measure(
-                    built, dialogues, variants, lambda done: bar.advance(task, done)
-                )
+                task = bar.add_task(what, total=total)
+                yield built, lambda done: bar.advance(task, done)
