@@ -21,7 +21,7 @@ from foremind.companions import Companion
 from foremind.curation.extract import key_of
 from foremind.errors import InvalidFile
 from foremind.evaluation.dialogues import Dialogue, SaidTurn
-from foremind.evaluation.life import Bond, Life
+from foremind.evaluation.living import Bond, Life
 from foremind.layers.library import Library
 from foremind.layers.lines import quoted
 from foremind.memory.terms import terms_of
