@@ -80,7 +80,6 @@ def all_that_holds(
     about: str | None = None,
     repeated: bool = False,
     alone: bool = False,
-    replies: bool = True,
     instead: str | None = None,
     near: Nearness = NEVER,
 ) -> Gone:
@@ -90,7 +89,6 @@ def all_that_holds(
         about: words of which every state of a record that holds them all goes.
         repeated: what says the same word for word elsewhere goes too, whoever says it.
         alone: what the user said of the same elsewhere, or anybody wrote by hand, is no part of it.
-        replies: whether what the companion said of them goes.
         instead: what the turns say from now on, where they are corrected and not forgotten.
         near: from which cosines on two texts speak of the same.
     """
@@ -101,7 +99,7 @@ def all_that_holds(
         spoken |= {said.turns[each].content for each in turns if each in said.turns}
     if alone:
         spoken = {text for text in spoken if not _said_by_user(said, text, turns)}
-    answers = _replies_made_of(said, turns, spoken, instead, near) if replies else set()
+    answers = _replies_made_of(said, turns, spoken, instead, near)
     few = len(turns) <= _FEW
     written = _exactly(said.written, spoken, about)
     # What was made by a model or rules follows its sources.

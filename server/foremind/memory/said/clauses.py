@@ -62,20 +62,23 @@ _AT_PRESENT = re.compile(r" (?:at the moment|in general|at all|for now|to be hon
 _ARTICLES = ("a ", "an ", "the ", "some ")
 
 
-def value_of(rest: str, most: int, through: str = "", ends: str = "") -> str:
+def value_of(rest: str, most: int, through: str = "") -> str:
     """Return the words of `rest` up to where the clause ends.
 
     Nothing where there are more than `most`: a longer value is a story.
 
     Args:
         through: words that end no value here, though they usually do.
-        ends: words that end one here, though they usually do not.
     """
-    return read_value(rest, most, through, ends)[0]
+    return read_value(rest, most, through)[0]
 
 
 def read_value(rest: str, most: int, through: str = "", ends: str = "") -> tuple[str, str]:
-    """Return the same with the word, or sign, that ended it."""
+    """Return the same with the word, or sign, that ended it.
+
+    Args:
+        ends: words that end a value here, though they usually do not.
+    """
     passing, ending = frozenset(through.split()), frozenset(ends.split())
     taken: list[str] = []
     ended = ""
