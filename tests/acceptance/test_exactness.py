@@ -257,14 +257,14 @@ FROM (
 async def test_what_was_saved_in_a_long_session_goes_with_it(start: StartServer) -> None:
     """What was written down beside it stays."""
     async with world(start, model=False) as w:
-        await w.talk("Save this: the gate code is 4711")
+        await w.talk("Save this: the gate code is heron")
         vault = {"layer": "vault", "content": "The key is below the mat"}
         await w.request("POST", "/records", vault)
         owner = owner_of(w.server.app.core)
         await owner.execute(_MANY, datetime(2026, 5, 2, 15, tzinfo=UTC), 30)
         (session,) = (await w.request("GET", "/sessions"))["sessions"]
         await w.request("DELETE", f"/memories?session={session['id']}")
-        await gone(w, "4711")
+        await gone(w, "heron")
         assert await contents(w, "vault") == {"The key is below the mat"}
 
 
