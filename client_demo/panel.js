@@ -11,7 +11,7 @@ const LAYERS = {
   summary: "Summary",
   opening: "Last time",
 };
-const PAGE = 200; // memories that are fetched at once
+const PAGE = 200; // memories, or turns, that are fetched at once
 
 export class MemoryPanel {
   #dialog;
@@ -104,11 +104,37 @@ export class MemoryPanel {
       const path = `/memories?session=${encodeURIComponent(id)}`;
       entry.append(
         make("span", `${when}, ${turns} turns`),
+        button("Show", `Show the session of ${when}`, ({ target }) => this.#showTurns(entry, target, id)),
         button("Forget", `Forget the session of ${when}`, () => this.#do(() => this.#mind.request("DELETE", path))),
       );
       return entry;
     });
     return folded(`Sessions (${sessions.length})`, items);
+  }
+
+  /** What was said in a session, some at a time: whatever was not kept can be forgotten too. */
+  async #showTurns(entry, more, session, after = 0) {
+    more.disabled = true;
+    try {
+      const path = `/turns?session=${encodeURIComponent(session)}&limit=${PAGE}&after=${after}`;
+      const { turns, next_after } = await this.#mind.request("GET", path);
+      more.remove();
+      entry.append(...turns.map((turn) => this.#turn(turn)));
+      if (next_after) {
+        entry.append(button("More", "Show more of the session", ({ target }) => this.#showTurns(entry, target, session, next_after)));
+      }
+    } catch (error) {
+      more.disabled = false;
+      this.#say(`That could not be done: ${error.message}`);
+    }
+  }
+
+  #turn({ id, speaker, text, memory }) {
+    const shown = make("div");
+    const about = `${speaker === "user" ? "you said it" : "the companion said it"} · ${memory ? "remembered" : "not kept"}`;
+    const forget = () => this.#do(() => this.#mind.request("DELETE", `/memories?turn=${id}`));
+    shown.append(make("span", text), make("small", about), button("Forget", `Forget what was said: ${text}`, forget));
+    return shown;
   }
 
   async #export() {

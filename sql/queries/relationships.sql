@@ -124,6 +124,18 @@ GROUP BY session.id
 ORDER BY session.active_at DESC
 LIMIT $2;
 
+-- name: turns_of_relationship
+-- Lists what was said after a turn, of one session or all, with the memory that each is part of.
+SELECT turn.id::text, turn.session_id, turn.speaker, turn.content AS text, turn.created_at,
+    coalesce(memory.id, source.memory_id)::text AS memory
+FROM turns AS turn
+LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS source ON source.turn_id = turn.id
+WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.content <> ''
+    AND ($4::uuid IS NULL OR turn.session_id = $4)
+ORDER BY turn.id
+LIMIT $3;
+
 -- name: latest_session
 -- Finds the session of a relationship that goes on, if one does.
 SELECT id FROM sessions

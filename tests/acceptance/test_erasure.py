@@ -313,10 +313,35 @@ async def test_a_sentence_that_was_not_kept_can_be_forgotten(start: StartServer)
     """By its turn."""
     async with world(start, model=False) as w:
         await w.talk("The sky is grey", "I live in Porto")
-        turns = (await w.request("GET", "/export"))["turns"]
-        await w.request("DELETE", f"/memories?turn={turns[0]['id']}")
+        turns = (await w.request("GET", "/turns"))["turns"]
+        grey, answered, porto, *_ = turns
+        assert [each["text"] for each in (grey, porto)] == ["The sky is grey", "I live in Porto"]
+        assert grey["memory"] is answered["memory"] is None
+        memories = (await w.request("GET", "/memories"))["memories"]
+        assert porto["memory"] == memories[0]["id"]
+        await w.request("DELETE", f"/memories?turn={grey['id']}")
         await gone(w, "sky is grey")
         assert "I live in Porto" in await held(w)
+
+
+async def test_what_was_said_is_listed_session_by_session(start: StartServer) -> None:
+    """In pages; what is no session is refused, and one of nobody's has nothing."""
+    async with world(start, model=False) as w:
+        await w.talk("The sky is grey")
+        await w.next_day()
+        await w.talk("The sky is blue")
+        newest, oldest = (await w.request("GET", "/sessions"))["sessions"]
+        of_oldest = f"/turns?session={oldest['id']}&limit=1"
+        page = await w.request("GET", of_oldest)
+        assert [each["text"] for each in page["turns"]] == ["The sky is grey"]
+        assert {each["session_id"] for each in page["turns"]} == {oldest["id"]}
+        second = await w.request("GET", f"{of_oldest}&after={page['next_after']}")
+        assert [each["speaker"] for each in second["turns"]] == ["companion"]
+        third = await w.request("GET", f"{of_oldest}&after={second['next_after']}")
+        assert third == {"turns": [], "next_after": None}
+        assert len((await w.request("GET", "/turns"))["turns"]) == newest["turns"] + oldest["turns"]
+        refused = await w.answer("GET", "/turns?session=yesterday")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "session")
 
 
 async def held(w: World) -> set[str]:

@@ -204,6 +204,28 @@ async def test_the_panel_shows_corrects_saves_exports_and_forgets(
     await expect(page.locator("#draft")).to_be_visible()
 
 
+async def test_what_was_not_kept_is_forgotten_from_the_page(start: StartServer, page: Page) -> None:
+    """Alone, out of its session; what was said beside it stays."""
+    server = await start()
+    await enter(page, server)
+    for text, noted in (("The sky is grey", "not kept"), (SAID, "remembered")):
+        await say(page, text)
+        await expect(page.locator("#turns li.user .note").last).to_contain_text(noted)
+    await page.click("#open-panel")
+    layers = page.locator("#layers")
+    await layers.get_by_role("button", name="Show the session").click()
+    grey = layers.locator("li > div", has_text="The sky is grey").first
+    await expect(grey).to_contain_text("not kept")
+    await grey.get_by_role("button").click()
+    await expect(page.locator("#panel-notice")).to_contain_text("Forgotten for good: 0 memories")
+    await layers.get_by_role("button", name="Show the session").click()
+    await expect(layers).to_contain_text("remembered")
+    await expect(layers).not_to_contain_text("The sky is grey")
+    said = await owner_of(server.app.core).fetch("SELECT content FROM turns")
+    assert "grey" not in str([each["content"] for each in said])
+    assert SAID in str([each["content"] for each in said])
+
+
 async def test_the_page_takes_its_user_out_and_erases_them(start: StartServer, page: Page) -> None:
     """After asking; a wish that is not confirmed does nothing."""
     server = await start()

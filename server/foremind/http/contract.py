@@ -21,7 +21,7 @@ from foremind.memory.users import ErasureReceipt
 from foremind.storage.documents import Document
 from foremind.storage.export_file import Export
 from foremind.storage.records import RECORD_LAYERS, AuditEntry, Revision
-from foremind.storage.relationships import SessionView, StoredMemory
+from foremind.storage.relationships import SaidView, SessionView, StoredMemory
 
 _BONDS, _BOND, _ADMIN = "/v1/relationships", "/v1/relationships/{id}", "/v1/admin"
 _ID = {"type": "string", "pattern": "^[0-9]{1,18}$"}  # of one type everywhere, as in JSON
@@ -101,6 +101,13 @@ class Sessions(msgspec.Struct):
     """Sessions in which something was said."""
 
     sessions: list[SessionView]
+
+
+class TurnPage(msgspec.Struct):
+    """Turns in order, and what to ask for after them."""
+
+    turns: list[SaidView]
+    next_after: str | None
 
 
 class Status(msgspec.Struct):
@@ -194,6 +201,8 @@ OPERATIONS = (
     Operation("PATCH", f"{_BOND}/config", "Give the relationship settings of its own.",
               dict[str, Any], body=Config, scope="memory:write"),
     Operation("GET", f"{_BOND}/sessions", "Sessions, newest first.", Sessions),
+    Operation("GET", f"{_BOND}/turns", "What was said, of one session or all.", TurnPage,
+              query=_PAGE | {"session": _TEXT}),
     Operation("GET", f"{_BOND}/status", "How the background work stands, step by step.", Status),
     Operation("POST", f"{_BOND}/status", "Do now what waits, also what failed or is held.", Done,
               202, scope="memory:write"),

@@ -1,4 +1,6 @@
-"""A user's memories: to be seen, corrected, forgotten."""
+"""What was said and what is remembered of it: to be seen, corrected, forgotten."""
+
+from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
@@ -21,7 +23,14 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/relationships/{id}/memories`."""
+    """Return the routes of turns, and those below `/v1/relationships/{id}/memories`."""
+
+    async def turns(request: Request) -> Response:
+        found = await find(services, request)
+        after, limit = page_of(request, _PAGE, _MOST)
+        session = _session_of(request)
+        page = await services.relationships.turns(found.relationship.id, after, limit, session)
+        return json_response(paged("turns", page, limit))
 
     async def memories(request: Request) -> Response:
         found = await find(services, request)
@@ -76,8 +85,22 @@ def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
 
     path = "/v1/relationships/{id}/memories"
     return [
+        Route("/v1/relationships/{id}/turns", turns),
         Route(path, memories),
         Route(path, forget, methods=["DELETE"]),
         Route(path + "/{memory}", correct, methods=["PATCH"]),
         Route(path + "/{memory}", forget, methods=["DELETE"]),
     ]
+
+
+def _session_of(request: Request) -> UUID | None:
+    """Read which session is meant, None for all.
+
+    Raises:
+        InvalidMessage: no session can have such an id.
+    """
+    named = request.query_params.get("session")
+    try:
+        return None if named is None else UUID(named)
+    except ValueError:
+        raise InvalidMessage("session: expected the id of a session", param="session") from None

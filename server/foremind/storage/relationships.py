@@ -73,6 +73,18 @@ class SessionView:
     turns: int
 
 
+@dataclass(frozen=True, slots=True)
+class SaidView:
+    """A turn as its user may look at it; `memory` is the id of that which it is part of, if any."""
+
+    id: str
+    session_id: UUID
+    speaker: Speaker
+    text: str
+    created_at: datetime
+    memory: str | None
+
+
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings_changed"):
     """That a relationship's own settings were changed."""
 
@@ -170,6 +182,19 @@ class RelationshipStore:
             "sessions_of_relationship", relationship_id, limit
         )
         return [SessionView(**dict(row)) for row in rows]
+
+    async def turns(
+        self, relationship_id: int, after: int, limit: int, session: UUID | None
+    ) -> list[SaidView]:
+        """Return at most `limit` turns whose id is greater than `after`, in order.
+
+        Args:
+            session: only those of this one; None for all.
+        """
+        rows = await self._database.of(relationship_id).rows(
+            "turns_of_relationship", relationship_id, after, limit, session
+        )
+        return [SaidView(**dict(row)) for row in rows]
 
     async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
         """Return the session in which something was said since a time, if one is not closed."""
