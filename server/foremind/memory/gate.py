@@ -35,6 +35,24 @@ _INVERTED = re.compile(
     r"(?i:(?:do|does|did|is|are|was|were|can|could|will|would|has|have|had) "
     r"(?:i|you|he|she|it|we|they|my|your|our|his|her|their)\b)"
 )
+# The same where nobody is meant: "what was the name of my dog again", "where does Tomas live".
+_ASKED_OF_THINGS = re.compile(
+    rf"{_HELLO}(?:(?i:(?:what|who|where|when|how)(?:[’']?s| is| are| was| were|[’']re)) "
+    r"(?i:the|my|your|our|his|her|their|this|that|these|those)\b|"
+    r"(?i:what|where|when|why|how|whom?) (?i:did|does) (?!it\b))[^,]*$"
+)
+_WANTS_TO_BE_TOLD = re.compile(
+    rf"{_HELLO}(?i:please |(?:can|could|will|would) you (?:please )?)?"
+    r"(?i:tell me|remind me|i(?: was|[’']?m|)? wonder(?:ing)?)(?i: again| once more)? "
+    r"(?i:what|who|whom|whose|where|which)\b"
+)
+# These look like questions and tell something: "Did you know that I moved to Porto?"
+_TELLS = re.compile(
+    rf"{_HELLO}(?i:did (?:you|u) know|(?:can|could|would) you believe|"
+    r"(?:did i|have i)(?: ever| already)? (?:tell|told|mention(?:ed)?|say|said)(?: to)?+(?: you)?+)"
+    r"(?i:,? that)?+ (?!(?i:what|who|whom|whose|where|when|which|why|how|if|whether|about)\b)"
+    r"(?:\S+\s+){2}\S"
+)
 # These are said without asking for anything; none is long.
 _LONGEST_PHRASE = 100  # characters
 _TURN_OF_PHRASE = re.compile(
@@ -83,9 +101,9 @@ def is_question(text: str) -> bool:
 def only_asks(text: str) -> bool:
     """Return whether all of `text` is one question, which states nothing."""
     text = text.strip()
-    if _ENDS_WITHIN.search(text):
+    if _ENDS_WITHIN.search(text) or _TELLS.match(text):
         return False
-    if _INVERTED.match(text):
+    if any(each.match(text) for each in (_INVERTED, _ASKED_OF_THINGS, _WANTS_TO_BE_TOLD)):
         return True
     return text.endswith("?") and (is_question(text) or "," not in text)
 
