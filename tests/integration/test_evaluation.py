@@ -270,6 +270,35 @@ async def test_what_is_asked_in_other_words_is_found(built: Core) -> None:
     assert report.recall_at_10 >= 0.85
 
 
+@pytest.mark.parametrize("evenings", [2, 3, 4])
+async def test_of_a_small_life_few_memories_come_back(built: Core, evenings: int) -> None:
+    """Of sixteen to thirty-two facts: what answers is among them, and fewer than ten is normal."""
+    raw = (Path(__file__).parent / "small_life.toml").read_text("utf-8")
+    dialogue = _small_life(tomllib.loads(raw), evenings)
+    variants = [one_variant(significance=True, age_window=False)]
+    (report,) = await measure(built, [dialogue], variants, lambda _: None)
+    assert report.questions >= 10
+    assert report.recall_at_10 >= 0.95
+    assert report.memories <= 7.5
+
+
+def _small_life(life: dict[str, Any], evenings: int) -> Dialogue:
+    turns, questions = [], []
+    for evening, told in enumerate(life["evenings"][:evenings]):
+        began = datetime(2026, 3, 1, 19, tzinfo=UTC) + timedelta(weeks=evening)
+        for number, fact in enumerate(told["facts"]):
+            at = began + timedelta(minutes=number)
+            where = f"{evening}.{number}"
+            turns.append(SaidTurn(where, f"{evening}", "user", fact, at))
+            answer = SaidTurn(f"{where}a", f"{evening}", "companion", "Tell me more.", at)
+            turns.append(answer)
+    for each in life["asked"]:
+        told = [turn.id for turn in turns if turn.text.startswith(each["told"])]
+        if told:
+            questions.append(Question(each["draft"], frozenset(told)))
+    return Dialogue("small", "Ana", "Wren", tuple(turns), tuple(questions))
+
+
 def _among_others(facts: Sequence[dict[str, Any]]) -> Dialogue:
     """Return a conversation: on each evening one fact, among what has another's words."""
     turns, questions = [], []

@@ -25,6 +25,9 @@ K1, _B = 1.5, 0.75  # of BM25
 _TELLING_WORDS = 6
 # How rare a word is taken to be that no memory holds: as one that stands in one of twenty.
 _UNKNOWN_RARITY = 3.0
+# How far from noise towards the best a memory must be, as a part of the share of the best that it
+# must have; what is known of noise weighs as much as one candidate of none.
+_ABOVE_NOISE, _NOISELESS = 0.36, 1
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False):
@@ -56,9 +59,9 @@ def rank(
 ) -> list[Recalled]:
     """Return the best `policy.limit` candidates that are relevant enough, best first.
 
-    A score must be near enough to the best of this draft: fewer than the limit is normal. What the
-    user only asked is no answer, unless it is questions that are asked about. Ties go to the newer
-    memory.
+    A score must be near enough to the best of this draft, and clear of what candidates score that
+    have nothing to do with it: fewer than the limit is normal. What the user only asked is no
+    answer, unless it is questions that are asked about. Ties go to the newer memory.
     """
     if not len(candidates) or policy.limit == 0:
         return []
@@ -88,15 +91,27 @@ def _chosen(
 ) -> list[int]:
     """Return the first rows that answer something and are near enough to the best of them."""
     chosen: list[int] = []
-    # A product has no measure that a share of it would mean anything by.
-    share = 0.0 if policy.decay == "product" else policy.min_share
+    least = 0.0
     for row in best_first.tolist():
-        if len(chosen) == policy.limit or (chosen and scores[row] < share * scores[chosen[0]]):
+        if len(chosen) == policy.limit or scores[row] < least:
             break
         memory = candidates.memory(row)
         if asked.about_questions or memory.speaker != "user" or not only_asks(memory.content):
+            least = least if chosen else _least(scores, float(scores[row]), policy)
             chosen.append(row)
     return chosen
+
+
+def _least(scores: Numbers, best: float, policy: RecallPolicy) -> float:
+    """Return the score from which on a candidate helps, where the best one scores so much.
+
+    Most candidates of any draft have nothing to do with it: what the middle one scores is noise.
+    """
+    if policy.decay == "product":  # it has no measure that a share of it would mean anything by
+        return 0.0
+    noise = float(np.median(scores)) * len(scores) / (len(scores) + _NOISELESS)
+    above = _ABOVE_NOISE * policy.min_share
+    return max(policy.min_share * best, (noise + above * (best - noise)) if above else 0.0)
 
 
 def _recalled(

@@ -296,6 +296,18 @@ def test_only_what_is_near_the_best_comes_back() -> None:
     assert len(rank(found, [], statistics, product)) == 4
 
 
+def test_what_candidates_score_that_have_nothing_to_do_with_it_is_noise() -> None:
+    """Of many that are all half as good as the best, only those come back that stand out."""
+    statistics = WordStatistics(10, 100, {})
+    near = dataclasses.replace(POLICY, min_share=0.5)
+    others = [candidate(number, 0.5) for number in range(3, 12)]
+    found = [candidate(1, 0.9), candidate(2, 0.7), *others]
+    assert [each.id for each in rank(found, [], statistics, near)] == [1, 2]
+    assert len(rank(found, [], statistics, POLICY)) == 10
+    few = [candidate(1, 0.9), candidate(2, 0.7)]
+    assert len(rank(few, [], statistics, near)) == 2
+
+
 def test_what_the_user_only_asked_is_no_answer() -> None:
     """Unless questions are asked about; the companion's questions, and statements, stay."""
     asked, told, hers = candidate(1, 0.9), candidate(2, 0.5), candidate(3, 0.4)
