@@ -630,6 +630,20 @@ async def test_a_home_that_was_set_by_hand_is_the_only_one(start: StartServer) -
         assert [(each["content"], each["made_by"]) for each in homes] == [("Braga", "user")]
 
 
+async def test_a_home_that_is_set_by_hand_takes_the_place_of_what_was_said(
+    start: StartServer,
+) -> None:
+    """Under whatever title; what else was said of oneself stays."""
+    async with world(start, model=False) as w:
+        await w.talk("My name is Ana", "I live in Lisbon", "I love jazz")
+        mine = {"layer": "profile", "title": "city", "content": "Lives in Braga"}
+        await w.request("POST", "/records", mine)
+        likes = {"layer": "profile", "title": "likes", "content": "chess"}
+        await w.request("POST", "/records", likes)
+        held = {each["content"] for each in await w.records("profile")}
+        assert held == {"Ana", "jazz", "Lives in Braga", "chess"}
+
+
 async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -> None:
     """Another value of the same slot is."""
     async with world(start, model=False) as w:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import msgspec
 
 from foremind.clock import Clock
+from foremind.companions import ProfileRules, slots_of
+from foremind.curation.profile import giving_way
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import Conflict, InvalidMessage, NotFound
 from foremind.memory.terms import words_of
@@ -42,8 +44,17 @@ class Editor:
         self._embedder = embedder
         self._clock = clock
 
-    async def write(self, relationship_id: int, actor: str, record: NewRecord) -> int:
-        """Store a record, in the place of the one before where a layer has only one.
+    async def write(
+        self,
+        relationship_id: int,
+        actor: str,
+        record: NewRecord,
+        profile: ProfileRules | None = None,
+    ) -> int:
+        """Store a record, in the place of the one before where a layer or slot has only one.
+
+        Args:
+            profile: which slots there are; None for the usual ones.
 
         Raises:
             TooLarge: the relationship's records would take more than they may.
@@ -55,9 +66,15 @@ class Editor:
             details=Details(status="open" if record.layer == "questions" else ""),
         )
         record = await self._findable(record)
+        given_way: list[int] = []
+        if record.layer == "profile":
+            present = await self._records.all(relationship_id)
+            entries = [each for each in present if each.layer == "profile"]
+            given_way = giving_way(entries, record, slots_of(profile or ProfileRules()))
         async with self._records.changing(relationship_id, self._clock.now()) as changes:
             if record.layer in _ONE_OF_EACH:
-                await changes.remove(await changes.of_layers([record.layer]))
+                given_way = list(await changes.of_layers([record.layer]))
+            await changes.remove(given_way)
             record_id = await changes.add(record)
             await changes.check_room("content")
             await changes.audit(actor, "write", f"{record.layer} {record_id}")

@@ -116,8 +116,17 @@ def news_of(
         if each.slot in slots and not dismissed(key_of(each.title, each.content)):
             _take_in(held, each, slots)
     for name, slot in slots.items():
-        _keep_within(held, name, slot.most)
+        _keep_within(held, name, slot)
     return _news(held, slots)
+
+
+def giving_way(present: Sequence[Record], written: NewRecord, slots: Slots) -> list[int]:
+    """Return the entries that go when somebody writes into their slot, which has one value."""
+    name = _slot_of(written, slots)
+    if name not in slots or slots[name].many:
+        return []
+    held = [_as_held(each, slots) for each in present if each.kind != "inferred"]
+    return [each.record.id for each in held if each.record and each.slot == name and not each.fixed]
 
 
 def key_of(title: str, content: str) -> str:
@@ -166,7 +175,7 @@ def _as_held(record: Record, slots: Slots) -> _Held:
     return held
 
 
-def _slot_of(record: Record, slots: Slots) -> str:
+def _slot_of(record: Record | NewRecord, slots: Slots) -> str:
     """Return the slot that a record fills, by its title or, where that says nothing, its text."""
     title = " ".join(record.title.casefold().replace("favorite", "favourite").split())
     title = SLOT_ALIASES.get(title, title)
@@ -260,9 +269,11 @@ def _state_again(held: _Held, entry: Entry, slot: ProfileSlot) -> None:
     held.turns = tuple({*held.turns, *entry.turns})
 
 
-def _keep_within(held: Sequence[_Held], slot: str, most: int) -> None:
-    made = [each for each in held if each.slot == slot and not each.gone and not each.fixed]
+def _keep_within(held: Sequence[_Held], name: str, slot: ProfileSlot) -> None:
+    made = [each for each in held if each.slot == name and not each.gone and not each.fixed]
     made.sort(key=lambda each: (each.details.times, each.details.turn))
+    written = any(each.slot == name and each.fixed for each in held)
+    most = 0 if written and not slot.many else slot.most
     for each in made[: max(0, len(made) - most)]:
         each.gone = True
 

@@ -119,7 +119,9 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
             refs=tuple(body.refs),
             made_by=_maker(found, body.by),
         )
-        id_ = await editor.write(found.relationship.id, found.caller.user_id, record)
+        id_ = await editor.write(
+            found.relationship.id, found.caller.user_id, record, found.policy.layers.profile
+        )
         return await done(found, {"id": str(id_)}, 201)
 
     async def change(request: Request) -> Response:

@@ -4,7 +4,15 @@ from datetime import UTC, datetime
 
 from foremind.companions import PROFILE_SLOTS, ProfileRules, ProfileSlot, rank_of, slots_of
 from foremind.curation.extract import Utterance
-from foremind.curation.profile import Entry, News, key_of, news_of, removal_key, stated_in
+from foremind.curation.profile import (
+    Entry,
+    News,
+    giving_way,
+    key_of,
+    news_of,
+    removal_key,
+    stated_in,
+)
 from foremind.layers.sections import profile_order
 from foremind.storage.records import Details, MadeBy, NewRecord, Record
 
@@ -69,6 +77,19 @@ def test_what_somebody_wrote_by_hand_stays_and_no_second_value_stands_beside_it(
         for maker in ("user", "developer"):
             mine = kept(1, title, content, maker)
             assert taken_in([mine], said("I moved to Porto", "I don't live in Braga")) == News()
+
+
+def test_what_was_stated_gives_way_to_what_is_written_by_hand() -> None:
+    """In a slot that has one value, whatever its title; at once, or when something is stated."""
+    home, likes = kept(1, "home", "Rome", slot="home"), kept(2, "likes", "rain", slot="likes")
+    mine = kept(3, "", "Lives in Braga", "user")
+    for title, content, gone in (
+        ("home", "Braga", [1]), ("", "Lives in Braga", [1]), ("likes", "jazz", []),
+        ("", "Tall", []),
+    ):  # fmt: skip
+        written = NewRecord("profile", content, "user", title=title)
+        assert giving_way([home, likes, mine], written, PROFILE_SLOTS) == gone
+    assert taken_in([home, likes, mine], said("I love tea")).removed == [1]
 
 
 def test_likes_have_a_bound_of_their_own() -> None:
