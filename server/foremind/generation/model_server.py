@@ -146,31 +146,36 @@ class ModelServer:
         last = len(FORMS) - 1
         form = last if shape is None else habits.form
         while True:
-            asked_for = None if shape is None else response_format(form, shape)
             try:
-                written = await self._collect(messages, max_tokens, asked_for)
+                return await self._collect(messages, max_tokens, shape, form)
             except ModelServerError as error:
                 if form == last or not _may_be_about_the_form(error):
                     raise
                 form += 1
-            else:
-                if shape is not None:
-                    habits.form = form
-                return written
 
     async def _collect(
-        self, messages: Sequence[Message], max_tokens: int, form: dict[str, Any] | None
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        shape: type[msgspec.Struct] | None,
+        form: int,
     ) -> Written:
+        habits = self._client.habits_of(self.options.model)
+
+        def taken() -> None:  # known though it may have to make way before it is done
+            if shape is not None:
+                habits.form = form
+
         ending = Ending()
         text: list[str] = []
-        received = self._received(messages, max_tokens, 0.0, ending, form)
+        asked_for = None if shape is None else response_format(form, shape)
+        received = self._received(messages, max_tokens, 0.0, ending, asked_for, taken)
         async with aclosing(received) as pieces:
             async for piece in pieces:
                 text.append(piece)
         written = "".join(text)
         thinking = ThinkingFilter()
         thinking.feed(written)
-        habits = self._client.habits_of(self.options.model)
         habits.thinks |= thinking.thought or ending.reasoned
         habits.thinks_unmarked |= thinking.ended_unmarked
         return Written(written, ending.cut_off)
@@ -283,8 +288,9 @@ class ModelServer:
         temperature: float,
         ending: Ending,
         form: dict[str, Any] | None = None,
+        on_taken: Callable[[], None] = lambda: None,
     ) -> Pieces:
-        """Yield the text that the server sends, as it comes."""
+        """Yield the text that the server sends, as it comes; `on_taken` once it does not refuse."""
         options = self.options
         self.slots.asked(messages)
         left = max_tokens * MAX_CHARS_PER_TOKEN
@@ -300,6 +306,7 @@ class ModelServer:
                         temperature=temperature,
                         extra_body=None if form is None else {"response_format": form},
                     )
+            on_taken()
             try:
                 expect(stream.response, max_tokens)
                 pieces = _pieces(stream.response, ending)

@@ -182,6 +182,22 @@ async def test_a_request_of_the_background_makes_way_and_is_no_failure() -> None
         assert times == [1] and len(script.asked) == 2
 
 
+async def test_a_form_is_learnt_also_from_a_request_that_makes_way() -> None:
+    """The server took it: what it refused before is not asked of it again."""
+    hold = asyncio.Event()
+    script = Script(
+        background=lambda _: LINES, reasoning="Hm.", hold_before=hold, hold_after=0, forms=()
+    )
+    async with server(script, llm_slots=1, llm_key="k") as model:
+        asking = asyncio.create_task(ask(model, ASKED, Summary, 50))
+        while model._client.habits_of(model.options.model).form < len(FORMS) - 1:
+            await asyncio.sleep(0.01)
+        with model.slots.taken():
+            hold.set()
+        assert (await asking).value.lines
+        assert len(script.asked) == len(FORMS) + 1
+
+
 async def test_what_the_background_pushed_out_is_read_again_where_nobody_pays() -> None:
     """The prompt that was answered last; with a key nothing is."""
     for key, reads in ((None, True), ("k", False)):
