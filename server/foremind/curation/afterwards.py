@@ -1,5 +1,6 @@
 """Behaviours that run after a reply, apart from it: nobody waits for them."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -16,6 +17,7 @@ from foremind.policies import VoicePolicy
 from foremind.supervision import TaskSet
 
 _MOST = 64  # under way in this process; what comes on top is dropped and counted
+_OF_MODEL = 16  # of one model on one server: one that hangs leaves others room
 _MAX_TOKENS = 300
 _TASK = (
     "After each exchange between a player and a companion you carry out one instruction of the "
@@ -32,6 +34,7 @@ class Afterwards:
         self._voices = voices
         self._metrics = metrics
         self._running = TaskSet()
+        self._of_model: Counter[tuple[str | None, str]] = Counter()
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,10 +55,19 @@ class Afterwards:
         Without a language model nothing but its name is told: the game can act on that. `check`
         raises once the exchange is no longer to be told of.
         """
-        if len(self._running) >= _MOST:
+        model = (voice.url, voice.model)
+        full = bool(voice.url) and self._of_model[model] >= _OF_MODEL
+        if full or len(self._running) >= _MOST:
             self._metrics.dropped.labels("behaviour").inc()
             return
-        self._running.begin(self._carry_out(behaviour, voice, exchange, check, done), "after")
+        self._of_model[model] += 1
+        carrying = self._carry_out(behaviour, voice, exchange, check, done)
+        self._running.begin(carrying, "after").add_done_callback(lambda _: self._left(model))
+
+    def _left(self, model: tuple[str | None, str]) -> None:
+        self._of_model[model] -= 1
+        if not self._of_model[model]:
+            del self._of_model[model]
 
     async def _carry_out(
         self,
