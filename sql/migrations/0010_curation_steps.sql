@@ -5,7 +5,7 @@
 -- do go on beside each other. `place`: which model server it waits for, '' where rules do the work.
 -- `marks` rises whenever something makes it due, so that what came while it ran is not lost. `since`
 -- is when what waits was first asked for. `attempts` failed in a row, the last with `code`; held, it
--- is tried no more until something is said.
+-- is tried again when something is said, or the next day.
 CREATE TABLE curation_steps (
     relationship_id bigint NOT NULL REFERENCES relationships ON DELETE CASCADE,
     step text NOT NULL,
@@ -22,6 +22,7 @@ CREATE TABLE curation_steps (
 );
 CREATE INDEX curation_steps_by_due ON curation_steps (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX curation_steps_failing ON curation_steps (attempts) WHERE attempts > 0;
+CREATE INDEX curation_steps_held ON curation_steps (held_at) WHERE held_at IS NOT NULL;
 
 -- Which worker does the steps of a lane, and until when it has them unless it says that it lives.
 CREATE TABLE curation_claims (
