@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 
 from foremind.clock import Clock
-from foremind.companions import ProfileRules, slots_of
-from foremind.curation.profile import giving_way
+from foremind.companions import PROFILE_SLOTS
+from foremind.curation.profile import Slots, giving_way
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import Conflict, InvalidMessage, NotFound
 from foremind.memory.terms import words_of
@@ -20,6 +20,7 @@ from foremind.storage.records import (
     Record,
     Status,
     found_by,
+    of_layer,
 )
 
 _ONE_OF_EACH = ("hot", "summary", "opening")
@@ -49,12 +50,12 @@ class Editor:
         relationship_id: int,
         actor: str,
         record: NewRecord,
-        profile: ProfileRules | None = None,
+        slots: Slots = PROFILE_SLOTS,
     ) -> int:
         """Store a record, in the place of the one before where a layer or slot has only one.
 
         Args:
-            profile: which slots there are; None for the usual ones.
+            slots: those of the profile.
 
         Raises:
             TooLarge: the relationship's records would take more than they may.
@@ -68,9 +69,8 @@ class Editor:
         record = await self._findable(record)
         given_way: list[int] = []
         if record.layer == "profile":
-            present = await self._records.all(relationship_id)
-            entries = [each for each in present if each.layer == "profile"]
-            given_way = giving_way(entries, record, slots_of(profile or ProfileRules()))
+            entries = of_layer(await self._records.all(relationship_id), "profile")
+            given_way = giving_way(entries, record, slots)
         async with self._records.changing(relationship_id, self._clock.now()) as changes:
             if record.layer in _ONE_OF_EACH:
                 given_way = list(await changes.of_layers([record.layer]))

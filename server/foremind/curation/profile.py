@@ -111,7 +111,7 @@ def news_of(
     Args:
         dismissed: tells whether a user had an entry removed, by its key.
     """
-    held = [_as_held(each, slots) for each in present if each.kind != "inferred"]
+    held = _all_held(present, slots)
     for each in entries:
         if each.slot in slots and not dismissed(key_of(each.title, each.content)):
             _take_in(held, each, slots)
@@ -125,7 +125,7 @@ def giving_way(present: Sequence[Record], written: NewRecord, slots: Slots) -> l
     name = _slot_of(written, slots)
     if name not in slots or slots[name].many:
         return []
-    held = [_as_held(each, slots) for each in present if each.kind != "inferred"]
+    held = _all_held(present, slots)
     return [each.record.id for each in held if each.record and each.slot == name and not each.fixed]
 
 
@@ -165,6 +165,10 @@ async def write_profile(work: Work, changes: RecordChanges, entries: Sequence[En
 
 def _value(content: str) -> str:
     return " ".join(sorted(set(terms_of(content)))) or content.casefold().strip()
+
+
+def _all_held(present: Sequence[Record], slots: Slots) -> list[_Held]:
+    return [_as_held(each, slots) for each in present if each.kind != "inferred"]
 
 
 def _as_held(record: Record, slots: Slots) -> _Held:

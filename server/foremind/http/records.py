@@ -120,7 +120,7 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
             made_by=_maker(found, body.by),
         )
         id_ = await editor.write(
-            found.relationship.id, found.caller.user_id, record, found.policy.layers.profile
+            found.relationship.id, found.caller.user_id, record, found.policy.layers.slots
         )
         return await done(found, {"id": str(id_)}, 201)
 
