@@ -151,7 +151,8 @@ class Connection:
         )
         if self._place.for_hosts_only:
             patience_s, code, reason = min(patience_s, _HOST_S), OVER_LIMIT, _CROWDED
-        self._deadline = Deadline(clock, patience_s, lambda: self._outbox.close(code, reason))
+        outbox = self._outbox  # nothing in it refers back to this
+        self._deadline = Deadline(clock, patience_s, lambda: outbox.close(code, reason))
         asked = clock.monotonic()
         try:
             while (frame := await self._socket.receive())["type"] == "websocket.receive":

@@ -59,6 +59,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        if self.cycle is not None:
+            self.cycle.on_response = _nothing  # it refers back to this
 
     def holds(self) -> int:
         """Return the bytes of a body that were not taken yet."""
@@ -229,6 +231,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 return HOLD
         self._channel.refuse(_answer(refusal), reason)
         return HOLD
+
+
+def _nothing() -> None:
+    """Take note of an answer that nobody waits for."""
 
 
 def _answer(refusal: Refusal) -> bytes:

@@ -152,6 +152,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.write(self._withheld)
         self._withheld, self._withheld_count = None, 0
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; the parser is a generator that refers back to what holds it."""
+        super().connection_lost(exc)
+        self.conn.parser.close()
+
     def keepalive_timeout(self) -> None:
         """End a connection whose peer no longer answers."""
         self.pong_timer = None
