@@ -124,6 +124,7 @@ async def _pour(client: Client, until: float) -> int:
     reader = asyncio.create_task(_read(client))
     for sent in itertools.count(1):
         await client.draft(_TEXT[: sent % len(_TEXT) + 1])
+        await asyncio.sleep(0)  # sending alone lets nobody else send or read
         if time.perf_counter() > until:
             break
     # What was sent is handled once something sent after it is answered.
