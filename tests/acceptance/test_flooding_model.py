@@ -1,5 +1,6 @@
 """Language model servers that never stop sending: each is hung up on, whatever it sends."""
 
+import asyncio
 from contextlib import aclosing
 
 import pytest
@@ -13,6 +14,8 @@ from foremind.generation.voices import Voices
 from foremind.policies import policy_for
 from foremind.settings import load_settings
 from foremind.testing.flooding_model import AFTER_THE_END, FLOODS, Flood, flooding_model
+from foremind.testing.model_server import Chat, in_background
+from tests.acceptance.layers import world
 from tests.conftest import StartServer, eventually
 
 # What the flood itself ends, not the passing of time.
@@ -69,3 +72,22 @@ async def test_a_player_is_told_and_the_session_goes_on(start: StartServer) -> N
             done = await client.expect("response.done")
             assert (done["status"], done["error"]["code"]) == ("failed", "model_broken")
             assert "more than a reply" in done["error"]["message"]
+
+
+async def test_of_a_model_too_slow_to_end_its_answer_what_came_is_kept(start: StartServer) -> None:
+    """It would be no faster another time."""
+    begun = '{"operations": [{"op": "ADD", "kind": "other", "entry": "Has a goat"}, '
+
+    def reply(body: Chat) -> list[str]:
+        return [begun, '{"op": "ADD"'] if in_background(body) else ["Hello."]
+
+    others = ["summary", "episodes", "topics", "hot", "profile", "opening", "questions"]
+    async with world(start, model=True, layers_off=others, llm_reply_timeout_s=3.0) as w:
+        assert w.model is not None
+        w.model.script.background = None
+        w.model.script.reply = reply
+        w.model.script.hold_before, w.model.script.hold_after = asyncio.Event(), 1
+        await w.talk("I have a goat")
+        assert [each["content"] for each in await w.records("scratchpad")] == ["Has a goat"]
+        metrics = w.server.app.core.metrics
+        assert metrics.curated.labels("notes", "failed")._value.get() == 0

@@ -169,7 +169,7 @@ class ModelServer:
         ending = Ending()
         text: list[str] = []
         asked_for = None if shape is None else response_format(form, shape)
-        received = self._received(messages, max_tokens, 0.0, ending, asked_for, taken)
+        received = self._received(messages, max_tokens, 0.0, ending, asked_for, taken, whole=False)
         async with aclosing(received) as pieces:
             async for piece in pieces:
                 text.append(piece)
@@ -289,11 +289,18 @@ class ModelServer:
         ending: Ending,
         form: dict[str, Any] | None = None,
         on_taken: Callable[[], None] = lambda: None,
+        *,
+        whole: bool = True,
     ) -> Pieces:
-        """Yield the text that the server sends, as it comes; `on_taken` once it does not refuse."""
+        """Yield the text that the server sends, as it comes.
+
+        Args:
+            on_taken: called once the server does not refuse.
+            whole: whether a text that takes too long is a failure; else what came is cut off.
+        """
         options = self.options
         self.slots.asked(messages)
-        left = max_tokens * MAX_CHARS_PER_TOKEN
+        left = most = max_tokens * MAX_CHARS_PER_TOKEN
         with _failures_named(options, "model_broken"), self._client.used() as library:
             deadline = asyncio.get_running_loop().time() + options.reply_timeout_s
             with _failures_named(options, "model_unreachable"):
@@ -316,6 +323,10 @@ class ModelServer:
                     if left <= 0:
                         ending.reason = "length"
                         break
+            except TimeoutError:
+                if whole or left == most:
+                    raise
+                ending.reason = "length"
             finally:
                 await stream.close()
 
