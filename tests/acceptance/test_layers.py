@@ -699,3 +699,23 @@ async def test_a_relationship_that_talks_little_asks_little_for_its_profile(
         await w.next_day()
         asked = [each for each in w.model.script.asked if '{"entries"' in str(each["messages"])]
         assert len(asked) == 1
+
+
+@pytest.mark.parametrize("answer", ['{"episodes": []}', '{"left_at": "At the quay."}'])
+async def test_what_a_model_leaves_out_of_its_answer_rules_tell(
+    start: StartServer, answer: str
+) -> None:
+    """Each conversation has an episode and an end, however small the model is."""
+
+    def background(chat: Chat) -> str:
+        return answer if '{"episodes"' in chat["messages"][0]["content"] else curate(chat)
+
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.background = background
+        await w.talk("We sail to Madeira in June")
+        await w.next_day()
+        (episode,) = await w.records("episodes")
+        assert (episode["made_by"], "Madeira" in episode["content"]) == ("rules", True)
+        (opening,) = await w.records("opening")
+        assert opening["content"]

@@ -136,9 +136,18 @@ async def _told_of(
     asked = for_episodes(opened, said, prompt, [each.title for each in named])
     try:
         told = await work.ask("episodes", asked, Episodes, _MAX_TOKENS)
+        if not told.episodes:
+            work.stood_in = True
     except UnusableAnswer as error:
         work.stand_in("episodes", error)
-        told = await aside(chars_of(said), lambda: by_rules(said, names, known))
+        told = Episodes()
+    if not (told.episodes and told.left_at):  # a small model leaves out what it is asked for
+        ruled = await aside(chars_of(said), lambda: by_rules(said, names, known))
+        told = Episodes(
+            told.episodes or ruled.episodes,
+            told.left_at or ruled.left_at,
+            told.settled or ruled.settled,
+        )
     shown = [*known, *_taken_up(named, told, said)]
     return told, replace(sources, records=tuple(each.id for each in shown))
 
