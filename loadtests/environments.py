@@ -6,18 +6,13 @@ import venv
 from pathlib import Path
 
 
-def environment(folder: Path, requirements: Path, *, dependencies: bool = True) -> Path:
-    """Return the Python of an environment with some requirements, making it where there is none.
-
-    Args:
-        dependencies: whether what these depend on is installed too.
-    """
+def environment(folder: Path, requirements: Path) -> Path:
+    """Return the Python of an environment with some requirements, making it where there is none."""
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
         print(f"Making the environment {folder.name} (once) ...")
         venv.create(folder, with_pip=True, clear=True)
-        alone = [] if dependencies else ["--no-deps"]
-        check([str(python), "-m", "pip", "install", "-q", *alone, "-r", str(requirements)])
+        check([str(python), "-m", "pip", "install", "-q", "-r", str(requirements)])
         (folder / "made").touch()
     return python
 

@@ -12,16 +12,14 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from foremind.client import Client, connect
 from foremind.settings import LAYERS, Settings, load_settings
-from foremind.testing.server_process import free_port, quiet_server, running_server
-from loadtests.environments import environment
+from foremind.testing.real_model import CONTEXT_TOKENS, real_model
+from foremind.testing.server_process import running_server
 from loadtests.typing_model import TYPISTS
 
 HERE = Path(__file__).parent
@@ -48,16 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6, help="of each mode, in turn")
     parser.add_argument("--messages", type=int, default=6, help="of a round")
-    parser.add_argument("--python", type=Path, help="of an environment with requirements.txt")
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    folder = settings.data_dir / "background-environment"
-    python = options.python or environment(folder, HERE / "requirements.txt", dependencies=False)
     taken: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     with (
         tempfile.TemporaryDirectory(prefix="background-", dir=settings.data_dir) as scratch,
-        _model_server(python) as url,
+        real_model() as url,
     ):
         for number in range(options.rounds):
             for mode, off in MODES.items():
@@ -75,7 +70,7 @@ def _round(settings: Settings, url: str, off: str, messages: int) -> list[tuple[
         "FOREMIND_LLM_MAX_TOKENS": "24",
         "FOREMIND_LLM_SLOTS": "1",
         "FOREMIND_LAYERS_OFF": off,
-        "FOREMIND_CONTEXT_TOKENS": "8192",
+        "FOREMIND_CONTEXT_TOKENS": f"{CONTEXT_TOKENS}",
     }
     with running_server(settings, variables) as (socket, _):
         return asyncio.run(_talk(socket, messages))
@@ -127,14 +122,6 @@ def _compared(taken: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
             "with_of_without": round(middle["with"] / middle["without"], 4),
         }
     return report
-
-
-@contextmanager
-def _model_server(python: Path) -> Iterator[str]:
-    port = free_port()
-    command = [str(python), "-m", "loadtests.background.serve_model", str(port)]
-    with quiet_server(command, port):
-        yield f"http://127.0.0.1:{port}/v1"
 
 
 if __name__ == "__main__":

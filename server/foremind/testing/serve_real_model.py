@@ -1,8 +1,9 @@
 """A llama.cpp server with one slot and SmolLM2-135M-Instruct, both from wheels.
 
-    python -m loadtests.background.serve_model PORT
+    python serve_real_model.py PORT CONTEXT_TOKENS
 
-Needs requirements.txt beside this file, without what these depend on.
+Runs in an environment of its own, that of `requirements/real-model.txt`: nothing of Foremind is
+there to be imported.
 """
 
 import importlib.util
@@ -20,12 +21,11 @@ def main() -> None:
     folder = Path(found.submodule_search_locations[0])
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(next(folder.glob("*.gguf")))
-    parameters.n_ctx = 8192
+    parameters.n_ctx = int(sys.argv[2])
     parameters.n_parallel = 1
     parameters.port = int(sys.argv[1])
     parameters.cpuparams.n_threads = 2
-    server = xllamacpp.Server(parameters)
-    print(server.listening_address, flush=True)
+    _server = xllamacpp.Server(parameters)  # for as long as this function lasts
     threading.Event().wait()
 
 

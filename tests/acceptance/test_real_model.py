@@ -1,0 +1,60 @@
+"""The layers with a real language model: small, slow, sloppy, and with one slot."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from foremind.testing.clock import ManualClock
+from foremind.testing.real_model import CONTEXT_TOKENS, real_model
+from tests.acceptance.layers import A_DAY, World
+from tests.conftest import PATIENCE, StartServer
+
+SAID = ("I live in Porto with my sister Ines", "We sail to Madeira in June")
+
+
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    """One server for all tests of this file: loading takes seconds."""
+    with real_model() as url:
+        yield url
+
+
+async def test_a_small_real_model_speaks_and_remembers(start: StartServer, model_url: str) -> None:
+    """Whatever it writes: each message is answered, each layer is written, nothing is held up."""
+    clock = ManualClock()
+    server = await start(
+        clock,
+        llm_url=model_url,
+        llm_slots=1,
+        llm_max_tokens=24,
+        llm_reply_timeout_s=30,  # what it has written by then is used, or rules do without
+        context_tokens=CONTEXT_TOKENS,
+        layers_off=["profile", "summary", "topics", "hot"],  # each takes it half a minute
+    )
+    w = World(server, clock, None)
+    client = await server.connect()
+    opened = await client.open_session("wren", user_id="ana", name="Ana")
+    w.relationship = int(opened["relationship_id"])
+    for text in SAID:
+        await client.send(text)
+        assert (await client.expect("response.done"))["status"] == "completed"
+    await _caught_up(w, "notes")
+    await clock.leap(A_DAY)
+    await _caught_up(w, "notes", "episodes")
+    for layer in ("episodes", "opening"):
+        (record,) = await w.records(layer)
+        assert record["content"]
+
+
+async def _caught_up(w: World, *names: str) -> None:
+    """Wait until some steps have seen all that was said, and none is due, failing or held."""
+    async with asyncio.timeout(6 * PATIENCE):
+        while True:
+            steps = (await w.request("GET", "/status"))["steps"]
+            behind = sum(each["behind"] for each in steps if each["step"] in names)
+            if not behind and all(each["state"] == "idle" for each in steps):
+                return
+            assert not [each for each in steps if each["state"] == "held"], steps
+            await asyncio.sleep(0.2)
+            await w.clock.advance(0.2)  # as time passes: the model is a process of its own
