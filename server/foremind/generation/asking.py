@@ -11,12 +11,15 @@ from foremind.errors import ModelServerError, UnusableAnswer
 from foremind.generation.model_server import ModelServer, Written, refuses_what_was_asked
 from foremind.generation.prompt import Message
 from foremind.generation.reading import Read, Unusable, read
+from foremind.generation.thinking import without_thinking
 from foremind.memory.aside import aside
+from foremind.memory.terms import terms_of
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 _ATTEMPTS = 2
 _MOST_SHOWN = 4_000  # characters of an answer that its model is shown again
+_LEAST_SHARED = 3  # words of what was given that prose has to have
 _THINKING_TOKENS = 2_048  # that a model which thinks aloud has besides its answer
 
 
@@ -67,6 +70,8 @@ async def ask(
         last = attempt + 1 == _ATTEMPTS
         try:
             answer = await _read(written, shape, prose=last)
+            if answer.mended["prose"]:
+                await _check_prose(written.text, messages[-1]["content"])
         except Unusable as error:
             problem = str(error)
             if written.cut_off:
@@ -80,6 +85,21 @@ async def ask(
 
 async def _read(written: Written, shape: type[Answer], *, prose: bool) -> Read[Answer]:
     return await aside(len(written.text), lambda: read(written.text, shape, prose=prose))
+
+
+async def _check_prose(text: str, given: str) -> None:
+    """Check that prose speaks of what was given: "I'm sorry, I can't do that" is no summary.
+
+    Raises:
+        Unusable: it has hardly a word of it.
+    """
+
+    def words() -> tuple[set[str], set[str]]:
+        return set(terms_of(without_thinking(text))), set(terms_of(given))
+
+    told, known = await aside(len(text) + len(given), words)
+    if len(told & known) < _LEAST_SHARED:
+        raise Unusable("it did not speak of what was given")
 
 
 def _shown_again(written: Written, problem: str) -> list[Message]:

@@ -211,6 +211,24 @@ async def test_what_the_background_pushed_out_is_read_again_where_nobody_pays() 
                 assert script.read[-1]["messages"] == ASKED
 
 
+async def test_prose_stands_for_a_text_only_where_it_speaks_of_what_was_given() -> None:
+    """What a model says in the place of an answer is none, whatever it has thought."""
+    asked: list[Message] = [
+        {"role": "user", "content": "Ana: I sail my boat to Porto. Ana: I am afraid of storms."}
+    ]
+    for prose, usable in (
+        ("She sails a boat to Porto, and is afraid of storms.", True),
+        ("I'm sorry, but I can't help with that request.", False),
+        ("<think>Ana sails a boat to Porto.</think>As a language model I may not do it.", False),
+    ):
+        async with server(Script(background=lambda _, prose=prose: prose)) as model:  # type: ignore[misc]
+            if usable:
+                assert (await ask(model, asked, Summary, 50)).value.lines == [prose]
+            else:
+                with pytest.raises(UnusableAnswer, match="speak of what was given"):
+                    await ask(model, asked, Summary, 50)
+
+
 @pytest.mark.parametrize("shape", [Notes, Summary, Episodes, Rating])
 def test_schemas_hold_nothing_that_servers_differ_on(shape: Any) -> None:
     """Types, fields, choices: no references, lengths or numbers of elements; all is required."""
