@@ -32,12 +32,14 @@ class Habits:
     Attributes:
         thinks: it thinks aloud, which takes tokens.
         thinks_unmarked: it does so without a mark where its thoughts begin.
-        form: which of `forms.FORMS` it may be asked for, the strictest that was not refused.
+        form: which of `forms.FORMS` it is asked for, the strictest that was not refused.
+        taken: the one that its server took last; what it refused since may have been the request.
     """
 
     thinks: bool = False
     thinks_unmarked: bool = False
     form: int = 0
+    taken: int = 0
 
 
 class ModelClient:

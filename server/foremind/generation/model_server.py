@@ -150,8 +150,10 @@ class ModelServer:
                 return await self._collect(messages, max_tokens, shape, form)
             except ModelServerError as error:
                 if form == last or not _may_be_about_the_form(error):
+                    habits.form = habits.taken  # it was not about the form
                     raise
-                form += 1
+                # Known from now on: the next try may have to make way before it is answered.
+                form = habits.form = form + 1
 
     async def _collect(
         self,
@@ -162,9 +164,9 @@ class ModelServer:
     ) -> Written:
         habits = self._client.habits_of(self.options.model)
 
-        def taken() -> None:  # known though it may have to make way before it is done
+        def taken() -> None:
             if shape is not None:
-                habits.form = form
+                habits.form = habits.taken = form
 
         ending = Ending()
         text: list[str] = []
