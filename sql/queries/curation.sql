@@ -268,31 +268,43 @@ UPDATE relationships SET habits_at = $2 WHERE id = $1;
 
 -- name: turns_by_id
 -- Reads turns of a relationship that still say something, with what became of each.
--- Where the text of a turn is no longer kept, its memory says what it said.
+-- Where the text of a turn is no longer kept, its memory says what it said, or that which it joined.
 SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
-    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content
+        ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
         SELECT FROM record_sources AS source JOIN records AS record ON record.id = source.record_id
         WHERE source.turn_id = turn.id AND record.layer = 'episodes'
     ) AS told
 FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS again ON again.turn_id = turn.id
+LEFT JOIN memories AS joined ON joined.id = again.memory_id
 WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[])
-    AND (turn.removed_at IS NULL OR memory.id IS NOT NULL)
+    AND (turn.removed_at IS NULL OR memory.id IS NOT NULL OR joined.id IS NOT NULL)
 ORDER BY turn.id;
 
 -- name: last_session_over
 -- Lists what is left of the last session of a relationship that is over.
-SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
+-- Where the text of a turn is no longer kept, its memory says what it said, or that which it joined.
+SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content
+        ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance, false AS told
 FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-WHERE turn.relationship_id = $1 AND turn.removed_at IS NULL AND turn.kept
+LEFT JOIN memory_sources AS again ON again.turn_id = turn.id
+LEFT JOIN memories AS joined ON joined.id = again.memory_id
+WHERE turn.relationship_id = $1 AND turn.kept
+    AND (turn.removed_at IS NULL OR memory.id IS NOT NULL OR joined.id IS NOT NULL)
     AND turn.session_id = (
         SELECT session.id FROM sessions AS session
         WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
             AND EXISTS (
                 SELECT FROM turns AS said
-                WHERE said.session_id = session.id AND said.removed_at IS NULL AND said.kept
+                WHERE said.session_id = session.id AND said.kept
+                    AND (said.removed_at IS NULL
+                        OR EXISTS (SELECT FROM memories WHERE source_turn_id = said.id)
+                        OR EXISTS (SELECT FROM memory_sources WHERE turn_id = said.id))
             )
         ORDER BY session.active_at DESC LIMIT 1
     )

@@ -262,7 +262,7 @@ WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]) ORDER BY record_id
 
 -- name: sources_left
 -- Lists which turns records of some layers were made of that still say something.
--- Where the text of a turn is no longer kept, its memory says what it said.
+-- Where the text of a turn is no longer kept, its memory says what it said, or that which it joined.
 SELECT record.id, record.layer, array_agg(turn.id ORDER BY turn.id) AS turns
 FROM records AS record
 JOIN record_sources AS source ON source.record_id = record.id
@@ -270,7 +270,8 @@ JOIN turns AS turn ON turn.id = source.turn_id
 WHERE record.relationship_id = $1 AND record.id = ANY ($2::bigint[])
     AND turn.id <> ALL ($3::bigint[])
     AND (turn.removed_at IS NULL
-        OR EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id))
+        OR EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id)
+        OR EXISTS (SELECT FROM memory_sources AS again WHERE again.turn_id = turn.id))
 GROUP BY record.id;
 
 -- name: made_of_everything

@@ -163,7 +163,8 @@ RETURNING layers_version;
 -- Counts the turns of a list that were removed meanwhile; of what is only old, a memory may be left.
 SELECT count(*) FROM turns AS turn
 WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NOT NULL
-    AND NOT EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id);
+    AND NOT EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id)
+    AND NOT EXISTS (SELECT FROM memory_sources AS again WHERE again.turn_id = turn.id);
 
 -- name: add_audit
 -- Notes who did what to a relationship's memory.

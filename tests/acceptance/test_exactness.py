@@ -12,6 +12,7 @@ from foremind.testing.curating import curate
 from foremind.testing.model_server import Chat
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_erasure import FACTS, SECRET, WORD, carrying_over, gone, held, memory_of
+from tests.acceptance.test_twins import curated
 from tests.acceptance.traces import stored_text
 from tests.conftest import StartServer, owner_of, patiently
 
@@ -329,6 +330,25 @@ async def test_notes_are_made_again_though_the_transcript_is_gone(start: StartSe
         assert receipt["remade"]["scratchpad"] == len(FACTS)
         await gone(w, WORD, "HEIRLOOM")
         assert await contents(w, "scratchpad") == {f"plain: {each}" for each in FACTS}
+
+
+async def test_what_was_said_again_is_told_again_though_the_transcript_is_gone(
+    start: StartServer,
+) -> None:
+    """Its memory is that of whoever said it first."""
+    async with world(start, model=True, retention_days={"transcript": 3}) as w:
+        assert w.model is not None
+        w.model.script.background = curated
+        client = await w.talk("I live in Porto")
+        await client.close()
+        await w.next_day()
+        client = await w.talk("I live in Porto", SECRET, "My dog is called Scout")
+        await client.close()
+        for _ in range(5):
+            await w.next_day()
+        await w.request("DELETE", f"/memories/{await memory_of(w, SECRET)}")
+        await gone(w, WORD)
+        assert "I live in Porto / My dog is called Scout" in await contents(w, "episodes")
 
 
 async def test_an_old_note_takes_no_newer_one_along(start: StartServer) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 import re
+import uuid
 from collections import Counter
 from typing import Any
 from urllib.parse import quote
@@ -126,7 +127,7 @@ class Person(World):
             "turns": Counter(
                 (each["speaker"], each["text"])
                 for each in exported["turns"]
-                if self.model is not None or each["speaker"] == "user"
+                if each["text"] and (self.model is not None or each["speaker"] == "user")
             ),
             "memories": Counter(
                 _memory(each, known)
@@ -193,6 +194,18 @@ class Life:
         text = self.draw.choice(SECRETS).format(self.word)
         self.told.append(text)
         await self.ana.say(text)
+
+    async def tell_aside(self) -> None:
+        """Ana says something that is not to be remembered; she may have told it before."""
+        await self.sleep()
+        client = await self.ana.open()
+        text = self.draw.choice((*FACTS, "The key is below the mat", ASKED))
+        await client.send_raw(
+            {"type": "message.send", "id": uuid.uuid4().hex, "text": text, "remember": False}
+        )
+        await client.expect("response.done")
+        await client.close()
+        await self.sleep()
 
     async def ask(self) -> None:
         self.asked = True
@@ -354,13 +367,14 @@ async def test_nothing_tells_who_took_something_back_from_who_never_said_it(
         life = Life(Person(server, clock, used, "one"), Person(server, clock, used, "twin"), draw)
         for each in life.both:
             await (await each.open()).close()
-        steps = (life.tell, life.tell_secret, life.ask, life.sleep, life.write, life.write_secret,
-                 life.correct, life.remove, life.forget, life.move, life.everything)  # fmt: skip
+        steps = (life.tell, life.tell_secret, life.tell_aside, life.ask, life.sleep, life.write,
+                 life.write_secret, life.correct, life.remove, life.forget, life.move,
+                 life.everything)  # fmt: skip
         for chapter in range(2):
             life.word = f"qz{'abcdefgh'[chapter]}zither"
             await life.tell()
             await life.tell_secret()
-            for step in draw.choices(steps, (5, 2, 1, 3, 1, 1, 1, 1, 1, 1, 0.5), k=6):
+            for step in draw.choices(steps, (5, 2, 1, 1, 3, 1, 1, 1, 1, 1, 1, 0.5), k=6):
                 life.done.append(step.__name__)
                 await step()
                 await clock.advance(20)
