@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from statistics import median
 
 import msgspec
 import numpy as np
@@ -109,7 +110,7 @@ def _least(scores: Numbers, best: float, policy: RecallPolicy) -> float:
     """
     if policy.decay == "product":  # it has no measure that a share of it would mean anything by
         return 0.0
-    noise = float(np.median(scores)) * len(scores) / (len(scores) + _NOISELESS)
+    noise = median(scores.tolist()) * len(scores) / (len(scores) + _NOISELESS)
     above = _ABOVE_NOISE * policy.min_share
     return max(policy.min_share * best, (noise + above * (best - noise)) if above else 0.0)
 
