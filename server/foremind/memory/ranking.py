@@ -29,6 +29,7 @@ _UNKNOWN_RARITY = 3.0
 # How far from noise towards the best a memory must be, as a part of the share of the best that it
 # must have; what is known of noise weighs as much as one candidate of none.
 _ABOVE_NOISE, _NOISELESS = 0.36, 1
+_NEARLY = 0.8  # of the best score, from which on a memory is no noise
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False):
@@ -107,10 +108,12 @@ def _least(scores: Numbers, best: float, policy: RecallPolicy) -> float:
     """Return the score from which on a candidate helps, where the best one scores so much.
 
     Most candidates of any draft have nothing to do with it: what the middle one scores is noise.
+    Those that score nearly as much as the best are not counted: they may say the same again.
     """
     if policy.decay == "product":  # it has no measure that a share of it would mean anything by
         return 0.0
-    noise = median(scores.tolist()) * len(scores) / (len(scores) + _NOISELESS)
+    others = [each for each in scores.tolist() if each < _NEARLY * best]
+    noise = median(others) * len(others) / (len(others) + _NOISELESS) if others else 0.0
     above = _ABOVE_NOISE * policy.min_share
     return max(policy.min_share * best, (noise + above * (best - noise)) if above else 0.0)
 
