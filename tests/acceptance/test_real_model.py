@@ -21,7 +21,7 @@ def model_url() -> Iterator[str]:
 
 
 async def test_a_small_real_model_speaks_and_remembers(start: StartServer, model_url: str) -> None:
-    """Whatever it writes: each message is answered, each layer is written, nothing is held up."""
+    """Whatever it writes: messages are answered, a session is told of, nothing is held up."""
     clock = ManualClock()
     server = await start(
         clock,
