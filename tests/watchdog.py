@@ -2,14 +2,19 @@
 
 import asyncio
 import gc
+import resource
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 MOST_S = 0.050
+_LOOK_S = 0.010  # how often a callback is looked at that takes long
+_FRAMES = 6  # the innermost ones that are told of what it was seen at
 _TESTS = Path(__file__).parent
 #: Where the code begins whose tasks are no server's: tests, doubles, clients, and what runs tests.
 _NO_SERVER = (
@@ -33,6 +38,7 @@ class Watchdog:
         self._most_s = most_s
         self._away = 0
         self._thread = threading.get_ident()
+        self._running: _Run | None = None
         self._collecting_since = 0.0
         self._collected_s = 0.0
 
@@ -48,19 +54,25 @@ class Watchdog:
                 return run(handle)  # type: ignore[no-any-return]
             who, away = _Who(handle._callback), self._away
             self._collected_s = 0.0
-            began = time.thread_time()
+            self._running = running = _Run()
             try:
                 return run(handle)  # type: ignore[no-any-return]
             finally:
-                took_s = time.thread_time() - began - self._collected_s
+                self._running = None
+                took_s = time.thread_time() - running.began - self._collected_s
                 if took_s > self._most_s and not (away or self._away or who.is_no_server):
-                    self.holds.append(f"{took_s * 1000:.0f} ms: {who}")
+                    self.holds.append(f"{took_s * 1000:.0f} ms: {who}; {running}")
 
         handles._run = timed
         gc.callbacks.append(self._collecting)
+        ended = threading.Event()
+        looking = threading.Thread(target=self._looking, args=(ended,), name="watchdog")
+        looking.start()
         try:
             yield
         finally:
+            ended.set()
+            looking.join()
             gc.callbacks.remove(self._collecting)
             handles._run = run
 
@@ -73,6 +85,16 @@ class Watchdog:
         finally:
             self._away -= 1
 
+    def _looking(self, ended: threading.Event) -> None:
+        """Note where a callback is that was there already when last looked at."""
+        last: _Run | None = None
+        while not ended.wait(_LOOK_S):
+            running = self._running
+            if running is not None and running is last:
+                frame = sys._current_frames().get(self._thread)
+                running.seen.append(traceback.extract_stack(frame)[-_FRAMES:])
+            last = running
+
     def _collecting(self, phase: str, _: object) -> None:
         if threading.get_ident() != self._thread:
             return
@@ -80,6 +102,27 @@ class Watchdog:
             self._collecting_since = time.thread_time()
         else:
             self._collected_s += time.thread_time() - self._collecting_since
+
+
+class _Run:
+    """One callback: when it began, in its thread's processor time, and where it was seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[traceback.FrameSummary]] = []
+        self._usage = resource.getrusage(resource.RUSAGE_THREAD)
+        self.began = time.thread_time()
+
+    def __str__(self) -> str:
+        """Tell what of the time was the kernel's, and where the code was."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        kernel_ms = (usage.ru_stime - self._usage.ru_stime) * 1000
+        faults = usage.ru_minflt - self._usage.ru_minflt
+        places = [
+            " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(stack))
+            for stack in self.seen
+        ]
+        seen = "\n  ".join(["seen at", *places]) if places else "never seen"
+        return f"{kernel_ms:.0f} ms in the kernel, {faults} page faults, {seen}"
 
 
 class _Who:

@@ -1,6 +1,7 @@
 """Nothing holds the event loop for more than 50 ms; the watchdog of `start` looks at every test."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -40,6 +41,7 @@ async def test_what_holds_the_loop_is_found_and_named(
     await answered(client, "I promise to feed your cat too")
     assert watchdog.holds
     assert all("Rememberer.remember" in each for each in watchdog.holds)
+    assert all(f"< {Path(__file__).name}:" in each for each in watchdog.holds)  # seen in `slowly`
     watchdog.holds.clear()
 
 

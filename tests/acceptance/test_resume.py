@@ -63,6 +63,28 @@ async def test_what_was_missed_comes_once_and_in_order(start: StartServer) -> No
         await again.close()
 
 
+async def test_a_session_without_a_connection_holds_nothing_that_was_said(
+    start: StartServer,
+) -> None:
+    """Many wait for somebody who never comes back; who does finds it read before Enter."""
+
+    def held() -> int:
+        (session,) = server.app.registry._all()
+        return len(session._conversation._past.turns)
+
+    server = await start()
+    client, session = await opened(server)
+    await client.send("Hello there, how are you today?")
+    seen = await until_done(client)
+    await eventually(lambda: held() == 2)
+    await client.close()
+    await eventually(lambda: held() == 0)
+    again, greeting = await resumed(server, session, seen[-1]["seq"])
+    assert greeting["resumed"]
+    await eventually(lambda: held() == 2)
+    await again.close()
+
+
 async def test_a_reply_goes_on_while_nobody_listens(start: StartServer) -> None:
     """It is stored whole, and heard whole by who comes back."""
     words = [f"word{number} " for number in range(300)]

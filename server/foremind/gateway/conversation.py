@@ -252,6 +252,11 @@ class Conversation:
             self._erasures = erasures
             self.hush()
 
+    def rest(self) -> None:
+        """Nobody is connected: hold nothing that can be read again when somebody is."""
+        if not self.busy:
+            self._past.drop()
+
     def heard_elsewhere(self, turn: PastTurn) -> bool:
         """Take in a turn of this session that came about over another connection.
 

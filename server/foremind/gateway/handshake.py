@@ -119,6 +119,7 @@ class Handshake:
         session.renew(opening.caller)
         if session.resume(listener, resume.seq):
             _log.info("session.resumed", session_id=session.id)
+            await session.read_history()
             return session
         past = await self._read_past(session, opening)
         if not self._registry.holds(session):

@@ -276,6 +276,11 @@ class Session:
         self._stream.replay(missed)
         return True
 
+    async def read_history(self) -> None:
+        """Read what was said so far, unless it is known, so that it is there at Enter."""
+        with suppress(StorageUnavailable):  # else with the next message
+            await self._conversation.read_history()
+
     def go_on_after(self, seq: int) -> None:
         """Count events from here on: the client has some of this session that are lost here."""
         self._stream.seq = seq
@@ -315,6 +320,7 @@ class Session:
         self.detached_at = self._services.clock.monotonic()
         self._watcher.clear()
         self._conversation.typed("")
+        self._conversation.rest()
 
     def handle(self, message: ClientMessage, arrived: float) -> None:
         """React to a message that arrived at monotonic time `arrived`.
