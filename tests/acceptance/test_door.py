@@ -22,6 +22,7 @@ from foremind.memory.forget import Receipt
 from foremind.memory.users import ErasureReceipt
 from foremind.testing.clock import ManualClock
 from tests.acceptance.layers import World
+from tests.acceptance.test_path import hang_up
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
 from tests.unit.identity.test_tokens import SECRET, token
 
@@ -191,7 +192,7 @@ async def test_what_decides_is_said_once(start: StartServer, name: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write("\r\n".join(lines).encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
+        await hang_up(writer)
         assert head.startswith(b"HTTP/1.1 400 "), head
         assert json.loads(body)["error"]["param"] == name.lower()
 

@@ -47,6 +47,7 @@ class FaultProxy:
         self.faults = faults
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -54,33 +55,59 @@ class FaultProxy:
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
-        if self.faults.refuses:
-            writer.close()
-            return
+        """Serve one connection; whatever ends it, both its sockets are closed then."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        ends = [writer]
         try:
+            if self.faults.refuses:
+                return
             if isinstance(self._upstream, int):
                 onward = await asyncio.open_connection("127.0.0.1", self._upstream)
             else:
                 onward = await asyncio.open_unix_connection(self._upstream)
+            ends.append(onward[1])
+            self._writers.update(ends)
+            await self._pass_on(reader, writer, *onward)
         except OSError:
-            writer.close()
-            return
-        ends = {writer, onward[1]}
-        self._writers |= ends
-        try:
-            pumps = [
-                asyncio.create_task(self._pump(reader, onward[1])),
-                asyncio.create_task(self._pump(onward[0], writer)),
-            ]
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            pass  # nobody is there: the connection ends
         finally:
-            self._writers -= ends
+            self._writers.difference_update(ends)
             for each in ends:
                 each.close()
+            self._serving.discard(task)
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        onward_reader: asyncio.StreamReader,
+        onward_writer: asyncio.StreamWriter,
+    ) -> None:
+        pumps = [
+            asyncio.create_task(self._pump(reader, onward_writer)),
+            asyncio.create_task(self._pump(onward_reader, writer)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.wait(pumps)
+
+    async def close(self) -> None:
+        """Break what there is, and wait until every socket is closed."""
+        writers = list(self._writers)
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        for each in writers:
+            each.transport.abort()  # what was not written yet would keep it open
+        await asyncio.gather(*serving, return_exceptions=True)
+        for each in writers:
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
 
     def cut(self) -> None:
         """End every connection, as a peer that goes away."""
@@ -123,5 +150,4 @@ async def fault_proxy(
         yield proxy
     finally:
         server.close()
-        proxy.cut()
-        await asyncio.sleep(0)
+        await proxy.close()
