@@ -1,7 +1,6 @@
 """The only place that builds and wires things: what starts inside, stops on the way out."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from foremind.embedding.queue import Priority
 from foremind.embedding.registry import find_model
 from foremind.embedding.service import EmbeddingService
 from foremind.errors import InvalidFile, SetupError
+from foremind.garbage import FullCollections
 from foremind.gateway.connection import Gateway
 from foremind.gateway.contract import asyncapi
 from foremind.gateway.current import Current
@@ -96,9 +96,6 @@ from foremind.typeahead.prepare import Preparer
 from foremind.typeahead.prepared import PreparedCache
 
 _EXAMPLE = Path(__file__).parent / "examples" / "wren.toml"
-# Collections of the middle generation between two of everything that sessions hold (10 by default):
-# each of those stops everybody, by 30 to 60 ms with 150 sessions open.
-_SELDOM = 50
 # What it takes, beside the reply itself, until a reply is stored.
 _TO_STORE_S = 60.0
 
@@ -413,17 +410,12 @@ async def serving(
             metrics=app.core.metrics,
             most_frame=MAX_ESCAPED_BYTES,
         ) as port,
+        FullCollections(app.core.supervisor),
     ):
-        # What is there by now stays; going through it takes the collector, and all players, 70 ms.
-        gc.freeze()
-        usual = gc.get_threshold()
-        gc.set_threshold(*usual[:2], _SELDOM)
         try:
             yield app, port
         finally:
             await app.registry.drain(settings.drain_s)
-            gc.set_threshold(*usual)
-            gc.unfreeze()
 
 
 def check_files(settings: Settings) -> None:

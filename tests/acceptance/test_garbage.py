@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import gc
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 from loadtests.hostile.attackers import Target, frame
 
+from foremind.testing.clock import ManualClock
 from tests.conftest import RunningServer, StartServer, eventually
 
 _OURS = ("foremind.", "uvicorn.", "websockets.", "starlette.")
@@ -68,6 +70,33 @@ async def test_who_has_gone_leaves_nothing_to_the_collector(
         gc.enable()
     ours = {name: count for name, count in left.items() if name.startswith(_OURS)}
     assert max(ours.values(), default=0) < _TIMES // 2, ours
+
+
+async def test_everything_is_gone_through_only_once_there_is_much_more_of_it(
+    start: StartServer,
+) -> None:
+    """Nobody waits for the collector because many have come and gone."""
+    clock = ManualClock()
+    server = await start(clock)
+    for _ in range(_TIMES):
+        await handshake(server)
+    assert gc.get_threshold()[2] > 1_000_000
+    await _looked(server, clock)
+    collected = gc.get_stats()[2]["collections"]
+    await _looked(server, clock)
+    assert gc.get_stats()[2]["collections"] == collected
+    much = [(number,) for number in range(sys.getallocatedblocks() // 2)]
+    await _looked(server, clock)
+    assert gc.get_stats()[2]["collections"] == collected + 1
+    await _looked(server, clock)
+    assert gc.get_stats()[2]["collections"] == collected + 1
+    del much
+
+
+async def _looked(server: RunningServer, clock: ManualClock) -> None:
+    """Let the time pass after which it is looked at again."""
+    for _ in range(6):
+        await clock.advance(1.0)
 
 
 async def _gone(server: RunningServer) -> None:

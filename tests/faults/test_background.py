@@ -17,6 +17,7 @@ from tests.conftest import RunningServer, StartServer, eventually, patiently
 #: Every loop of the server; whoever adds one adds it here, and the tests below hold for it.
 LOOPS = {
     "embedding",
+    "garbage",
     "library",
     "session-sweeper",
     "notifications",
