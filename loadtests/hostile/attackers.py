@@ -269,7 +269,10 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
 def main() -> None:
     """Attack until killed."""
     attack, host, port, number = sys.argv[1:]
-    os.nice(19)
+    if sys.platform == "linux":  # the only system where nobody else is kept waiting at all
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        os.nice(19)
     target = Target(host, int(port), int(number))
     while True:
         with contextlib.suppress(OSError):
