@@ -49,7 +49,7 @@ _numbers = itertools.count()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the longest tests run."""
     parser.addoption("--kills", type=int, default=50, help="how often the server is killed")
-    parser.addoption("--lives", type=int, default=2, help="how many lives twins live")
+    parser.addoption("--lives", type=int, default=6, help="how many lives twins live")
 
 
 def pytest_configure() -> None:

@@ -78,7 +78,8 @@ class Restorer:
         names = await self._rememberer.name_vectors(export.user_name, companion_name)
         memory_of = {each.turn: each.id for each in export.memories}
         memories: dict[str, MemoryText] = {}
-        for talk in _by_session(export).values():
+        for whole in _by_session(export).values():
+            talk = [each for each in whole if said[each.id].strip()]  # what is gone does not count
             around = [
                 ExchangeTurn(int(each.id), each.speaker, said[each.id], turns.get(each.id), None)
                 for each in talk
