@@ -57,7 +57,7 @@ class Measured:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures as they are published."""
-        cuts = quantiles(self.entered, n=100) if len(self.entered) > 1 else [float("inf")] * 99
+        cuts = _percentiles(self.entered)
         return {
             "sent": len(self.entered),
             "p50_ms": round(cuts[49], 2),
@@ -66,6 +66,11 @@ class Measured:
             "woken_late_p99_ms": round(quantiles(self.woken_late, n=100)[98], 2),
             "most_memory_kib": max(self.memory) // 1024,
         }
+
+
+def _percentiles(taken: list[float]) -> list[float]:
+    """Return the 99 percentiles; infinite where too few were taken."""
+    return quantiles(taken, n=100) if len(taken) > 1 else [float("inf")] * 99
 
 
 def main() -> None:
@@ -108,7 +113,7 @@ async def _every_attack(
     url: str, process: psutil.Process, options: argparse.Namespace
 ) -> dict[str, Any]:
     await _round(url, process, options, Measured())  # warms up
-    every_calm = Measured()
+    every_calm: list[float] = []
     taken = []
     for attack in options.attacks:
         for number in options.attackers:
@@ -128,13 +133,13 @@ async def _compare(
     options: argparse.Namespace,
     attack: str,
     number: int,
-    every_calm: Measured,
+    every_calm: list[float],
 ) -> dict[str, Any]:
     calm, hostile, after = Measured(), Measured(), Measured()
     for done in range(1, _TIMES_AGAIN * options.rounds + 1):
         before = len(calm.entered)
         await _round(url, process, options, calm)
-        every_calm.entered += calm.entered[before:]
+        every_calm += calm.entered[before:]
         async with _attackers(url, attack, number, process):
             await asyncio.sleep(_MEET_S)
             await _round(url, process, options, hostile)
@@ -147,10 +152,10 @@ async def _compare(
 
 
 def _compared(
-    calm: Measured, hostile: Measured, after: Measured, every_calm: Measured
+    calm: Measured, hostile: Measured, after: Measured, every_calm: list[float]
 ) -> dict[str, Any]:
     quiet, loud = calm.figures(), hostile.figures()
-    usual_p99 = quantiles(every_calm.entered, n=100)[98]
+    usual_p99 = _percentiles(every_calm)[98]
     p99 = loud["p99_ms"] / usual_p99
     memory = max(hostile.memory) / max(calm.memory)
     back = after.memory[-1] / max(calm.memory)

@@ -35,7 +35,6 @@ class FullCollections:
 
     async def __aenter__(self) -> Self:
         gc.freeze()
-        self._usual = gc.get_threshold()
         gc.set_threshold(*self._usual[:2], _NEVER)
         self._left = sys.getallocatedblocks()
         self._loop = self._supervisor.every("garbage", _EVERY_S, self._look)

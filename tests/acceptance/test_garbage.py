@@ -81,19 +81,19 @@ async def test_everything_is_gone_through_only_once_there_is_much_more_of_it(
     for _ in range(_TIMES):
         await handshake(server)
     assert gc.get_threshold()[2] > 1_000_000
-    await _looked(server, clock)
+    await _looked(clock)
     collected = gc.get_stats()[2]["collections"]
-    await _looked(server, clock)
+    await _looked(clock)
     assert gc.get_stats()[2]["collections"] == collected
     much = [(number,) for number in range(sys.getallocatedblocks() // 2)]
-    await _looked(server, clock)
+    await _looked(clock)
     assert gc.get_stats()[2]["collections"] == collected + 1
-    await _looked(server, clock)
+    await _looked(clock)
     assert gc.get_stats()[2]["collections"] == collected + 1
     del much
 
 
-async def _looked(server: RunningServer, clock: ManualClock) -> None:
+async def _looked(clock: ManualClock) -> None:
     """Let the time pass after which it is looked at again."""
     for _ in range(6):
         await clock.advance(1.0)

@@ -241,6 +241,7 @@ class Connection:
             return
         self._pace.of_user = self._registry.allowance(self._session.caller.user_id)
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
+        await self._handshake.read_again(self._session)
 
     def _fail(self, error: ForemindError, cause: Cause) -> None:
         if self._session is not None:

@@ -228,6 +228,11 @@ class Conversation:
         if not self.busy and self._past.known and self._state.known:
             self._ahead.ready(draft, context, trigger)
 
+    @property
+    def knows_history(self) -> bool:
+        """Whether what was said so far is there, and need not be read."""
+        return self._past.known
+
     async def read_history(self, message_id: str | None = None) -> None:
         """Read what was said so far, unless it is known; anew, where it changes meanwhile.
 

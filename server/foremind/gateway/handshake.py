@@ -69,6 +69,12 @@ class Handshake:
             async with registry.reading:
                 return await self._begin(message, companion, opening, listener)
 
+    async def read_again(self, session: Session) -> None:
+        """Have it read what was said, where it let that go while nobody was connected."""
+        if not session.knows_history:
+            async with self._registry.reading:
+                await session.read_history()
+
     async def update(self, session: Session, message: SessionUpdate) -> None:
         """Do what a running session is asked to: go on by another token, take a state.
 
@@ -119,7 +125,6 @@ class Handshake:
         session.renew(opening.caller)
         if session.resume(listener, resume.seq):
             _log.info("session.resumed", session_id=session.id)
-            await session.read_history()
             return session
         past = await self._read_past(session, opening)
         if not self._registry.holds(session):

@@ -276,8 +276,13 @@ class Session:
         self._stream.replay(missed)
         return True
 
+    @property
+    def knows_history(self) -> bool:
+        """Whether what was said so far is there, and need not be read at Enter."""
+        return self._conversation.knows_history
+
     async def read_history(self) -> None:
-        """Read what was said so far, unless it is known, so that it is there at Enter."""
+        """Read what was said so far, unless it is known."""
         with suppress(StorageUnavailable):  # else with the next message
             await self._conversation.read_history()
 
