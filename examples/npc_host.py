@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import jwt
 
-from foremind.client import Conversation, Who
+from foremind.client import Conversation, Identity
 
 TOKEN_S = 600  # a token's life; every connection gets a fresh one
 
@@ -66,7 +66,7 @@ class NpcHost:
             return jwt.encode(claims, self._secret, algorithm="HS256")
 
         stack = AsyncExitStack()
-        who = Who(self._companion, token=token)
+        who = Identity(self._companion, token=token)
         mind = await stack.enter_async_context(Conversation(self._url, who))
         relay = asyncio.create_task(self._relay(player, mind))
         self._seats[player] = Seat(mind, relay, stack)

@@ -21,8 +21,8 @@ import psutil
 
 from foremind.app import core
 from foremind.client import Client, connect
+from foremind.domain.settings import Settings, load_settings
 from foremind.evaluation.seeding import fill
-from foremind.settings import Settings, load_settings
 from foremind.testing.server_process import running_server
 from loadtests.recordings import Recording, read_recordings
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
 from foremind.testing.server_process import running_server
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ import psutil
 import uvloop
 
 from foremind.client import Client, Closed, connect
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
 from foremind.testing.server_process import running_server
 
 RESULTS = Path(__file__).parent / "results"

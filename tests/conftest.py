@@ -22,17 +22,17 @@ import pytest
 
 from foremind.app import Application, Core, core, serving
 from foremind.client import Client, connect
-from foremind.client.connection import Event
-from foremind.clock import Clock
-from foremind.embedding.prepare import PreparedModel, prepare_model
-from foremind.embedding.registry import find_model
+from foremind.client.socket_client import Event
+from foremind.domain.announcements import SessionTaken
+from foremind.domain.clock import Clock
+from foremind.domain.settings import Settings, load_settings
 from foremind.evaluation.seeding import owner_connection
-from foremind.logs import configure_logging
-from foremind.settings import Settings, load_settings
-from foremind.storage.embedded import embedded_postgres
+from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.runtime.logs import configure_logging
+from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.migrations import migrate
-from foremind.storage.turns import SessionTaken
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from tests.contract.check import check_event
 from tests.watchdog import Watchdog
 
@@ -66,7 +66,7 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def model() -> PreparedModel:
+def model() -> ConvertedEncoder:
     """The default embedding model, converted on this machine."""
     settings = load_settings()
     manifest = find_model(settings.embedding_model, settings.models_dir)
@@ -100,7 +100,7 @@ async def database_url(postgres: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def settings(database_url: str, model: PreparedModel, tmp_path: Path) -> Settings:
+def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Settings:
     """Settings for a patient server on a free port with this test's database."""
     return load_settings(
         port=0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright, expect
 
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
 from foremind.testing.server_process import running_server
 from tests.acceptance.test_page import ARGUMENTS
 from tests.browser import ensure_browser

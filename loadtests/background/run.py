@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from foremind.client import Client, connect
-from foremind.settings import LAYERS, Settings, load_settings
+from foremind.domain.settings import LAYERS, Settings, load_settings
 from foremind.testing.real_model import CONTEXT_TOKENS, real_model
 from foremind.testing.server_process import running_server
 from loadtests.typing_model import TYPISTS

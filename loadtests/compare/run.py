@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from foremind.app import Core, core
-from foremind.companions import CompanionSettings
+from foremind.domain.companion import CompanionSettings
+from foremind.domain.policy import policy_for
+from foremind.domain.settings import load_settings
 from foremind.evaluation.chart import Bar, draw
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.locomo import read_locomo
-from foremind.evaluation.told import Vectors, tell
-from foremind.logs import configure_logging
-from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.search import GatedSearch, Query, RankedSearch
-from foremind.policies import policy_for
-from foremind.settings import load_settings
+from foremind.evaluation.replay import VectorCache, tell
+from foremind.retrieval.index.index_cache import IndexedCandidates
+from foremind.retrieval.search import GatedSearch, Query, RankedSearch
+from foremind.runtime.logs import configure_logging
 from loadtests.environments import environment
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ async def _compare(
 
 async def _data(core_: Core, dialogues: Sequence[Dialogue]) -> tuple[dict[str, Any], float]:
     """Return everything with its vectors, and the milliseconds that embedding a question takes."""
-    vectors, took = Vectors(core_), []
+    vectors, took = VectorCache(core_), []
 
     async def of(text: str) -> list[float]:
         return [float(each) for each in await vectors.of(text)]
@@ -120,7 +120,7 @@ async def _foremind(
     parts: Core, dialogues: Sequence[Dialogue], data: dict[str, Any], embed_ms: float
 ) -> dict[str, Any]:
     """Tell Foremind the conversations as it would hear them, and ask a day after the last turn."""
-    vectors, answers = Vectors(parts), []
+    vectors, answers = VectorCache(parts), []
     policy = policy_for(CompanionSettings(recall_any_age=True), parts.settings).recall
     for dialogue, given in zip(dialogues, data["dialogues"], strict=True):
         told = await tell(parts, dialogue, "compare", CompanionSettings(), vectors, lambda _: None)

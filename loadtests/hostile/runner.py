@@ -28,7 +28,7 @@ import psutil
 import uvloop
 
 from foremind.client import Client, Closed, connect
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
 from foremind.testing.server_process import running_server
 from loadtests.hostile import attackers
 

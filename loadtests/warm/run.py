@@ -29,8 +29,8 @@ from typing import Any
 
 from foremind.app import core
 from foremind.client import Client, connect
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.settings import Ahead, Settings, load_settings
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.settings import Ahead, Settings, load_settings
 from foremind.testing.server_process import free_port, quiet_server, running_server
 from loadtests.environments import check, environment
 from loadtests.typing_model import TYPISTS

@@ -12,88 +12,94 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 
-from foremind.clock import Clock, SystemClock
-from foremind.companions import CompanionSettings, read_companion
-from foremind.curation.afterwards import Afterwards
-from foremind.curation.by_hand import Editor
-from foremind.curation.doing import Steps
-from foremind.curation.removing import Remover
-from foremind.curation.steps import HELD_FOR
-from foremind.curation.worker import Curation
-from foremind.embedding.prepare import prepare_model
-from foremind.embedding.queue import Priority
-from foremind.embedding.registry import find_model
-from foremind.embedding.service import EmbeddingService
-from foremind.errors import InvalidFile, SetupError
-from foremind.garbage import FullCollections
+from foremind.api.admin_routes import AdminServices, admin_routes
+from foremind.api.dependencies import RelationshipServices
+from foremind.api.document_routes import document_routes
+from foremind.api.memory_routes import memory_routes
+from foremind.api.openapi import openapi
+from foremind.api.origin_guard import OriginGuard
+from foremind.api.readiness import Readiness
+from foremind.api.record_routes import record_routes
+from foremind.api.relationship_routes import relationship_routes
+from foremind.api.request_authentication import RequestAuthenticator
+from foremind.api.responses import routing_problem
+from foremind.api.routes import HttpServices, page, routes
+from foremind.api.spooled_bodies import SpooledResponses
+from foremind.api.transfer_routes import transfer_routes
+from foremind.api.user_routes import UserServices, user_routes
+from foremind.auth.authority import Authority, keyring
+from foremind.background.manual_edits import ManualEditor
+from foremind.background.post_reply import PostReplyBehaviours
+from foremind.background.record_removal import RecordRemover
+from foremind.background.step_runner import StepRunner
+from foremind.background.steps import HELD_FOR
+from foremind.background.worker import BackgroundWorker
+from foremind.domain.clock import Clock, SystemClock
+from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.domain.errors import InvalidFile, SetupError
+from foremind.domain.policy import policy_for
+from foremind.domain.setting_syntax import PREFIX
+from foremind.domain.settings import Settings, check_binding
 from foremind.gateway.connection import Gateway
-from foremind.gateway.contract import asyncapi
-from foremind.gateway.current import Current
-from foremind.gateway.messages import MAX_ESCAPED_BYTES
-from foremind.gateway.registry import SessionRegistry
-from foremind.gateway.services import Services
-from foremind.generation.rating import Rater
-from foremind.generation.voices import Voices
-from foremind.http.admin import AdminServices, admin_routes
-from foremind.http.answers import routing_problem
-from foremind.http.callers import RelationshipServices
-from foremind.http.contract import openapi
-from foremind.http.documents import document_routes
-from foremind.http.entrance import Entrance
-from foremind.http.guard import Guard
-from foremind.http.memories import memory_routes
-from foremind.http.readiness import Readiness
-from foremind.http.records import record_routes
-from foremind.http.relationships import relationship_routes
-from foremind.http.routes import HttpServices, page, routes
-from foremind.http.spool import LargeAnswers
-from foremind.http.transfer import transfer_routes
-from foremind.http.users import UserServices, user_routes
-from foremind.identity.authority import Authority, keyring
-from foremind.layers.calibration import calibrated
-from foremind.layers.held import HeldLayers
-from foremind.layers.library import Library
-from foremind.layers.recall import EPISODE_COSINE, TOPIC_COSINE
-from foremind.layers.tokens import load_counter
-from foremind.layers.uses import Uses
-from foremind.memory import vestiges
+from foremind.gateway.live_settings import LiveSettings
+from foremind.gateway.protocol.asyncapi import asyncapi
+from foremind.gateway.protocol.messages import MAX_ESCAPED_BYTES
+from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_services import SessionServices
+from foremind.gateway.transport.listener import listening
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.prompt.token_counter import load_counter
+from foremind.memory import cache_erasure
 from foremind.memory.correct import Corrector
-from foremind.memory.expire import Expirer
-from foremind.memory.forget import Forgetter
-from foremind.memory.heads import Heads, load_heads
-from foremind.memory.holding import Nearness
-from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.remember import Rememberer
-from foremind.memory.restore import Restorer
-from foremind.memory.search import GatedSearch, MemorySearch, Query, RankedSearch, StoredCandidates
-from foremind.memory.users import UserEraser
-from foremind.metrics import Metrics
-from foremind.policies import policy_for
-from foremind.settings import Settings, check_binding
-from foremind.settings_parsing import PREFIX
-from foremind.storage.companions import CompanionStore
-from foremind.storage.curation import CurationStore
-from foremind.storage.curation_steps import StepStore
+from foremind.memory.erase import Eraser
+from foremind.memory.erasure_scope import Similarity
+from foremind.memory.expiry import RetentionEnforcer
+from foremind.memory.import_relationship import RelationshipImporter
+from foremind.memory.importance_rating import ImportanceRater
+from foremind.memory.ingest import MemoryIngester
+from foremind.memory.user_erasure import UserEraser
+from foremind.retrieval.access_counts import AccessCounts
+from foremind.retrieval.classifiers import TextClassifiers, load_heads
+from foremind.retrieval.documents.library import Library
+from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.index.index_cache import IndexedCandidates
+from foremind.retrieval.layer_cache import LayerCache
+from foremind.retrieval.layer_recall import EPISODE_COSINE, TOPIC_COSINE
+from foremind.retrieval.search import (
+    GatedSearch,
+    MemorySearch,
+    Query,
+    RankedSearch,
+    StoredCandidates,
+)
+from foremind.retrieval.similarity_calibration import calibrated
+from foremind.runtime.garbage_collection import FullCollectionPolicy
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import Supervisor, begin, stop
+from foremind.storage.companion_store import CompanionStore
+from foremind.storage.curation_store import CurationStore
 from foremind.storage.database import Database
-from foremind.storage.documents import DocumentStore
-from foremind.storage.embedded import as_server, embedded_postgres
-from foremind.storage.jobs import RATE_TURN, REMEMBER_TURN, JobWorker
-from foremind.storage.memories import MemoryStore
+from foremind.storage.document_store import DocumentStore
+from foremind.storage.embedded_postgres import as_server, embedded_postgres
+from foremind.storage.job_queue import RATE_TURN, REMEMBER_TURN, JobWorker
+from foremind.storage.memory_store import MemoryStore
 from foremind.storage.migrations import migrate
-from foremind.storage.notifications import MemoryListener
+from foremind.storage.notifications import NotificationListener
 from foremind.storage.presence import Presence
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.record_store import RecordStore
-from foremind.storage.relationships import RelationshipStore
-from foremind.storage.revocations import RevocationStore
-from foremind.storage.session_state import StateStore
-from foremind.storage.transfer import TransferStore
-from foremind.storage.turns import TurnStore
-from foremind.storage.users import UserStore
-from foremind.supervision import Supervisor, begin, stop
-from foremind.transport.server import listening
-from foremind.typeahead.prepare import Preparer
-from foremind.typeahead.prepared import PreparedCache
+from foremind.storage.relationship_store import RelationshipStore
+from foremind.storage.revocation_store import RevocationStore
+from foremind.storage.state_store import StateStore
+from foremind.storage.step_store import StepStore
+from foremind.storage.transfer_store import TransferStore
+from foremind.storage.turn_store import TurnStore
+from foremind.storage.user_store import UserStore
+from foremind.typeahead.context_builder import ContextBuilder
+from foremind.typeahead.context_cache import ContextCache
 
 _EXAMPLE = Path(__file__).parent / "examples" / "wren.toml"
 # What it takes, beside the reply itself, until a reply is stored.
@@ -118,8 +124,8 @@ class Core:
     turns: TurnStore
     memories: MemoryStore
     search: MemorySearch
-    heads: Heads | None
-    rememberer: Rememberer
+    heads: TextClassifiers | None
+    rememberer: MemoryIngester
     records: RecordStore
     documents: DocumentStore
 
@@ -203,7 +209,7 @@ async def core(
             memories=memories,
             search=search,
             heads=heads,
-            rememberer=Rememberer(memories, embedder, heads, settings, clock, metrics),
+            rememberer=MemoryIngester(memories, embedder, heads, settings, clock, metrics),
             records=RecordStore(database, manifest.fingerprint),
             documents=DocumentStore(database, manifest.fingerprint),
         )
@@ -222,7 +228,7 @@ async def application(
     check_files(settings)
     async with core(settings, clock=clock, say=say) as built, AsyncExitStack() as stack:
         await _seed(built, say)
-        voices = Voices(settings)
+        voices = ChatModels(settings)
         stack.push_async_callback(voices.close)
         await voices.prepare(policy_for(CompanionSettings(), settings).voice)
         authority = Authority(settings, RevocationStore(built.database), built.clock)
@@ -231,7 +237,7 @@ async def application(
         )
         search = GatedSearch(RankedSearch(index), built.heads)
         held = await stack.enter_async_context(
-            HeldLayers(built.records, built.embedder.manifest, settings.layers_bytes, built.metrics)
+            LayerCache(built.records, built.embedder.manifest, settings.layers_bytes, built.metrics)
         )
         library = await stack.enter_async_context(
             Library(built.documents, built.embedder, built.clock, built.supervisor)
@@ -240,9 +246,9 @@ async def application(
         users, relationships = UserStore(built.database), RelationshipStore(built.database)
         eraser = UserEraser(users, relationships, forgetter, built.clock)
         curation = curation_of(built, voices)
-        afterwards = await stack.enter_async_context(Afterwards(voices, built.metrics))
-        uses = await stack.enter_async_context(Uses(built.records, built.supervisor))
-        prepared = PreparedCache(
+        afterwards = await stack.enter_async_context(PostReplyBehaviours(voices, built.metrics))
+        uses = await stack.enter_async_context(AccessCounts(built.records, built.supervisor))
+        prepared = ContextCache(
             settings.prepared_capacity,
             settings.prepared_bytes,
             settings.prepared_ttl_s,
@@ -252,9 +258,9 @@ async def application(
         built.metrics.prepared_bytes.set_function(lambda: prepared.bytes_held)
         relationships = RelationshipStore(built.database)
         current = await stack.enter_async_context(
-            Current(built.companions, relationships, built.clock)
+            LiveSettings(built.companions, relationships, built.clock)
         )
-        services = Services(
+        services = SessionServices(
             settings=settings,
             clock=built.clock,
             metrics=built.metrics,
@@ -264,7 +270,9 @@ async def application(
             current=current,
             turns=built.turns,
             states=StateStore(built.database),
-            preparer=Preparer(built.embedder, search, held, library, built.clock, built.metrics),
+            preparer=ContextBuilder(
+                built.embedder, search, held, library, built.clock, built.metrics
+            ),
             prepared=prepared,
             index=index,
             held=held,
@@ -282,7 +290,7 @@ async def application(
             )
         )
         await stack.enter_async_context(
-            MemoryListener(
+            NotificationListener(
                 built.database.url,
                 # The index first: nothing that is told of a version may be given an older one.
                 [
@@ -293,7 +301,7 @@ async def application(
                     library.heard,
                     built.rememberer.heard,
                     voices.heard,
-                    vestiges.heard,
+                    cache_erasure.heard,
                     registry.announce,
                 ],
                 [index.forget, current.forget, held.forget, library.forget, registry.catch_up],
@@ -307,7 +315,7 @@ async def application(
                 built.database,
                 {
                     REMEMBER_TURN: built.rememberer.remember,
-                    RATE_TURN: Rater(voices, built.memories, built.rememberer).rate,
+                    RATE_TURN: ImportanceRater(voices, built.memories, built.rememberer).rate,
                 },
                 built.clock,
                 built.supervisor,
@@ -318,7 +326,7 @@ async def application(
             DatabaseProbe(built.database, built.supervisor, built.clock)
         )
         gateway = Gateway(services, registry)
-        entrance = Entrance(authority, settings, built.clock)
+        entrance = RequestAuthenticator(authority, settings, built.clock)
         transfer = TransferStore(built.database, services.embedding)
         views = RelationshipServices(
             entrance=entrance,
@@ -335,11 +343,11 @@ async def application(
             embedder=built.embedder,
             forgetter=forgetter,
             corrector=corrector_of(built),
-            editor=Editor(built.records, built.embedder, built.clock),
-            remover=Remover(built.records, CurationStore(built.database), forgetter),
+            editor=ManualEditor(built.records, built.embedder, built.clock),
+            remover=RecordRemover(built.records, CurationStore(built.database), forgetter),
             transfer=transfer,
-            exports=LargeAnswers(settings.body_bytes, built.metrics),
-            restorer=Restorer(transfer, built.embedder, built.rememberer),
+            exports=SpooledResponses(settings.body_bytes, built.metrics),
+            restorer=RelationshipImporter(transfer, built.embedder, built.rememberer),
             current=current,
         )
         http = HttpServices(
@@ -384,7 +392,7 @@ async def application(
                     ],
                 ),
             ],
-            middleware=[Middleware(Guard, settings=settings)],
+            middleware=[Middleware(OriginGuard, settings=settings)],
             exception_handlers={HTTPException: routing_problem},
         )
         asgi.router.default = page()
@@ -410,7 +418,7 @@ async def serving(
             metrics=app.core.metrics,
             most_frame=MAX_ESCAPED_BYTES,
         ) as port,
-        FullCollections(app.core.supervisor),
+        FullCollectionPolicy(app.core.supervisor),
     ):
         try:
             yield app, port
@@ -439,17 +447,15 @@ def check_files(settings: Settings) -> None:
             raise InvalidFile(f"{PREFIX}{name}: {error}") from None
 
 
-def same_matter(built: Core) -> Nearness:
+def same_matter(built: Core) -> Similarity:
     """Return the cosines from which on two texts are held to speak of the same."""
     manifest = built.embedder.manifest
-    return Nearness(calibrated(manifest, TOPIC_COSINE), calibrated(manifest, EPISODE_COSINE))
+    return Similarity(calibrated(manifest, TOPIC_COSINE), calibrated(manifest, EPISODE_COSINE))
 
 
-def forgetter_of(built: Core) -> Forgetter:
+def forgetter_of(built: Core) -> Eraser:
     """Return what forgets."""
-    return Forgetter(
-        built.database, built.rememberer, built.embedder, built.clock, same_matter(built)
-    )
+    return Eraser(built.database, built.rememberer, built.embedder, built.clock, same_matter(built))
 
 
 def corrector_of(built: Core) -> Corrector:
@@ -459,15 +465,15 @@ def corrector_of(built: Core) -> Corrector:
     )
 
 
-def expirer_of(built: Core) -> Expirer:
+def expirer_of(built: Core) -> RetentionEnforcer:
     """Return what lets go of what is past its days."""
-    return Expirer(built.database, built.rememberer, built.embedder, built.clock)
+    return RetentionEnforcer(built.database, built.rememberer, built.embedder, built.clock)
 
 
-def curation_of(built: Core, voices: Voices) -> Curation:
+def curation_of(built: Core, voices: ChatModels) -> BackgroundWorker:
     """Return what does the background work on layers; it works while entered."""
     due = CurationStore(built.database)
-    steps = Steps(
+    steps = StepRunner(
         due,
         built.records,
         built.embedder,
@@ -479,7 +485,7 @@ def curation_of(built: Core, voices: Voices) -> Curation:
         built.metrics,
     )
     states = StepStore(built.database, HELD_FOR)
-    return Curation(
+    return BackgroundWorker(
         due, states, steps, built.settings, built.clock, built.metrics, built.supervisor
     )
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from foremind.app import serving
 from foremind.client import Client, connect
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
 from foremind.testing.model_server import scripted_model
 
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import httpx2
 
 from foremind.client import Client
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.conftest import PATIENCE, RunningServer, StartServer, everything_heard, owner_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from foremind.companions import (
+from foremind.domain.companion import (
     KINDS,
     PROFILE_SLOTS,
     Behaviour,
@@ -15,7 +15,7 @@ from foremind.companions import (
     ScratchpadRules,
     SignificanceRules,
 )
-from foremind.policies import Policy
+from foremind.domain.policy import Policy
 
 _HABIT = ("pirate", "Answer like a pirate.")
 _BOAT = {"boat": ProfileSlot("what she sails")}

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from foremind.client import Client
-from foremind.generation.portions import shared
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.llm.prompt.prefill_chunks import shared
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World
 from tests.acceptance.test_http import request

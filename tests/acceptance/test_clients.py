@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import ROOT, StartServer, eventually, owner_of
 from tests.faults.proxy import fault_proxy
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 
 async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:

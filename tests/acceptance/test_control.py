@@ -119,7 +119,7 @@ async def test_an_export_restores_everything_with_another_companion(
     start: StartServer, model: bool
 ) -> None:
     """By its published schema; what was said with this one stays what it is."""
-    from foremind.companions import CompanionFile  # noqa: PLC0415
+    from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=model) as w:
         await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
@@ -146,7 +146,7 @@ async def test_an_export_restores_everything_with_another_companion(
 @pytest.mark.parametrize("kind", [str, int])
 async def test_an_imported_topic_knows_what_it_was_made_of(start: StartServer, kind: type) -> None:
     """By the ids of this server, also where a file of an earlier version has a number."""
-    from foremind.companions import CompanionFile  # noqa: PLC0415
+    from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=False) as w:
         await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))

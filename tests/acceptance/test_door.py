@@ -15,16 +15,16 @@ import pytest
 import websockets
 from starlette.routing import Route
 
+from foremind.api.openapi import OPERATIONS
+from foremind.auth.principal import SCOPES
 from foremind.client import Client
-from foremind.http.contract import OPERATIONS
-from foremind.identity.caller import SCOPES
-from foremind.memory.forget import Receipt
-from foremind.memory.users import ErasureReceipt
-from foremind.testing.clock import ManualClock
+from foremind.memory.erase import ErasureReceipt
+from foremind.memory.user_erasure import UserErasureReceipt
+from foremind.testing.manual_clock import ManualClock
 from tests.acceptance.layers import World
 from tests.acceptance.test_path import hang_up
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 GAME = "https://game.example"
 FAILURE = {"type", "code", "message", "param", "retryable"}
@@ -511,7 +511,12 @@ async def test_who_may_not_read_is_told_nothing_by_writing(start: StartServer) -
     needed = {(each.method, each.path): each.scope for each in OPERATIONS}
     paths = {(each.method, d.filled(each.path)): each.path for each in OPERATIONS}
     until = ManualClock().now().timestamp() + 3600
-    told = {"id", "status", *Receipt.__struct_fields__, *ErasureReceipt.__struct_fields__}
+    told = {
+        "id",
+        "status",
+        *ErasureReceipt.__struct_fields__,
+        *UserErasureReceipt.__struct_fields__,
+    }
     left = {each for each, scope in needed.items() if scope == "memory:write"}
     # What is removed last is what the others need.
     for method, path, body in sorted(

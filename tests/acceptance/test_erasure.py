@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from foremind.client import Client
-from foremind.companions import Behaviour, CompanionFile, CompanionSettings, SignificanceRules
-from foremind.generation.prompt import Message
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.domain.companion import Behaviour, CompanionFile, CompanionSettings, SignificanceRules
+from foremind.llm.prompt.layout import Message
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_http import request

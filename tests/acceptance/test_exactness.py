@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from foremind.companions import CompanionFile
-from foremind.testing.curating import curate
+from foremind.domain.companion import CompanionFile
+from foremind.testing.background_answers import curate
 from foremind.testing.model_server import Chat
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_erasure import FACTS, SECRET, WORD, carrying_over, gone, held, memory_of

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
 from foremind.testing.model_server import in_background
 from tests.acceptance.layers import world
 from tests.conftest import PATIENCE, StartServer, eventually, owner_of

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.conftest import StartServer

@@ -5,14 +5,14 @@ from contextlib import aclosing
 
 import pytest
 
-from foremind.companions import CompanionSettings
-from foremind.curation.asking import Summary, for_summary
-from foremind.errors import ModelServerError
-from foremind.generation.asking import ask
-from foremind.generation.model_server import ModelServer
-from foremind.generation.voices import Voices
-from foremind.policies import policy_for
-from foremind.settings import load_settings
+from foremind.background.prompts import SummaryAnswer, for_summary
+from foremind.domain.companion import CompanionSettings
+from foremind.domain.errors import ModelServerError
+from foremind.domain.policy import policy_for
+from foremind.domain.settings import load_settings
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.openai_model import OpenAIChatModel
+from foremind.llm.structured_output import ask
 from foremind.testing.flooding_model import AFTER_THE_END, FLOODS, Flood, flooding_model
 from foremind.testing.model_server import Chat, in_background
 from tests.acceptance.layers import world
@@ -22,7 +22,7 @@ from tests.conftest import StartServer, eventually
 PATIENT = {"llm_token_timeout_s": 3600, "llm_reply_timeout_s": 3600}
 
 
-def model_server(voices: Voices, url: str) -> ModelServer:
+def model_server(voices: ChatModels, url: str) -> OpenAIChatModel:
     """What asks the model server at `url`."""
     server = voices.server_of(
         policy_for(CompanionSettings(), load_settings(llm_url=url, **PATIENT)).voice
@@ -35,7 +35,7 @@ def model_server(voices: Voices, url: str) -> ModelServer:
 async def test_whatever_never_stops_is_broken_off(flood: Flood) -> None:
     """For players, reading ahead and background work; the connection is closed each time."""
     async with flooding_model(flood) as model:
-        voices = Voices(load_settings(llm_url=model.url, **PATIENT))
+        voices = ChatModels(load_settings(llm_url=model.url, **PATIENT))
         server = model_server(voices, model.url)
         for number, max_tokens in enumerate((400, 1), 1):
             with pytest.raises(ModelServerError) as failure:
@@ -46,7 +46,7 @@ async def test_whatever_never_stops_is_broken_off(flood: Flood) -> None:
             assert failure.value.code == "model_broken"
             await eventually(lambda: model.hung_up == number)  # noqa: B023
         with pytest.raises(ModelServerError) as failure:
-            await ask(server, for_summary("", []), Summary, 400)
+            await ask(server, for_summary("", []), SummaryAnswer, 400)
         assert failure.value.code == "model_broken"
         assert model.requests == 3
         await eventually(lambda: model.hung_up == 3)

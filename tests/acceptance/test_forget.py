@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from foremind.client import Client
-from foremind.settings import Settings
-from foremind.testing.clock import ManualClock
+from foremind.domain.settings import Settings
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import held_in_process, stored_text

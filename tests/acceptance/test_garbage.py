@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from loadtests.hostile.attackers import Target, frame
 
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from tests.conftest import RunningServer, StartServer, eventually
 
 _OURS = ("foremind.", "uvicorn.", "websockets.", "starlette.")

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.memory.remember import Rememberer
+from foremind.memory.ingest import MemoryIngester
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import world
 from tests.acceptance.test_path import answered
@@ -27,7 +27,7 @@ async def test_what_holds_the_loop_is_found_and_named(
     start: StartServer, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A defect of the server's, not what a test does itself."""
-    judge: Any = Rememberer._judge
+    judge: Any = MemoryIngester._judge
 
     def slowly(*args: Any) -> Any:
         _burn(2 * MOST_S)
@@ -37,7 +37,7 @@ async def test_what_holds_the_loop_is_found_and_named(
     _burn(2 * MOST_S)
     await answered(client, "I promise to water your plants")
     assert watchdog.holds == []
-    monkeypatch.setattr(Rememberer, "_judge", slowly)
+    monkeypatch.setattr(MemoryIngester, "_judge", slowly)
     await answered(client, "I promise to feed your cat too")
     assert watchdog.holds
     assert all("Rememberer.remember" in each for each in watchdog.holds)

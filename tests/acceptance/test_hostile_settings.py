@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from foremind.companions import CompanionSettings, read_companion
-from foremind.errors import InvalidFile
-from foremind.levels import OF_A_TURN
-from foremind.storage.companions import settings_from_json
+from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.domain.errors import InvalidFile
+from foremind.domain.setting_levels import OF_A_TURN
+from foremind.storage.companion_store import settings_from_json
 from tests.acceptance.test_levels import NAMES, Ana, ana
 from tests.conftest import StartServer, owner_of
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.testing.clock import ManualClock
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 
 async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:

@@ -9,14 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from foremind.api.openapi import OPERATIONS
+from foremind.auth.access_tokens import mint
+from foremind.auth.signing_keys import new_key, read_keys
 from foremind.client import Client, Closed
-from foremind.http.contract import OPERATIONS
-from foremind.identity.keys import new_key, read_keys
-from foremind.identity.tokens import mint
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from tests.acceptance.test_door import BODIES
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 
 async def entered(server: RunningServer, signed: str, **more: str) -> Client:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.companions import (
+from foremind.domain.companion import (
     Behaviour,
     CompanionFile,
     CompanionSettings,
@@ -17,7 +17,7 @@ from foremind.companions import (
     Prompts,
     ScratchpadRules,
 )
-from foremind.testing.curating import curate
+from foremind.testing.background_answers import curate
 from foremind.testing.model_server import Chat
 from tests.acceptance.layers import A_DAY, World, world
 from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of

@@ -14,19 +14,19 @@ import msgspec
 import pytest
 
 from foremind.client import Client
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.embedding.prepare import PreparedModel
-from foremind.gateway.messages import MessageSend
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.policy import Policy, policy_for
+from foremind.domain.setting_levels import OF_A_TURN, OPERATORS, PLAYERS
+from foremind.domain.settings import Settings, load_settings
+from foremind.gateway.protocol.messages import MessageSend
 from foremind.gateway.session import Session
-from foremind.levels import OF_A_TURN, OPERATORS, PLAYERS
-from foremind.policies import Policy, policy_for
-from foremind.settings import Settings, load_settings
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.levels import Row, rows
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 NAMES = CompanionSettings.__struct_fields__
 TABLE = rows(("http://a/v1", "http://b/v1"), ("a.json", "b.json"))
@@ -127,7 +127,7 @@ def test_what_the_server_sets_acts(name: str) -> None:
 
 
 async def test_what_is_shown_as_in_force_is_what_acts(
-    start: StartServer, model: PreparedModel, settings: Settings, tmp_path: Path
+    start: StartServer, model: ConvertedEncoder, settings: Settings, tmp_path: Path
 ) -> None:
     """Every setting, on every level and back, in a session that stays open and the background."""
     tokenizers = (str(tmp_path / "one.json"), str(tmp_path / "two.json"))

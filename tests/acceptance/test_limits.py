@@ -9,9 +9,9 @@ import pytest
 from websockets.asyncio.client import connect as open_socket
 
 from foremind.client import Client, Closed
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ import pytest
 from loadtests.hostile.attackers import frame
 
 from foremind.client import Client, connect
-from foremind.settings import Settings, load_settings
+from foremind.domain.settings import Settings, load_settings
 from foremind.testing.flooding_model import FLOODS, flooding_model
 from foremind.testing.model_server import Script, scripted_model
 from foremind.testing.server_process import running_server

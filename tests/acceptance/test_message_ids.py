@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from foremind.client import Client
-from foremind.companions import CompanionFile
+from foremind.domain.companion import CompanionFile
 from foremind.gateway.session import Session
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
 from tests.conftest import (
     PATIENCE,

@@ -1,6 +1,6 @@
 """Each sentence stands once in a prompt, and what somebody wrote by hand stands whole."""
 
-from foremind.layers.tokens import estimate_tokens
+from foremind.llm.prompt.token_counter import estimate_tokens
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_layers import WITH_AND_WITHOUT
 from tests.conftest import StartServer

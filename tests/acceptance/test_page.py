@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.browser import ensure_browser
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 SAID = "I promise to name my boat Zephyrine"
 ASKED = "What will I name my boat?"

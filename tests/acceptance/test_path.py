@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from foremind.client import Client, Closed
-from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
-from foremind.gateway.conversation import MAX_WAITING
-from foremind.testing.clock import ManualClock
+from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.gateway.turn_pipeline import MAX_WAITING
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 PROMISE = "I promise I'll help you with your garden tomorrow"
 

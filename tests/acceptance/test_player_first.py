@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, in_background, scripted_model
 from tests.acceptance.layers import World
 from tests.conftest import StartServer, eventually

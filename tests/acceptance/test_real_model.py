@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.real_model import CONTEXT_TOKENS, real_model
 from tests.acceptance.layers import A_DAY, World
 from tests.conftest import PATIENCE, StartServer

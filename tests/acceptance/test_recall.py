@@ -8,10 +8,10 @@ import httpx2
 import pytest
 
 from foremind.client import Client
-from foremind.companions import CompanionFile
-from foremind.layers import library
-from foremind.storage.records import NewRecord
-from foremind.testing.clock import ManualClock
+from foremind.domain.companion import CompanionFile
+from foremind.domain.record import NewRecord
+from foremind.retrieval.documents import library
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.test_path import answered, sample, typed
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of

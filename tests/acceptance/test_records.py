@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from foremind.domain.record import MOST_LISTED, MOST_TITLE, NewRecord
 from foremind.storage import record_changes
-from foremind.storage.records import MOST_LISTED, MOST_TITLE, NewRecord
 from tests.acceptance.layers import world
 from tests.conftest import PATIENCE, StartServer, owner_of, patiently
 

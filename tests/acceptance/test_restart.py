@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from foremind.client import connect
-from foremind.settings import Settings
+from foremind.domain.settings import Settings
 from tests.conftest import PATIENCE, eventually
 from tests.faults.traffic import traffic_on
 
@@ -105,7 +105,7 @@ def guards_of(folder: Path) -> list[psutil.Process]:
     found = []
     for each in psutil.process_iter(["cmdline"]):
         line = " ".join(each.info["cmdline"] or ())
-        if "guard.py" in line and f"{folder}/postgres" in line:
+        if "postgres_guard.py" in line and f"{folder}/postgres" in line:
             found.append(each)
     return found
 

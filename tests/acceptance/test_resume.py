@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Client, Closed, Conversation, Who
-from foremind.testing.clock import ManualClock
+from foremind.client import Client, Closed, Conversation, Identity
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
@@ -319,7 +319,7 @@ async def test_a_conversation_that_was_taken_over_ends_for_whoever_listens(
 ) -> None:
     """The server said not to come back: the events end with that, and so does what is said."""
     server = await start()
-    async with Conversation(server.url, Who("wren", user_id="ana", name="Ana")) as mind:
+    async with Conversation(server.url, Identity("wren", user_id="ana", name="Ana")) as mind:
         events = mind.events()
         session = await anext(events)
         await resumed(server, session, session["seq"])

@@ -6,15 +6,15 @@ import httpx2
 import pytest
 
 from foremind.client import Client
-from foremind.storage.session_state import MOST_FLAGS, MOST_TASK
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.domain.session_state import MOST_FLAGS, MOST_TASK
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_identity import entered
 from tests.acceptance.traces import stored_text
 from tests.conftest import PATIENCE, RunningServer, StartServer, everything_heard
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 QUEST = {"task": "Find the lost compass", "flags": {"door_open": True, "gold": 3, "hint": "dunes"}}
 LINES = [

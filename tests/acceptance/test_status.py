@@ -1,7 +1,7 @@
 """What waits in the background, why, and having it done now."""
 
-from foremind.curation.steps import STEPS
-from foremind.testing.curating import curate
+from foremind.background.steps import STEPS
+from foremind.testing.background_answers import curate
 from tests.acceptance.layers import world
 from tests.conftest import StartServer, patiently
 

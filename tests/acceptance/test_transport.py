@@ -18,10 +18,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 
 from foremind.client import Client, connect
-from foremind.settings import load_settings
-from foremind.testing.clock import ManualClock
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.channel import Channel
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.server_process import free_port, wait_for
-from foremind.transport.channel import Channel
 from tests.acceptance.test_limits import as_time_passes
 from tests.acceptance.test_path import hang_up, sample, synced
 from tests.conftest import RunningServer, StartServer, eventually, owner_of

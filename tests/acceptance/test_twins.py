@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from foremind.client import Client
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, ScriptedModel, scripted_model
 from tests.acceptance.layers import World
 from tests.acceptance.traces import held_in_process, stored_text

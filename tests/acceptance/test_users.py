@@ -8,12 +8,12 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from foremind.companions import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile, CompanionSettings
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_identity import closed_with
 from tests.acceptance.traces import held_in_process, stored_text
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 WORD = "xylophone"
 SAID = "I buried the xylophone under the pear tree"

@@ -6,17 +6,16 @@ from typing import Any
 
 import msgspec
 
-from foremind.generation.prompt import PastTurn
-from foremind.layers.sections import Section
-from foremind.memory.ranking import Recalled
-from foremind.storage.curation import SaidTurn
-from foremind.storage.memories import IndexedMemory
-from foremind.storage.records import Record
-from foremind.storage.turns import Turn
-from foremind.typeahead.prepared import PreparedContext
+from foremind.domain.memory import IndexedMemory, Recalled
+from foremind.domain.record import Record
+from foremind.domain.relationship import TranscriptTurn
+from foremind.domain.turn import Turn
+from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.sections import Section
+from foremind.typeahead.context_cache import PreparedContext
 from tests.conftest import RunningServer, owner_of
 
-_KINDS = (IndexedMemory, Recalled, Turn, PastTurn, PreparedContext, Section, Record, SaidTurn)
+_KINDS = (IndexedMemory, Recalled, Turn, PastTurn, PreparedContext, Section, Record, TranscriptTurn)
 
 _UNKNOWN = (msgspec.Struct, tuple, dict)  # perhaps; what else holds anything is known
 

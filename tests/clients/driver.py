@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any
 
-from foremind.client import Closed, Conversation, Refused, Who
+from foremind.client import Closed, Conversation, Identity, Refused
 
 
 def tell(event: dict[str, Any]) -> None:
@@ -26,7 +26,7 @@ async def main(url: str, options: dict[str, Any]) -> None:
             raise ValueError(following["fails"])
         return following["token"]
 
-    who = Who("wren", user_id="ana", token=options.get("token") or (token if tokens else None))
+    who = Identity("wren", user_id="ana", token=options.get("token") or (token if tokens else None))
 
     def lost(error: Exception) -> None:
         code = error.code if isinstance(error, Closed) else 0

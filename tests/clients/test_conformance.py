@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Conversation, Unreachable, Who
-from foremind.client.tokens import renewal_delay
+from foremind.client import Conversation, Identity, Unreachable
+from foremind.client.token_source import renewal_delay
 from foremind.testing.server_process import free_port
 from tests.clients.scripted_server import Recording, Step, playing
-from tests.unit.identity.test_tokens import token
+from tests.unit.auth.test_access_tokens import token
 
 HERE = Path(__file__).parent
 CONVERSATIONS: list[dict[str, Any]] = json.loads((HERE / "conversations.json").read_text())
@@ -82,7 +82,7 @@ async def test_a_server_that_is_not_there_is_told_of() -> None:
     losses: list[Exception] = []
     conversation = Conversation(
         f"ws://127.0.0.1:{free_port()}/v1/ws",
-        Who("wren", user_id="ana"),
+        Identity("wren", user_id="ana"),
         first_retry_s=0.01,
         open_timeout_s=0.5,
         lost=losses.append,

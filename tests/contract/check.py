@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from foremind.gateway.contract import asyncapi
+from foremind.gateway.protocol.asyncapi import asyncapi
 
 
 @cache

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from foremind.assets import asset
-from foremind.gateway.contract import asyncapi, client_messages, server_events
-from foremind.gateway.decode import decode
-from foremind.gateway.examples import EXAMPLES
-from foremind.gateway.messages import encode
-from foremind.http.contract import OPERATIONS, openapi
+from foremind.api.openapi import OPERATIONS, openapi
+from foremind.gateway.protocol.asyncapi import asyncapi, client_messages, server_events
+from foremind.gateway.protocol.decoding import decode
+from foremind.gateway.protocol.examples import EXAMPLES
+from foremind.gateway.protocol.messages import encode
+from foremind.runtime.assets import asset
 from tests.conftest import PATIENCE, StartServer
 from tests.contract.check import check_event, document, validator
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+from foremind.api.openapi import openapi
 from foremind.client import connect
-from foremind.embedding.prepare import PreparedModel
-from foremind.http.contract import openapi
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.testing.server_process import running_server
 
 # What would end the test for everybody, and what fetches nothing but metrics.
@@ -33,7 +33,7 @@ def pdf(_: Any, value: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def address(model: PreparedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(model: ConvertedEncoder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A whole server in a process of its own, on its embedded database."""
     folder = tmp_path_factory.mktemp("fuzzed")
     own = load_settings(data_dir=folder, models_path=Path(os.environ["FOREMIND_MODELS_PATH"]))

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.listener import listening
 from foremind.testing.model_server import chunk_line
-from foremind.transport.server import listening
 
 _THINKING = ("<think>\n", "The user said something. I should answer.", "\n</think>\n\n")
 _TEMPLATE_TOKENS = 8  # that a chat template adds to each message

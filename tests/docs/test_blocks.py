@@ -19,12 +19,12 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from foremind.client import Client, connect
-from foremind.companions import read_companion
-from foremind.embedding.prepare import PreparedModel
-from foremind.settings import load_settings
+from foremind.domain.companion import read_companion
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.listener import listening
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.testing.random_model import write_random_model
 from foremind.testing.server_process import free_port
-from foremind.transport.server import listening
 from tests.acceptance.test_page import browser, page  # noqa: F401 - fixtures
 from tests.conftest import ROOT, StartServer
 from tests.contract.check import check_event
@@ -32,7 +32,7 @@ from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands
 from tests.integration.test_evaluation import LOCOMO
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 PICTURE = "text"  # not to be run
 # Each block that does something, by its file and how it begins, and the test below that runs it.
@@ -72,7 +72,7 @@ def test_every_block_is_run() -> None:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, database_url: str, model: PreparedModel) -> Shell:
+def shell(tmp_path: Path, database_url: str, model: ConvertedEncoder) -> Shell:
     """An empty folder, and a migrated database."""
     return Shell(tmp_path, {"FOREMIND_DATABASE_URL": database_url})
 
@@ -122,7 +122,7 @@ def _model_servers(tokenizer: Tokenizer) -> list[tuple[StrictServer, dict[str, s
 
 @pytest.mark.parametrize("line", range(4))
 async def test_each_model_server_gives_a_voice(
-    shell: Shell, model: PreparedModel, line: int
+    shell: Shell, model: ConvertedEncoder, line: int
 ) -> None:
     """Also late in a long talk: it reads the persona and the message, and speaks, not thinks."""
     tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))

@@ -2,10 +2,10 @@
 
 import re
 
-from foremind.companions import PROFILE_SLOTS
-from foremind.curation.steps import STEPS
-from foremind.layers.budget import SHARES
-from foremind.settings import LAYERS
+from foremind.background.steps import STEPS
+from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.settings import LAYERS
+from foremind.llm.prompt.token_budget import SHARES
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "docs" / "layers.md").read_text("utf-8")

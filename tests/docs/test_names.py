@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 import typer
 
+from foremind.api.openapi import OPERATIONS
 from foremind.cli.main import app
-from foremind.http.contract import OPERATIONS
-from foremind.settings import Settings
-from foremind.settings_parsing import OTHER_PREFIXES, OTHER_VARIABLES
+from foremind.domain.setting_syntax import OTHER_PREFIXES, OTHER_VARIABLES
+from foremind.domain.settings import Settings
 from tests.conftest import ROOT
 from tests.docs.markdown import documents
 from tests.integration.test_deploy import exported, labels_of

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from foremind.client import Client, Conversation, Who
-from foremind.supervision import is_owned
-from foremind.testing.clock import ManualClock
+from foremind.client import Client, Conversation, Identity
+from foremind.runtime.supervision import is_owned
+from foremind.testing.manual_clock import ManualClock
 from tests.acceptance.test_http import get
 from tests.conftest import RunningServer, StartServer, eventually, patiently
 
@@ -288,7 +288,7 @@ async def test_the_client_sends_again_what_was_refused_for_a_while(
     await world.order("SET statement_timeout = '300ms'")
     await world.hang_up()
     await world.until(world.ready)
-    who = Who("wren", user_id="ana", name="Ana")
+    who = Identity("wren", user_id="ana", name="Ana")
     async with Conversation(world.server.url, who) as mind:
         blocker = await asyncpg.connect(database_url)
         try:

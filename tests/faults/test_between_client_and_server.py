@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from foremind.client import Conversation, Who
+from foremind.client import Conversation, Identity
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 from tests.faults.proxy import Faults, fault_proxy
 
@@ -35,7 +35,7 @@ async def test_a_bad_line_changes_nothing_but_the_time(start: StartServer, fault
     server = await start()
     async with (
         fault_proxy(server.port, faults) as proxy,
-        Conversation(proxy.url, Who("wren", user_id="ana", name="Ana")) as mind,
+        Conversation(proxy.url, Identity("wren", user_id="ana", name="Ana")) as mind,
     ):
         for number in range(3):
             mind.type(f"I keep my map number {number}")
@@ -57,7 +57,7 @@ async def test_lost_connections_lose_nothing(start: StartServer, how: str) -> No
                 getattr(proxy, how)()
 
         breaking = asyncio.create_task(trouble())
-        who = Who("wren", user_id="ana", name="Ana")
+        who = Identity("wren", user_id="ana", name="Ana")
         async with Conversation(proxy.url, who, first_retry_s=0.02) as mind:
             for number in range(SENT):
                 if number % 3 == 2:  # however slow this machine is
@@ -75,7 +75,7 @@ async def test_a_peer_that_fell_silent_is_left_and_found_again(start: StartServe
     """Half open: nothing says that the line is dead, until the heartbeat does."""
     server = await start(heartbeat_s=2.0, heartbeat_timeout_s=2.0)
     async with fault_proxy(server.port) as proxy:
-        who = Who("wren", user_id="ana", name="Ana")
+        who = Identity("wren", user_id="ana", name="Ana")
         async with Conversation(proxy.url, who, first_retry_s=0.05) as mind:
             await mind.say("Hello there", "m1")
             (session,) = server.app.registry._all()

@@ -16,13 +16,13 @@ import pytest
 
 from foremind.app import serving
 from foremind.client import connect
-from foremind.clock import SystemClock
-from foremind.errors import DatabaseUnsuitable
-from foremind.metrics import Metrics
-from foremind.settings import Settings
-from foremind.storage.embedded import embedded_postgres
+from foremind.domain.clock import SystemClock
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.domain.settings import Settings
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import Supervisor
+from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.migrations import migrate
-from foremind.supervision import Supervisor
 from tests.conftest import PATIENCE, eventually, patiently
 from tests.faults.proxy import fault_proxy
 from tests.faults.traffic import Traffic, traffic_on

@@ -9,53 +9,54 @@ from uuid import UUID
 
 import numpy as np
 
-from foremind.companions import CompanionSettings, SignificanceRules
-from foremind.curation import extract, files, notes, profile, stated
-from foremind.curation.asking import Episodes
-from foremind.errors import NOT_JSON, InvalidMessage
-from foremind.gateway import decode
-from foremind.generation import offline, reply_events, thinking
-from foremind.generation import reading as answers_read
-from foremind.generation.prompt import Prompt
-from foremind.layers import lines, naming, passages, reading, recall, sentences, wording
+from foremind.background import extractive_summary, markdown_files, notes, profile, stated_facts
+from foremind.background.prompts import EpisodesAnswer
+from foremind.domain.companion import CompanionSettings, SignificanceRules
+from foremind.domain.erasure import RecordText, TranscriptText
+from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
+from foremind.domain.policy import policy_for
+from foremind.domain.settings import load_settings
+from foremind.gateway.protocol import decoding
+from foremind.llm import answer_parsing as answers_read
+from foremind.llm import offline, stream_events, thinking_filter
+from foremind.llm.prompt import quoted_lines, record_format
+from foremind.llm.prompt.layout import Prompt
 from foremind.memory import (
-    age,
-    answers,
-    asked,
     consolidation,
-    dates,
-    facts,
-    floors,
-    gate,
-    holding,
-    ranking,
-    shape,
-    signals,
-    significance,
-    terms,
-    usage,
+    erasure_scope,
+    exclusive_facts,
+    minimum_scores,
+    scoring,
+    scoring_signals,
+    short_answers,
 )
-from foremind.memory.candidates import gathered
-from foremind.memory.said import (
+from foremind.retrieval import attribution, layer_recall, query_parser, ranking, recall_gate
+from foremind.retrieval.candidates import gathered
+from foremind.retrieval.documents import chunking, text_extraction
+from foremind.text import (
+    features,
+    proper_names,
+    relative_time,
+    sentences,
+    time_expressions,
+    tokenization,
+)
+from foremind.text.statements import (
     belongings,
     clauses,
+    conversation_style,
+    extraction,
+    health,
     identity,
-    manners,
-    needs,
-    own_words,
     places,
-    statements,
-    tastes,
+    preferences,
+    self_reference,
 )
-from foremind.policies import policy_for
-from foremind.settings import load_settings
-from foremind.storage.forgetting import RecordText, SaidText
-from foremind.storage.memories import Candidate, KnownMemory, WordStatistics
-from foremind.storage.remembering import SimilarMemory
-from foremind.typeahead import draft, eagerness
+from foremind.typeahead import draft_text, prefetch_policy
 
 _POLICY = policy_for(CompanionSettings(), load_settings()).recall
-_EAGER = eagerness.Eagerness(lambda letters: len(letters) % 2 == 0)
+_EAGER = prefetch_policy.PrefetchPolicy(lambda letters: len(letters) % 2 == 0)
 # What an import may bring: the first and the last moment that can be stored.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, tzinfo=UTC)
 _HAPPENED = (None, (_FIRST, _FIRST + timedelta(days=1)), (_LAST - timedelta(days=1), _LAST))
@@ -63,18 +64,18 @@ _HAPPENED = (None, (_FIRST, _FIRST + timedelta(days=1)), (_LAST - timedelta(days
 
 def read_dates(text: str, now: datetime) -> None:
     """Whatever is read has an end after its start, and every time zone and database can tell it."""
-    found = dates.spans_in(text, now)
-    assert len(found) <= dates.MOST_EXPRESSIONS
+    found = time_expressions.spans_in(text, now)
+    assert len(found) <= time_expressions.MOST_EXPRESSIONS
     for each in found:
         assert each.start < each.end
         assert each.start.astimezone(UTC) < each.end.astimezone(UTC)
         for side in ("before", "since", "until", "after"):
-            dates.beside(each, side)
+            time_expressions.beside(each, side)
 
 
-def search(text: str, now: datetime) -> list[ranking.Recalled]:
+def search(text: str, now: datetime) -> list[Recalled]:
     """A draft is read, and memories of any time are ranked for it."""
-    query = asked.read_draft(text, now)
+    query = query_parser.read_draft(text, now)
     words = sorted(set(query.terms))
     found = [
         Candidate(
@@ -100,8 +101,8 @@ def search(text: str, now: datetime) -> list[ranking.Recalled]:
     ]
     statistics = WordStatistics(len(found), 9.0, dict.fromkeys(words, 1))
     ranked = ranking.rank(gathered(found, words), query, statistics, _POLICY, now)
-    usage.used_in(text, ranked)
-    wording.memory_lines(ranked, text, now)
+    attribution.used_in(text, ranked)
+    record_format.memory_lines(ranked, text, now)
     return ranked
 
 
@@ -122,32 +123,32 @@ def consolidate(text: str, now: datetime) -> None:
 def extracted(text: str, _: datetime) -> None:
     """What rules make of talk."""
     said = [
-        extract.Utterance(1, "Ana", True, text, 0.5),
-        extract.Utterance(2, "Wren", False, f"I don't know. {text}", 0.5),
+        extractive_summary.Utterance(1, "Ana", True, text, 0.5),
+        extractive_summary.Utterance(2, "Wren", False, f"I don't know. {text}", 0.5),
     ]
-    extract.top_sentences(said, 3)
-    extract.references_of([text], ["Ana"])
-    extract.topics_of(said, 3)
-    extract.questions_of(said, 3)
-    extract.conclusions_of(said, 3)
-    extract.left_open(said, 3)
-    extract.settles(text, text)
-    extract.key_of(text)
+    extractive_summary.top_sentences(said, 3)
+    extractive_summary.references_of([text], ["Ana"])
+    extractive_summary.topics_of(said, 3)
+    extractive_summary.questions_of(said, 3)
+    extractive_summary.conclusions_of(said, 3)
+    extractive_summary.left_open(said, 3)
+    extractive_summary.settles(text, text)
+    extractive_summary.key_of(text)
 
 
 def note(text: str, _: datetime) -> None:
     """What is noted by rules of what a user says."""
-    notes.by_rules([extract.Utterance(1, "Ana", True, text, 0.5)], [])
-    stated.asked_to_save(text)
-    profile.stated_in([extract.Utterance(1, "Ana", True, text, 0.5)])
+    notes.by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
+    stated_facts.asked_to_save(text)
+    profile.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
     profile.key_of(text, text)
 
 
 def told_of_oneself(text: str, _: datetime) -> None:
     """Every reader of statements, each by itself as well."""
-    statements.statements_in(text)
-    own_words.own_sentences(text)
-    for reader in statements.EVERY_READER:
+    extraction.statements_in(text)
+    self_reference.own_sentences(text)
+    for reader in extraction.EVERY_READER:
         list(reader(text[:300]))
 
 
@@ -155,37 +156,37 @@ def read_answer(text: str, _: datetime) -> None:
     """What a model answers, bare and within what should be its shape."""
     quoted = json.dumps(text)
     for said in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
-        with contextlib.suppress(answers_read.Unusable):
-            answers_read.read(said, Episodes)
+        with contextlib.suppress(answers_read.UnparsableAnswer):
+            answers_read.read(said, EpisodesAnswer)
 
 
 def read_reply(text: str, _: datetime) -> None:
     """What a model server sends, with a text where words stand, and in place of all."""
-    filter_ = thinking.ThinkingFilter()
+    filter_ = thinking_filter.ThinkingFilter()
     filter_.feed(text)
     filter_.end()
-    thinking.without_thinking(text)
+    thinking_filter.without_thinking(text)
     event = json.dumps({"choices": [{"delta": {"content": text}}]})
     for sent in (event, text):
-        events = reply_events.ReplyEvents(reply_events.Ending())
-        with contextlib.suppress(*NOT_JSON, reply_events.ToldError):
+        events = stream_events.StreamParser(stream_events.StreamEnding())
+        with contextlib.suppress(*NOT_JSON, stream_events.ReportedError):
             events.feed(f"data: {sent}\n\n".encode(errors="replace"))
             events.end()
 
 
 def held_by(text: str, _: datetime) -> None:
     """What is forgotten is looked for in all that was said."""
-    said = holding.Said()
+    said = erasure_scope.ErasedTexts()
     said.add_turns(
         [
-            SaidText(1, UUID(int=1), "user", None, True, text, None, None),
-            SaidText(2, UUID(int=1), "companion", 1, True, f"So {text}?", None, None),
+            TranscriptText(1, UUID(int=1), "user", None, True, text, None, None),
+            TranscriptText(2, UUID(int=1), "companion", 1, True, f"So {text}?", None, None),
         ]
     )
     said.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
-    holding.all_that_holds(said, [1], about=text, repeated=True)
-    holding.all_that_holds(said, [1], alone=True)
-    holding.all_that_holds(said, [1], instead=f"{text} again")
+    erasure_scope.all_that_holds(said, [1], about=text, repeated=True)
+    erasure_scope.all_that_holds(said, [1], alone=True)
+    erasure_scope.all_that_holds(said, [1], instead=f"{text} again")
 
 
 def type_on(text: str, _: datetime) -> None:
@@ -198,57 +199,73 @@ def read_page(text: str, _: datetime) -> None:
     """A document in the language of pages, with a text in each kind of place."""
     page = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
     with contextlib.suppress(InvalidMessage):
-        reading.text_of(page.encode(errors="replace"), "text/html")
+        text_extraction.text_of(page.encode(errors="replace"), "text/html")
 
 
 #: By module, so that a test can tell that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
-    dates: read_dates,
-    asked: asked.read_draft,
+    time_expressions: read_dates,
+    query_parser: query_parser.read_draft,
     ranking: search,
-    terms: lambda text, _: (terms.terms_of(text), terms.names_in(text), terms.count_terms(text)),
-    facts: lambda text, _: facts.facts_in(text),
+    tokenization: lambda text, _: (
+        tokenization.terms_of(text),
+        tokenization.names_in(text),
+        tokenization.count_terms(text),
+    ),
+    exclusive_facts: lambda text, _: exclusive_facts.facts_in(text),
     **dict.fromkeys(
-        (belongings, clauses, identity, manners, needs, own_words, places, statements, tastes),
+        (
+            belongings,
+            clauses,
+            identity,
+            conversation_style,
+            health,
+            self_reference,
+            places,
+            extraction,
+            preferences,
+        ),
         told_of_oneself,
     ),
-    floors: lambda text, _: floors.floors_in(text),
-    signals: lambda text, _: signals.signals_in(text),
-    significance: lambda text, _: (
-        significance.judge(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
-        significance.judge_rated(text, 5, SignificanceRules()),
+    minimum_scores: lambda text, _: minimum_scores.floors_in(text),
+    scoring_signals: lambda text, _: scoring_signals.signals_in(text),
+    scoring: lambda text, _: (
+        scoring.judge(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
+        scoring.judge_rated(text, 5, SignificanceRules()),
     ),
-    answers: lambda text, _: (
-        answers.is_short_answer(text),
-        answers.asks_about_other(text, "user"),
-        answers.asks_about_other(f"{text}?", "companion"),
+    short_answers: lambda text, _: (
+        short_answers.is_short_answer(text),
+        short_answers.asks_about_other(text, "user"),
+        short_answers.asks_about_other(f"{text}?", "companion"),
     ),
-    gate: lambda text, _: gate.worth_searching(text, -1.0),
-    shape: lambda text, _: np.isfinite(shape.shape_of(text)).all() or 1 / 0,
+    recall_gate: lambda text, _: recall_gate.worth_searching(text, -1.0),
+    features: lambda text, _: np.isfinite(features.shape_of(text)).all() or 1 / 0,
     consolidation: consolidate,
-    age: lambda _, now: [age.age_in_words(then, now) for then in (_FIRST, now, _LAST)],
-    extract: extracted,
+    relative_time: lambda _, now: [
+        relative_time.age_in_words(then, now) for then in (_FIRST, now, _LAST)
+    ],
+    extractive_summary: extracted,
     notes: note,
     profile: note,
-    stated: note,
-    holding: held_by,
+    stated_facts: note,
+    erasure_scope: held_by,
     answers_read: read_answer,
-    reply_events: read_reply,
-    thinking: read_reply,
-    naming: lambda text, _: naming.meant_as_names(text),
+    stream_events: read_reply,
+    thinking_filter: read_reply,
+    proper_names: lambda text, _: proper_names.meant_as_names(text),
     sentences: lambda text, _: sentences.said_in(text),
-    files: lambda text, _: files.edits_of(
-        {"profile.md": f"## {text}\n\n{text}"}, files.Base("1", {})
+    markdown_files: lambda text, _: markdown_files.edits_of(
+        {"profile.md": f"## {text}\n\n{text}"}, markdown_files.ExportedBase("1", {})
     ),
-    reading: read_page,
-    passages: lambda text, _: passages.joined(passages.passages_of(text)),
-    recall: lambda text, _: recall.references_in(text),
-    wording: lambda text, _: wording.labelled(text),
-    lines: lambda text, _: lines.shortened(lines.line(("", text)), 20, len),
-    draft: lambda text, _: draft.says_something(draft.normalise(text)),
-    eagerness: type_on,
+    text_extraction: read_page,
+    chunking: lambda text, _: chunking.joined(chunking.passages_of(text)),
+    layer_recall: lambda text, _: layer_recall.references_in(text),
+    record_format: lambda text, _: record_format.labelled(text),
+    quoted_lines: lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
+    draft_text: lambda text, _: draft_text.says_something(draft_text.normalise(text)),
+    prefetch_policy: type_on,
     offline: answer,
-    decode: lambda text, _: decode.cause_in(text),
+    decoding: lambda text, _: decoding.cause_in(text),
 }
 
 

@@ -9,16 +9,16 @@ import jwt
 import msgspec
 from starlette.requests import Request
 
-from foremind.errors import NOT_JSON, InvalidMessage, NotAuthenticated
-from foremind.gateway.decode import cause_in, decode
-from foremind.http.admin import CompanionBody, Revocation
-from foremind.http.callers import body_of
-from foremind.http.records import Written
-from foremind.identity.keys import KeyRing
-from foremind.identity.tokens import read_token
-from foremind.layers.passages import passages_of
-from foremind.layers.reading import MEDIA_TYPES, text_of
-from foremind.storage.export_file import Export
+from foremind.api.admin_routes import CompanionBody, Revocation
+from foremind.api.dependencies import body_of
+from foremind.api.record_routes import RecordBody
+from foremind.auth.access_tokens import read_token
+from foremind.auth.signing_keys import KeyRing
+from foremind.domain.errors import NOT_JSON, InvalidMessage, NotAuthenticated
+from foremind.domain.export_file import Export
+from foremind.gateway.protocol.decoding import cause_in, decode
+from foremind.retrieval.documents.chunking import passages_of
+from foremind.retrieval.documents.text_extraction import MEDIA_TYPES, text_of
 from tests.fuzzing.readers import read_by_all
 
 _NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ _SECRET = "thirty-two bytes that are no secret"
 _KEYS = KeyRing(_SECRET, None)
 _MOST_CHARS = 4000
 _MOST_OFFSET = 24 * 60 - 1  # minutes from UTC
-_BODIES = (Export, CompanionBody, Revocation, Written)
+_BODIES = (Export, CompanionBody, Revocation, RecordBody)
 
 
 def frame(data: bytes) -> None:

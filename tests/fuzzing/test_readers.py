@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foremind
-from foremind.memory import dates
-from foremind.memory.facts import facts_in
-from foremind.memory.terms import words_of
+from foremind.memory.exclusive_facts import facts_in
+from foremind.text import time_expressions
+from foremind.text.tokenization import words_of
 from tests.fuzzing.readers import READERS, read_by_all, read_dates, search
 
 MONTHS = ["jan", "february", "Mar", "may", "JUNE", "sept", "december"]
@@ -76,7 +76,7 @@ def test_every_module_that_looks_for_patterns_is_among_the_readers() -> None:
     rooms = Path(foremind.__file__).parent
     looking = {
         ".".join(("foremind", *path.relative_to(rooms).with_suffix("").parts))
-        for room in ("memory", "layers", "curation", "typeahead", "generation", "gateway")
+        for room in ("text", "memory", "retrieval", "background", "typeahead", "llm", "gateway")
         for path in (rooms / room).rglob("*.py")
         if "\nimport re\n" in path.read_text()
     }
@@ -99,7 +99,7 @@ def test_every_day_of_a_leap_year_can_be_now(hours: int) -> None:
         read_dates(text, now.astimezone(zone))
     leap = EVERY_DAY[59].astimezone(UTC)
     assert leap.day == 29
-    (summer,) = dates.spans_in("summer 2023", leap)
+    (summer,) = time_expressions.spans_in("summer 2023", leap)
     assert (summer.start.year, summer.start.month, summer.start.day) == (2023, 6, 1)
 
 
@@ -129,32 +129,35 @@ def test_a_draft_full_of_dates_is_read_a_few_dates_far(
 ) -> None:
     """What is read holds everybody up: it is counted here, however little each takes."""
     read: list[str] = []
-    parse = dates._named
+    parse = time_expressions._named
 
-    def counted(expression: str, noon: datetime) -> dates.Span | None:
+    def counted(expression: str, noon: datetime) -> time_expressions.Span | None:
         read.append(expression)
         return parse(expression, noon)
 
-    monkeypatch.setattr(dates, "_named", counted)
-    dates._span.cache_clear()
+    monkeypatch.setattr(time_expressions, "_named", counted)
+    time_expressions._span.cache_clear()
     text = " ".join(expression.format(n=number % 100) for number in range(3000))[:8000]
     search(text, EVERY_DAY[0])
-    assert 0 < len(read) <= dates.MOST_EXPRESSIONS
+    assert 0 < len(read) <= time_expressions.MOST_EXPRESSIONS
 
 
 def test_dates_of_the_calendar_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes milliseconds for each that there is not."""
     reader: Any = None
-    monkeypatch.setattr(dates, "_reader", reader)
-    dates._span.cache_clear()
+    monkeypatch.setattr(time_expressions, "_reader", reader)
+    time_expressions._span.cache_clear()
     for text in ("2021-99-99", "31 feb 2021", "may 0000", "3 may 2021", "in 2021", "winter 0000"):
-        dates.spans_in(text, EVERY_DAY[0])
+        time_expressions.spans_in(text, EVERY_DAY[0])
 
 
 def test_a_long_text_is_read_for_times_at_its_beginning() -> None:
     """At most two thousand characters of it."""
-    assert dates.spans_in("x " * 900 + "in 2021", EVERY_DAY[0]) != []
-    assert dates.spans_in("x " * dates.MOST_CHARS + "in 2021", EVERY_DAY[0]) == []
+    assert time_expressions.spans_in("x " * 900 + "in 2021", EVERY_DAY[0]) != []
+    assert (
+        time_expressions.spans_in("x " * time_expressions.MOST_CHARS + "in 2021", EVERY_DAY[0])
+        == []
+    )
 
 
 def test_a_character_that_stands_for_many_is_no_way_round_the_longest_text() -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from foremind.companions import Behaviour
-from foremind.curation.afterwards import Afterwards
-from foremind.generation.prompt import PastTurn
-from foremind.generation.voices import Voices
-from foremind.metrics import Metrics
-from foremind.policies import VoicePolicy
-from foremind.settings import load_settings
+from foremind.background.post_reply import PostReplyBehaviours
+from foremind.domain.companion import Behaviour
+from foremind.domain.policy import ChatModelPolicy
+from foremind.domain.settings import load_settings
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.prompt.layout import PastTurn
+from foremind.runtime.metrics import Metrics
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import eventually
 
@@ -20,16 +20,16 @@ async def test_a_model_that_hangs_leaves_room_for_what_others_do() -> None:
     """However many replies of its companion are over."""
     never = asyncio.Event()
     told: list[str] = []
-    metrics, voices = Metrics(), Voices(load_settings())
+    metrics, voices = Metrics(), ChatModels(load_settings())
 
     def run(url: str) -> None:
-        voice = VoicePolicy(url, "scripted", None, 400, 0.8, "off")
+        voice = ChatModelPolicy(url, "scripted", None, 400, 0.8, "off")
         afterwards.run(DIARY, voice, SAID, lambda: None, lambda _, text: told.append(text))
 
     async with (
         scripted_model(Script(holds=lambda _: never)) as hanging,
         scripted_model(Script(reply=lambda _: ["A fig tree."])) as other,
-        Afterwards(voices, metrics) as afterwards,
+        PostReplyBehaviours(voices, metrics) as afterwards,
     ):
         for _ in range(100):
             run(hanging.url)

@@ -5,9 +5,9 @@ import socket
 import struct
 from typing import Any
 
-from foremind.metrics import Metrics
-from foremind.settings import load_settings
-from foremind.transport.server import listening
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.listener import listening
+from foremind.runtime.metrics import Metrics
 from tests.conftest import eventually
 
 HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n"

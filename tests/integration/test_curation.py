@@ -5,16 +5,17 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from foremind.app import Core
-from foremind.companions import CompanionFile
-from foremind.curation.steps import HELD_FOR
-from foremind.storage.curation import CurationStore
-from foremind.storage.curation_steps import Claimed, Placed, StepState, StepStore
+from foremind.background.steps import HELD_FOR
+from foremind.domain.companion import CompanionFile
+from foremind.domain.step import ClaimedStep, ScheduledStep, StepState
+from foremind.storage.curation_store import CurationStore
+from foremind.storage.step_store import StepStore
 from tests.conftest import owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=30)
-NOTES = Placed("notes", "model", "a model")
-STATED = Placed("stated", "rules", "")
+NOTES = ScheduledStep("notes", "model", "a model")
+STATED = ScheduledStep("stated", "rules", "")
 
 
 class Bench:
@@ -31,14 +32,14 @@ class Bench:
         await CurationStore(self.built.database).make_due(session.relationship_id, NOW)
         return session.relationship_id
 
-    async def looked_at(self, *steps: Placed, now: datetime = NOW) -> None:
+    async def looked_at(self, *steps: ScheduledStep, now: datetime = NOW) -> None:
         """Every relationship in which something happened has been looked at."""
         for each in await self.store.to_look_at(now, 100):
             await self.store.look_at(each, steps, now)
 
     async def claim(
         self, holder: UUID | None = None, now: datetime = NOW, **full: object
-    ) -> Claimed | None:
+    ) -> ClaimedStep | None:
         """What a worker is given."""
         rest = {"full": [], "models_full": False, "full_of": []} | full
         return await self.store.claim(

@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 
 from foremind.app import core
+from foremind.auth.principal import PLAYER, SCOPES
 from foremind.client import connect
-from foremind.errors import DatabaseUnsuitable
-from foremind.identity.caller import PLAYER, SCOPES
-from foremind.metrics import Metrics
-from foremind.settings import Settings
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.domain.settings import Settings
+from foremind.runtime.metrics import Metrics
 from foremind.storage.backup import back_up, restore
-from foremind.storage.embedded import embedded_postgres
+from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.testing.server_process import running_server
 from tests.conftest import ROOT, patiently
 

@@ -14,19 +14,19 @@ import pytest
 
 from foremind.app import Core
 from foremind.cli.evaluate import read_dialogues
-from foremind.errors import InvalidFile
-from foremind.evaluation.benchmarks import run_benchmarks, search
+from foremind.domain.errors import InvalidFile
+from foremind.domain.memory import Recalled
+from foremind.domain.settings import Settings
+from foremind.evaluation.benchmarks import memory_search, run_benchmarks
 from foremind.evaluation.chart import draw, recall_bar
-from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
-from foremind.evaluation.labelled import read_labelled
+from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
+from foremind.evaluation.labelled_file import read_labelled
 from foremind.evaluation.locomo import read_locomo
 from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import measure, steps
 from foremind.evaluation.variants import ablation, one_variant
-from foremind.memory.ranking import Recalled
-from foremind.memory.search import Query
-from foremind.memory.terms import terms_of
-from foremind.settings import Settings
+from foremind.retrieval.search import Query
+from foremind.text.tokenization import terms_of
 
 LOCOMO = [
     {
@@ -61,8 +61,8 @@ async def test_the_search_benchmark_measures_each_beside_its_baseline(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In the process, in the database, and what one would build first; on a small table."""
-    monkeypatch.setattr(search, "_SEARCH_SIZES", (40,))
-    monkeypatch.setattr(search, "_TABLE", 80)
+    monkeypatch.setattr(memory_search, "_SEARCH_SIZES", (40,))
+    monkeypatch.setattr(memory_search, "_TABLE", 80)
     figures = await run_benchmarks(["search"], settings, tmp_path, lambda _: None)
     assert [each.name for each in figures] == [
         "search 40 of 80 in the process",
@@ -289,8 +289,8 @@ def _small_life(life: dict[str, Any], evenings: int) -> Dialogue:
         for number, fact in enumerate(told["facts"]):
             at = began + timedelta(minutes=number)
             where = f"{evening}.{number}"
-            turns.append(SaidTurn(where, f"{evening}", "user", fact, at))
-            answer = SaidTurn(f"{where}a", f"{evening}", "companion", "Tell me more.", at)
+            turns.append(DialogueTurn(where, f"{evening}", "user", fact, at))
+            answer = DialogueTurn(f"{where}a", f"{evening}", "companion", "Tell me more.", at)
             turns.append(answer)
     for each in life["asked"]:
         told = [turn.id for turn in turns if turn.text.startswith(each["told"])]
@@ -306,7 +306,7 @@ def _among_others(facts: Sequence[dict[str, Any]]) -> Dialogue:
         first, *others = facts[(evening * 7 + 3) % len(facts)]["beside"]
         began = datetime(2026, 1, 1, 18, tzinfo=UTC) + timedelta(days=evening)
         turns += [
-            SaidTurn(f"{evening}.{n}", f"{evening}", "user", text, began + timedelta(minutes=n))
+            DialogueTurn(f"{evening}.{n}", f"{evening}", "user", text, began + timedelta(minutes=n))
             for n, text in enumerate([first, fact["told"], *others])
         ]
         questions.append(Question(fact["asked"], frozenset({f"{evening}.1"})))
@@ -318,7 +318,9 @@ def _among_others(facts: Sequence[dict[str, Any]]) -> Dialogue:
 def _own(turns: Sequence[str] = "12", questions: Sequence[Question] = ()) -> str:
     """Return a file with a turn in each of these sessions, called a, b, c ..., and questions."""
     said = [
-        SaidTurn(chr(ord("a") + place), session, "user", "Hello.", datetime(2026, 1, 1, tzinfo=UTC))
+        DialogueTurn(
+            chr(ord("a") + place), session, "user", "Hello.", datetime(2026, 1, 1, tzinfo=UTC)
+        )
         for place, session in enumerate(turns)
     ]
     whole = Dialogue("own", "A", "B", tuple(said), tuple(questions))

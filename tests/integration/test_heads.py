@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 from training.significance.train import held_out_accuracy, read_corpus, train
 
-from foremind.embedding.prepare import PreparedModel
-from foremind.errors import InvalidFile
-from foremind.memory import heads as heads_module
-from foremind.memory.gate import worth_searching
-from foremind.memory.heads import HeadsFile, features_of, heads_path, load_heads
+from foremind.domain.errors import InvalidFile
+from foremind.retrieval import classifiers as heads_module
+from foremind.retrieval.classifiers import ClassifierFile, features_of, heads_path, load_heads
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind.retrieval.recall_gate import worth_searching
 
 
-def test_the_committed_heads_are_those_of_the_committed_corpus(model: PreparedModel) -> None:
+def test_the_committed_heads_are_those_of_the_committed_corpus(model: ConvertedEncoder) -> None:
     """At most one line in a hundred is judged otherwise: processors differ in the last digits."""
     corpus = read_corpus()
     assert len({each.text for each in corpus}) >= 1500
     vectors = model.encoder().encode([each.text for each in corpus])
     made = train(corpus, vectors, model.manifest.name)
-    kept = msgspec.json.decode(heads_path(model.manifest.name).read_bytes(), type=HeadsFile)
+    kept = msgspec.json.decode(heads_path(model.manifest.name).read_bytes(), type=ClassifierFile)
     features = np.array(
         [features_of(each.text, v) for each, v in zip(corpus, vectors, strict=True)]
     )
@@ -35,7 +35,7 @@ def test_the_committed_heads_are_those_of_the_committed_corpus(model: PreparedMo
     assert held_out["recall"] >= 0.94
 
 
-def test_small_talk_stays_outside_the_gate(model: PreparedModel) -> None:
+def test_small_talk_stays_outside_the_gate(model: ConvertedEncoder) -> None:
     """Questions pass by their form; what is only said to say something does not."""
     heads = load_heads(model.manifest)
     assert heads is not None
@@ -51,7 +51,7 @@ def test_small_talk_stays_outside_the_gate(model: PreparedModel) -> None:
 
 
 def test_heads_of_another_shape_are_refused(
-    model: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: ConvertedEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights mean nothing to another model; a model without any has none."""
     path = tmp_path / "heads.json"

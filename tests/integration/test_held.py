@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from foremind.app import Core
-from foremind.companions import CompanionFile
-from foremind.errors import NotFound
-from foremind.layers.held import HeldLayers
-from foremind.layers.tokens import estimate_tokens
-from foremind.storage.records import NewRecord
+from foremind.domain.companion import CompanionFile
+from foremind.domain.errors import NotFound
+from foremind.domain.record import NewRecord
+from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.layer_cache import LayerCache
 from tests.conftest import eventually
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -32,7 +32,7 @@ async def test_the_least_recently_used_layers_go_and_come_back(built: Core) -> N
     """There is room for one relationship; nothing takes more than its bound."""
     ana, bo = await noted(built, "ana", 3), await noted(built, "bo", 3)
     room = 6000
-    async with HeldLayers(built.records, built.embedder.manifest, room, built.metrics) as held:
+    async with LayerCache(built.records, built.embedder.manifest, room, built.metrics) as held:
 
         def taken() -> float:
             return built.metrics.registry.get_sample_value("foremind_layers_bytes") or 0.0
@@ -48,7 +48,7 @@ async def test_the_least_recently_used_layers_go_and_come_back(built: Core) -> N
 async def test_layers_that_never_fit_are_read_when_they_are_needed(built: Core) -> None:
     """They take no room, and whoever only looks does not have them read."""
     ana = await noted(built, "ana", 9)
-    async with HeldLayers(built.records, built.embedder.manifest, 6000, built.metrics) as held:
+    async with LayerCache(built.records, built.embedder.manifest, 6000, built.metrics) as held:
         for _ in range(2):
             assert (await held.load(ana, estimate_tokens)).standing.sections == {}
             assert held.get(ana) is None
@@ -59,7 +59,7 @@ async def test_layers_that_never_fit_are_read_when_they_are_needed(built: Core) 
 async def test_whoever_gives_up_waiting_leaves_the_reading_to_others(built: Core) -> None:
     """It goes on, and serves all who wait."""
     ana = await noted(built, "ana", 3)
-    async with HeldLayers(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
+    async with LayerCache(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
         waiting = [asyncio.create_task(held.load(ana, estimate_tokens)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
@@ -70,7 +70,7 @@ async def test_whoever_gives_up_waiting_leaves_the_reading_to_others(built: Core
 
 async def test_what_cannot_be_read_is_an_error(built: Core) -> None:
     """No relationship is served as one of which nothing is known."""
-    async with HeldLayers(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
+    async with LayerCache(built.records, built.embedder.manifest, 60_000, built.metrics) as held:
         with pytest.raises(NotFound):
             await held.load(999_999, estimate_tokens)
         assert not held._reading

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.listener import listening
 from foremind.testing.random_model import write_random_model
-from foremind.transport.server import listening
 
 REVISION = "c0ffee" * 6 + "beef"
 

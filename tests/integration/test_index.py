@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from foremind.app import Core
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.embedding.queue import Priority
+from foremind.domain.announcements import MemoryAnnouncement
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.policy import RecallPolicy, policy_for
+from foremind.domain.settings import load_settings
+from foremind.domain.turn import OpenedSession
 from foremind.evaluation.seeding import fill, words_said
-from foremind.memory import vectors
-from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.search import Query, RankedSearch, StoredCandidates
-from foremind.policies import RecallPolicy, policy_for
-from foremind.settings import load_settings
-from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.turns import OpenedSession
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.index import vector_search
+from foremind.retrieval.index.index_cache import IndexedCandidates
+from foremind.retrieval.search import Query, RankedSearch, StoredCandidates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = dataclasses.replace(
@@ -87,7 +87,7 @@ async def test_random_memories_rank_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over made-up memories of all ages and significances, for every kind of policy."""
-    monkeypatch.setattr(vectors, "_WORTH_CODES", worth_codes)
+    monkeypatch.setattr(vector_search, "_WORTH_CODES", worth_codes)
     session = await fill(built, NOW, own=300, others=300)
     assert await index.loaded(session.relationship_id)
     rng = np.random.default_rng(7)

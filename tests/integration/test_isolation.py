@@ -14,14 +14,14 @@ from pydantic import SecretStr
 
 from foremind.app import Core, core
 from foremind.client import Client
-from foremind.companions import CompanionFile
-from foremind.errors import DatabaseUnsuitable
-from foremind.settings import Settings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.domain.settings import Settings
 from foremind.storage.database import Database
-from foremind.storage.queries import load_queries
+from foremind.storage.named_queries import load_queries
 from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
-from tests.unit.identity.test_tokens import SECRET, token
+from tests.unit.auth.test_access_tokens import SECRET, token
 
 OPERATIONS = 10_000
 USERS, COMPANIONS = ("ana", "bo", "cy", "dee", "eli"), ("wren", "mara")

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from foremind.app import core
-from foremind.errors import InvalidFile
-from foremind.evaluation.labels import A_YEAR, measure_labels, read_life
-from foremind.settings import Settings
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.domain.errors import InvalidFile
+from foremind.domain.settings import Settings
+from foremind.evaluation.layer_labels import A_YEAR, measure_labels, read_life
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from foremind.app import Core
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.embedding.queue import Priority
-from foremind.layers.held import Drafted
-from foremind.layers.library import Library
-from foremind.policies import policy_for
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.policy import policy_for
+from foremind.retrieval.documents.library import Library
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.layer_cache import DraftRecall
 from tests.conftest import PATIENCE, owner_of
 
 FERRY = Path(__file__).with_name("ferry.md").read_text()
@@ -66,7 +66,7 @@ async def _embedded(built: Core, companion_id: int) -> bool:
 
 async def found(built: Core, library: Library, companion_id: int, text: str) -> tuple[str, ...]:
     """What stands in a prompt for a draft."""
-    draft = Drafted(
+    draft = DraftRecall(
         text=text,
         references=(),
         vector=await built.embedder.embed_query(text, Priority.ENTER),

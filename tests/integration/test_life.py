@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from foremind.app import core
-from foremind.evaluation.labelled import read_labelled
-from foremind.evaluation.life import measure_life
-from foremind.settings import Settings
-from foremind.testing.clock import ManualClock
+from foremind.domain.settings import Settings
+from foremind.evaluation.labelled_file import read_labelled
+from foremind.evaluation.longitudinal import measure_life
+from foremind.testing.manual_clock import ManualClock
 
 HARBOUR = Path(__file__).with_name("harbour.toml")
 

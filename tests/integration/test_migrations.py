@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from foremind.storage.migrations import load_migrations, migrate
-from foremind.storage.queries import load_queries
+from foremind.storage.named_queries import load_queries
 
 _EARLIER = 6  # migrations, before background work was done step by step
 _SESSION = "6d1f6d0e-3c55-4b7a-9a43-2b1e4a9e7d10"

@@ -13,17 +13,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from foremind.clock import SystemClock
-from foremind.embedding.bert_graph import build_bert
-from foremind.embedding.describe import Prefixes, describe_folder
-from foremind.embedding.manifest import FolderSource, Manifest, PackageSource
-from foremind.embedding.prepare import PreparedModel, is_prepared, prepare_model
-from foremind.embedding.queue import Priority
-from foremind.embedding.registry import find_model
-from foremind.embedding.service import EmbeddingService, Vector
-from foremind.errors import ModelUnusable
-from foremind.metrics import Metrics
-from foremind.supervision import Supervisor
+from foremind.domain.clock import SystemClock
+from foremind.domain.errors import ModelUnusable
+from foremind.retrieval.embedding.bert_graph import build_bert
+from foremind.retrieval.embedding.conversion import ConvertedEncoder, is_prepared, prepare_model
+from foremind.retrieval.embedding.manifest import FolderSource, Manifest, PackageSource
+from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import EmbeddingService, Vector
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import Supervisor
 from foremind.testing.random_model import write_random_model
 
 
@@ -35,7 +35,7 @@ def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-def test_the_default_model_knows_near_from_far(model: PreparedModel) -> None:
+def test_the_default_model_knows_near_from_far(model: ConvertedEncoder) -> None:
     """Cosines of the published model, on its own scale."""
     vectors = model.encoder().encode(
         ["sunny weather", "beautiful day", "quantum physics", "remember when it rained?"]
@@ -46,7 +46,7 @@ def test_the_default_model_knows_near_from_far(model: PreparedModel) -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
-def test_quantising_keeps_the_meaning(model: PreparedModel) -> None:
+def test_quantising_keeps_the_meaning(model: ConvertedEncoder) -> None:
     """int8 against fp32 on sentences that the check itself did not see."""
     texts = [
         "We rowed to the island at dusk.",
@@ -57,7 +57,7 @@ def test_quantising_keeps_the_meaning(model: PreparedModel) -> None:
     assert np.sum(fast * exact, axis=1).min() >= 0.98
 
 
-def test_a_text_has_one_vector_whatever_stands_beside_it(model: PreparedModel) -> None:
+def test_a_text_has_one_vector_whatever_stands_beside_it(model: ConvertedEncoder) -> None:
     """So that a draft's vector can serve as the stored one."""
     encoder = model.encoder()
     alone = encoder.encode(["rain"])[0]
@@ -65,7 +65,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it(model: PreparedModel) -
     np.testing.assert_array_equal(alone, beside)
 
 
-def test_long_texts_are_cut_to_the_models_length(model: PreparedModel) -> None:
+def test_long_texts_are_cut_to_the_models_length(model: ConvertedEncoder) -> None:
     """Not refused."""
     assert model.encoder().count_tokens("word " * 5000) == model.manifest.max_tokens
 
@@ -256,13 +256,13 @@ def test_a_check_that_fails_refuses_the_model(random_folder: Path, tmp_path: Pat
         prepare_model(msgspec.structs.replace(honest, dimension=384), tmp_path, print)
 
 
-def _embedding(model: PreparedModel, metrics: Metrics) -> EmbeddingService:
+def _embedding(model: ConvertedEncoder, metrics: Metrics) -> EmbeddingService:
     clock = SystemClock()
     supervisor = Supervisor(clock, metrics)
     return EmbeddingService(model.encoder(), model.manifest, 64, clock, metrics, supervisor)
 
 
-async def test_enter_overtakes_what_waits(model: PreparedModel) -> None:
+async def test_enter_overtakes_what_waits(model: ConvertedEncoder) -> None:
     """On the real model: the last to come is the first to be served after the one under way."""
     metrics = Metrics()
     order: list[str] = []
@@ -279,7 +279,7 @@ async def test_enter_overtakes_what_waits(model: PreparedModel) -> None:
     assert "enter" in order[:2]
 
 
-async def test_a_superseded_text_is_never_embedded(model: PreparedModel) -> None:
+async def test_a_superseded_text_is_never_embedded(model: ConvertedEncoder) -> None:
     """Cancelling drops it from the line and counts it."""
     metrics = Metrics()
     async with _embedding(model, metrics) as service:
@@ -295,7 +295,7 @@ async def test_a_superseded_text_is_never_embedded(model: PreparedModel) -> None
     assert (dropped, embedded) == (1, 1)
 
 
-async def test_enter_breaks_off_what_may_be_thrown_away(model: PreparedModel) -> None:
+async def test_enter_breaks_off_what_may_be_thrown_away(model: ConvertedEncoder) -> None:
     """A settled draft under way is broken off for a player who waits, and done again after."""
     metrics = Metrics()
     order: list[str] = []

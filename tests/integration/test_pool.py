@@ -7,7 +7,7 @@ import pytest
 
 from foremind.app import Core
 from foremind.storage.database import Database, connect_as_server
-from foremind.storage.jobs import PoolDriver
+from foremind.storage.job_queue import PoolDriver
 from tests.conftest import PATIENCE
 
 

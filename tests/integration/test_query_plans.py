@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from foremind.storage.queries import load_queries
+from foremind.storage.named_queries import load_queries
 
 # Tables that grow with the number of users.
 _GROWING = frozenset(

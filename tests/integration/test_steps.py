@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from foremind.app import Core, core, curation_of
-from foremind.companions import CompanionFile, CompanionSettings
-from foremind.curation.status import StepStatus
-from foremind.curation.steps import HELD_FOR
-from foremind.curation.worker import Curation
-from foremind.generation.voices import Voices
-from foremind.settings import Settings, load_settings
-from foremind.storage.records import NewRecord, Record
-from foremind.storage.turns import OpenedSession
-from foremind.supervision import Supervisor
-from foremind.testing.clock import ManualClock
-from foremind.testing.curating import curate
+from foremind.background.status import StepStatus
+from foremind.background.steps import HELD_FOR
+from foremind.background.worker import BackgroundWorker
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.record import NewRecord, Record
+from foremind.domain.settings import Settings, load_settings
+from foremind.domain.turn import OpenedSession
+from foremind.llm.model_selection import ChatModels
+from foremind.runtime.supervision import Supervisor
+from foremind.testing.background_answers import curate
+from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.conftest import PATIENCE, eventually, owner_of
 
@@ -35,11 +35,11 @@ class Bench:
         self.built = built
         self.clock = clock
         self.script = script
-        self.voices = Voices(built.settings)
+        self.voices = ChatModels(built.settings)
         self.worker = self.another()
         self._said = 0
 
-    def another(self) -> Curation:
+    def another(self) -> BackgroundWorker:
         """Another worker, as of another process."""
         supervisor = Supervisor(self.clock, self.built.metrics)
         return curation_of(replace(self.built, supervisor=supervisor), self.voices)
@@ -109,7 +109,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 
 def _voice(settings: Settings) -> Any:
-    from foremind.policies import policy_for  # noqa: PLC0415
+    from foremind.domain.policy import policy_for  # noqa: PLC0415
 
     return policy_for(CompanionSettings(), settings).voice
 

@@ -16,22 +16,21 @@ from pgqueuer.queries import Queries
 from pgvector import HalfVector
 
 from foremind.app import Core, core
-from foremind.companions import CompanionFile, CompanionSettings, SignificanceRules
-from foremind.embedding.describe import Prefixes, describe_folder
-from foremind.embedding.prepare import prepare_model
-from foremind.embedding.queue import Priority
-from foremind.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
+from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
+from foremind.domain.policy import RecallPolicy, policy_for
+from foremind.domain.settings import Settings, load_settings
+from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
 from foremind.evaluation.seeding import fill, words_said
-from foremind.memory.exchange import read_in_exchange
-from foremind.memory.search import Query
-from foremind.policies import RecallPolicy, policy_for
-from foremind.settings import Settings, load_settings
+from foremind.memory.context_window import read_in_exchange
+from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.search import Query
 from foremind.storage.database import Database
-from foremind.storage.forgetting import ForgettingTransaction
+from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.migrations import load_migrations, migrate, status
-from foremind.storage.queries import load_queries
-from foremind.storage.remembering import ExchangeTurn
-from foremind.storage.turns import OpenedSession, Speaker
+from foremind.storage.named_queries import load_queries
 from foremind.testing.random_model import write_random_model
 from tests.conftest import PATIENCE, owner_of
 
@@ -453,7 +452,7 @@ async def test_what_is_forgotten_before_its_job_runs_is_not_remembered(built: Co
     """Not even by a job that has read it already and waits for the lock."""
     session = await opened(built)
     turn = await built.turns.commit_message(session, "m1", "I promise to keep the secret", NOW)
-    async with ForgettingTransaction.begin(built.database, session.relationship_id) as forgetting:
+    async with ErasureTransaction.begin(built.database, session.relationship_id) as forgetting:
         job = asyncio.create_task(built.rememberer.remember(session.relationship_id, turn.id))
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         async with asyncio.timeout(PATIENCE):

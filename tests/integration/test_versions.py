@@ -22,18 +22,19 @@ from hypothesis.stateful import (
 )
 
 from foremind.app import Core, core, corrector_of, expirer_of, forgetter_of
-from foremind.companions import CompanionFile, CompanionSettings, RelationshipSettings
-from foremind.embedding.queue import Priority
-from foremind.errors import NotFound
-from foremind.memory.forget import Scope
-from foremind.memory.indexed import IndexedCandidates
-from foremind.memory.restore import Restorer
-from foremind.memory.search import Candidates, Query, RankedSearch, StoredCandidates
-from foremind.policies import RecallPolicy, policy_for
-from foremind.settings import Settings, load_settings
-from foremind.storage.notifications import Announcement, MemoryListener
-from foremind.storage.transfer import TransferStore
-from foremind.storage.turns import OpenedSession, SessionTaken
+from foremind.domain.announcements import SessionTaken
+from foremind.domain.companion import CompanionFile, CompanionSettings, RelationshipSettings
+from foremind.domain.errors import NotFound
+from foremind.domain.policy import RecallPolicy, policy_for
+from foremind.domain.settings import Settings, load_settings
+from foremind.domain.turn import OpenedSession
+from foremind.memory.erase import ErasureScope
+from foremind.memory.import_relationship import RelationshipImporter
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.index.index_cache import IndexedCandidates
+from foremind.retrieval.search import Candidates, Query, RankedSearch, StoredCandidates
+from foremind.storage.notifications import Announcement, NotificationListener
+from foremind.storage.transfer_store import TransferStore
 from tests.conftest import PATIENCE, owner_of
 
 START = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -71,7 +72,7 @@ class Told:
         self._built = built
         self._kept = kept
         self._transfer = TransferStore(built.database, built.embedder.manifest.fingerprint)
-        self._restorer = Restorer(self._transfer, built.embedder, built.rememberer)
+        self._restorer = RelationshipImporter(self._transfer, built.embedder, built.rememberer)
         self._forgetter = forgetter_of(built)
         self._corrector = corrector_of(built)
         self._expirer = expirer_of(built)
@@ -135,7 +136,7 @@ class Told:
             self._whose, NAMES, memory, content, actor="user", in_exchange=True
         )
 
-    async def forget(self, scope: Scope) -> None:
+    async def forget(self, scope: ErasureScope) -> None:
         """Forget something, if there is such a thing."""
         try:
             await self._forgetter.forget(
@@ -146,7 +147,7 @@ class Told:
 
     async def forget_one(self, which: int) -> None:
         """Forget a memory."""
-        await self.forget(Scope(memories=(await self._memory(which),)))
+        await self.forget(ErasureScope(memories=(await self._memory(which),)))
 
     async def let_go(self, days: float) -> None:
         """Let what is older go."""
@@ -227,7 +228,7 @@ async def told(settings: Settings) -> AsyncIterator[Told]:
         IndexedCandidates(built.memories, ROOM, built.metrics) as kept,
     ):
         parts = Told(built, kept)
-        listener = MemoryListener(
+        listener = NotificationListener(
             built.database.url,
             [parts.hear],
             [kept.forget],
@@ -291,8 +292,12 @@ class Changes(RuleBasedStateMachine):
         """Gone, with what quotes it."""
         self._do(self.parts.forget_one(which))
 
-    @rule(scope=st.sampled_from([Scope(about="Porto"), Scope(about="dog"), Scope()]))
-    def forget(self, scope: Scope) -> None:
+    @rule(
+        scope=st.sampled_from(
+            [ErasureScope(about="Porto"), ErasureScope(about="dog"), ErasureScope()]
+        )
+    )
+    def forget(self, scope: ErasureScope) -> None:
         """Several gone, or all."""
         self._do(self.parts.forget(scope))
 

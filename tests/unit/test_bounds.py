@@ -8,34 +8,33 @@ from typing import Any, cast
 
 import pytest
 
-from foremind.embedding.queue import EmbeddingQueue, Priority
-from foremind.errors import ForemindError
-from foremind.gateway.opening import Opening
-from foremind.gateway.replay import ReplayBuffer
-from foremind.generation.prompt import Message
-from foremind.generation.slots import Slots
-from foremind.generation.voices import Voices
-from foremind.memory import terms
-from foremind.metrics import Metrics
-from foremind.policies import VoicePolicy
-from foremind.settings import load_settings
-from foremind.storage import packed_words
-from foremind.storage.fair_line import Line
-from foremind.transport.admission import Admission, Member
+from foremind.domain.errors import ForemindError
+from foremind.domain.policy import ChatModelPolicy
+from foremind.domain.settings import load_settings
+from foremind.gateway.pending_session import PendingSession
+from foremind.gateway.replay_buffer import ReplayBuffer
+from foremind.gateway.transport.admission import Admission, AdmittedConnection
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.prompt.layout import Message
+from foremind.llm.slots import SlotPool
+from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
+from foremind.runtime.metrics import Metrics
+from foremind.storage.fair_queue import FairQueue
+from foremind.text import packed_terms, tokenization
 from tests.conftest import ROOT
 
 _PACKAGE = ROOT / "server" / "foremind"
 #: What has no bound of its own, and why it needs none.
 _WITHOUT = {
     "evaluation/benchmarks/crowd.py: Queue": "no part of the server",
-    "embedding/queue.py: deque": "of one owner's texts; the queue counts all of them",
-    "generation/forms.py: cache": "by the shapes of answers that are asked for",
-    "generation/reading.py: cache": "by the shapes of answers that are asked for",
-    "generation/slots.py: deque": "one of each open session or background task, which are bounded",
-    "layers/tokens.py: cache": "by the tokenizers that operators name",
-    "setting_checks.py: cache": "by the names of settings",
-    "storage/fair_line.py: deque": "one owner's tickets, counted where they are taken in",
-    "storage/queries.py: cache": "it has no arguments",
+    "retrieval/embedding/priority_queue.py: deque": "of one owner; the queue counts all",
+    "llm/response_format.py: cache": "by the shapes of answers that are asked for",
+    "llm/answer_parsing.py: cache": "by the shapes of answers that are asked for",
+    "llm/slots.py: deque": "one of each open session or background task, which are bounded",
+    "llm/prompt/token_counter.py: cache": "by the tokenizers that operators name",
+    "domain/setting_bounds.py: cache": "by the names of settings",
+    "storage/fair_queue.py: deque": "one owner's tickets, counted where they are taken in",
+    "storage/named_queries.py: cache": "it has no arguments",
 }
 
 
@@ -58,7 +57,7 @@ def embedded() -> int:
 
 def waited() -> int:
     """Tickets of one owner in a line."""
-    line: Line[int] = Line(2, 1, 5)
+    line: FairQueue[int] = FairQueue(2, 1, 5)
     for number in range(100):
         with suppress(ForemindError):
             line.ask("ana", number)
@@ -67,7 +66,7 @@ def waited() -> int:
 
 def announced() -> int:
     """What is heard while a session is opened."""
-    opening = Opening(cast("Any", None))
+    opening = PendingSession(cast("Any", None))
     for number in range(10_000):
         opening.announce(cast("Any", number))
     with pytest.raises(ForemindError):
@@ -77,7 +76,7 @@ def announced() -> int:
 
 def read_ahead() -> int:
     """Prompts that a model server's slots are taken to remember."""
-    slots = Slots(3)
+    slots = SlotPool(3)
     for number in range(100):
         slots.asked([cast("Message", {"role": "user", "content": f"{number} and so on"})])
     return len(slots._prompts)
@@ -85,9 +84,9 @@ def read_ahead() -> int:
 
 def asked() -> int:
     """Clients of model servers, one for each address."""
-    voices = Voices(load_settings())
+    voices = ChatModels(load_settings())
     for number in range(100):
-        policy = VoicePolicy(
+        policy = ChatModelPolicy(
             url=f"http://{number}.example/v1", model="m", key_env=None, max_tokens=1,
             temperature=0.0, ahead="off",
         )  # fmt: skip
@@ -108,7 +107,7 @@ def connected() -> int:
     """Bytes that all who have not said who they are hold."""
     admission = Admission(1000, 1000, lambda _: False, Metrics(), most_bytes=10_000)
     for _ in range(100):
-        member: Member = _Silent()
+        member: AdmittedConnection = _Silent()
         admission.enter(member)
         admission.heard(member, 900)
     return admission._bytes
@@ -117,15 +116,15 @@ def connected() -> int:
 def stemmed() -> int:
     """Words whose stems are remembered."""
     for number in range(21_000):
-        terms.terms_of(f"word{number}")
-    return terms._stem.cache_info().currsize
+        tokenization.terms_of(f"word{number}")
+    return tokenization._stem.cache_info().currsize
 
 
 def hashed() -> int:
     """Words whose hashes are remembered."""
     for number in range(51_000):
-        packed_words.hash_of(f"word{number}")
-    return packed_words.hash_of.cache_info().currsize
+        packed_terms.hash_of(f"word{number}")
+    return packed_terms.hash_of.cache_info().currsize
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,8 @@ def hashed() -> int:
 def test_filled_past_its_bound_it_holds_no_more(filled: Callable[[], int], most: int) -> None:
     """Nor much less: what is counted is what was filled."""
     assert most * 0.8 <= filled() <= most
-    terms.forget_words()
-    packed_words.forget_hashes()
+    tokenization.forget_words()
+    packed_terms.forget_hashes()
 
 
 def boundless(path: Path) -> Iterator[str]:

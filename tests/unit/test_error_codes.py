@@ -2,8 +2,8 @@
 
 import re
 
-from foremind.http.answers import STATUSES
-from foremind.transport import heads
+from foremind.api.responses import STATUSES
+from foremind.gateway.transport import request_heads
 from tests.conftest import ROOT
 
 _CODE = re.compile(
@@ -25,5 +25,8 @@ def test_the_table_of_codes_is_whole() -> None:
     }
     assert told == used - _OF_SETUP
     statuses = {int(status) for status, _ in table if status.isdigit()}
-    below = {each.status for each in (heads.TOO_LARGE, heads.LONG_TARGET, heads.TOO_LATE)}
+    below = {
+        each.status
+        for each in (request_heads.TOO_LARGE, request_heads.LONG_TARGET, request_heads.TOO_LATE)
+    }
     assert statuses == {status for _, status in STATUSES} | {405} | below

@@ -12,11 +12,11 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 from foremind.cli.main import main
-from foremind.companions import CompanionSettings
-from foremind.errors import InvalidFile
-from foremind.policies import policy_for
-from foremind.settings import SETTINGS_FILE, Settings, load_settings
-from foremind.settings_parsing import unknown_variables
+from foremind.domain.companion import CompanionSettings
+from foremind.domain.errors import InvalidFile
+from foremind.domain.policy import policy_for
+from foremind.domain.setting_syntax import unknown_variables
+from foremind.domain.settings import SETTINGS_FILE, Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(Settings.model_fields)

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from foremind.embedding.prepare import prepare_model
-from foremind.embedding.registry import find_model
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.embedding.model_registry import find_model
 
 _PAIRS = Path(__file__).with_name("pairs.toml")
 _GRID = np.arange(0.10, 0.90, 0.01)

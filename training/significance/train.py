@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.embedding.prepare import prepare_model
-from foremind.embedding.registry import find_model
-from foremind.memory.heads import Head, HeadsFile, features_of, heads_path
-from foremind.memory.shape import NAMES
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.retrieval.classifiers import ClassifierFile, LinearClassifier, features_of, heads_path
+from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.text.features import NAMES
 
 CORPUS = Path(__file__).parent / "corpus"
 Array = npt.NDArray[np.float64]
@@ -77,20 +77,20 @@ def read_corpus() -> list[Utterance]:
     ]
 
 
-def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str) -> HeadsFile:
+def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str) -> ClassifierFile:
     """Fit both heads on the lines that are not held out."""
     features = _features(corpus, vectors)
     trained = np.array([not each.held_out for each in corpus])
     labels = [CATEGORIES[each.category] for each in corpus]
 
-    def fit_one(wanted: list[bool], penalty: float, boundary: float) -> Head:
+    def fit_one(wanted: list[bool], penalty: float, boundary: float) -> LinearClassifier:
         weights = _fit(features[trained], np.array(wanted, float)[trained], penalty)
-        return Head(
+        return LinearClassifier(
             weights=[round(float(each), 4) for each in weights[:-1]],
             bias=round(float(weights[-1]) - boundary, 4),
         )
 
-    return HeadsFile(
+    return ClassifierFile(
         model=model,
         shape=list(NAMES),
         keep=fit_one([each.keep for each in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
@@ -99,7 +99,7 @@ def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str)
 
 
 def held_out_accuracy(
-    corpus: list[Utterance], vectors: npt.NDArray[np.float32], file: HeadsFile
+    corpus: list[Utterance], vectors: npt.NDArray[np.float32], file: ClassifierFile
 ) -> dict[str, float]:
     """Return the share of held-out lines that each head puts on the right side."""
     features = _features(corpus, vectors)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from foremind.memory.said.clauses import Statement
-from foremind.memory.said.statements import statements_in
-from foremind.memory.terms import words_of
+from foremind.text.statements.clauses import Statement
+from foremind.text.statements.extraction import statements_in
+from foremind.text.tokenization import words_of
 
 STATEMENTS = Path(__file__).with_name("statements.txt")
 Half = Literal["tuned", "held"]

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from foremind.cli.running import run, say
+from foremind.domain.settings import load_settings
 from foremind.evaluation.benchmarks import BENCHMARKS, run_benchmarks
 from foremind.evaluation.benchmarks.figures import Figure
-from foremind.settings import load_settings
 
 
 def bench(

@@ -15,10 +15,19 @@ from typing import Any
 import typer
 from tzlocal import get_localzone_name
 
+from foremind.cli.line_editor import (
+    Entered,
+    LeavePressed,
+    LineEditor,
+    StopPressed,
+    Typed,
+    above,
+    harmless,
+    prompt_line,
+)
 from foremind.cli.running import run, say
-from foremind.cli.terminal import Editor, Entered, Leave, Stop, Typed, above, harmless, prompt_line
-from foremind.client import Closed, Conversation, Refused, Who, connect
-from foremind.errors import SetupError
+from foremind.client import Closed, Conversation, Identity, Refused, connect
+from foremind.domain.errors import SetupError
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -35,11 +44,11 @@ def chat(
 
     Enter sends, Esc stops the reply, Ctrl-C leaves. Lines from a pipe are sent one by one.
     """
-    who = Who(companion, f"terminal-{user}", user, token, get_localzone_name())
+    who = Identity(companion, f"terminal-{user}", user, token, get_localzone_name())
     run(_Terminal(url, who).run() if sys.stdin.isatty() else _piped(url, who))
 
 
-async def _piped(url: str, who: Who) -> None:
+async def _piped(url: str, who: Identity) -> None:
     """Send each line of standard input and print the reply to it."""
     try:
         async with connect(url) as client:
@@ -62,12 +71,12 @@ async def _piped(url: str, who: Who) -> None:
 class _Terminal:
     """A conversation on a screen: what was said above, the draft and its lamp on the last line."""
 
-    def __init__(self, url: str, who: Who) -> None:
+    def __init__(self, url: str, who: Identity) -> None:
         self._url = url
         self._user = who.name
         self._companion_name = who.companion
         self._conversation = Conversation(url, who, open_timeout_s=None, lost=self._lost)
-        self._editor = Editor()
+        self._editor = LineEditor()
         self._state = "away"
         self._detail = "connecting"
         self._loss_told = False
@@ -117,9 +126,9 @@ class _Terminal:
                     self._listen()
                 case Entered(text):
                     self._enter(text)
-                case Stop() if self._reply is not None:
+                case StopPressed() if self._reply is not None:
                     self._conversation.cancel(self._reply)
-                case Leave():
+                case LeavePressed():
                     self._left.set()
         self._draw()
 

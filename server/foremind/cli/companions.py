@@ -8,9 +8,9 @@ from rich.table import Table
 
 from foremind.app import database_url
 from foremind.cli.running import run, say
-from foremind.companions import Companion, CompanionFile, read_companion
-from foremind.settings import Settings, load_settings
-from foremind.storage.companions import CompanionStore
+from foremind.domain.companion import Companion, CompanionFile, read_companion
+from foremind.domain.settings import Settings, load_settings
+from foremind.storage.companion_store import CompanionStore
 from foremind.storage.database import Database
 from foremind.storage.migrations import migrate
 

@@ -13,26 +13,26 @@ from rich.table import Table
 
 from foremind.app import Core, core
 from foremind.cli.running import run, say
-from foremind.clock import Clock
-from foremind.errors import InvalidFile
+from foremind.domain.clock import Clock
+from foremind.domain.errors import InvalidFile
+from foremind.domain.settings import Settings, load_settings
 from foremind.evaluation.chart import draw, recall_bar
 from foremind.evaluation.dialogues import Dialogue
-from foremind.evaluation.labelled import read_labelled
-from foremind.evaluation.labels import (
+from foremind.evaluation.labelled_file import read_labelled
+from foremind.evaluation.layer_labels import (
     A_YEAR,
-    Found,
-    LabelledLife,
+    LabelledRelationship,
     LabelReport,
+    LabelScore,
     measure_labels,
     read_life,
 )
-from foremind.evaluation.life import LifeReport, measure_life
 from foremind.evaluation.locomo import read_locomo
+from foremind.evaluation.longitudinal import LongitudinalReport, measure_life
 from foremind.evaluation.madial import read_madial
 from foremind.evaluation.recall import RecallReport, measure, steps
 from foremind.evaluation.variants import Variant, ablation, one_variant
-from foremind.settings import Settings, load_settings
-from foremind.testing.clock import ManualClock
+from foremind.testing.manual_clock import ManualClock
 
 _A_LIFE = "layers"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
@@ -137,7 +137,7 @@ def _show_labels(held: LabelReport) -> None:
     console = Console()
     layers = Table("layer", "precision@3", "found", "brought unasked", "drafts")
     for name in ("episodes", "topics", "documents"):
-        each: Found = getattr(held, name)
+        each: LabelScore = getattr(held, name)
         layers.add_row(
             name, f"{each.precision:.2f}", f"{each.found:.2f}", f"{each.unasked:.2f}",
             f"{each.drafts}",
@@ -154,7 +154,7 @@ def _show_labels(held: LabelReport) -> None:
     )
 
 
-def _show(life: LifeReport) -> None:
+def _show(life: LongitudinalReport) -> None:
     console = Console()
     layers = Table("layer", "tokens", "ms", "evidence without it", "with it alone")
     for each in life.layers:
@@ -186,14 +186,14 @@ def _show(life: LifeReport) -> None:
     console.print("Background work per message: ", life.asked)
 
 
-async def _compare(settings: Settings, labelled: LabelledLife) -> LabelReport:
+async def _compare(settings: Settings, labelled: LabelledRelationship) -> LabelReport:
     clock = ManualClock()
     total = sum(len(each.said) for each in labelled.sessions) + len(labelled.asked)
     async with _alone(settings, "Living and asking", total, clock) as (built, advance):
         return await measure_labels(built, clock, labelled, advance)
 
 
-async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LifeReport:
+async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LongitudinalReport:
     clock = ManualClock()
     total = sum(len(each.turns) + len(each.questions) for each in dialogues)
     async with _alone(settings, "Living and asking", total, clock) as (built, advance):

@@ -11,21 +11,29 @@ import msgspec
 import typer
 
 from foremind.app import Core, core, forgetter_of
+from foremind.background import three_way_merge
+from foremind.background.manual_edits import ManualEdit, ManualEditor
+from foremind.background.markdown_files import (
+    BASE,
+    ExportedBase,
+    FileEdit,
+    conflicts_file,
+    edits_of,
+    folder_of,
+)
+from foremind.background.record_removal import RecordRemover
+from foremind.background.three_way_merge import Ask
 from foremind.cli.running import run, say
-from foremind.curation import merging
-from foremind.curation.by_hand import Change, Editor
-from foremind.curation.files import BASE, Base, Edit, conflicts_file, edits_of, folder_of
-from foremind.curation.merging import Ask
-from foremind.curation.removing import Remover
-from foremind.errors import Conflict, InvalidFile, ModelServerError, NotFound
-from foremind.generation.prompt import Message
-from foremind.generation.voices import Voices
-from foremind.levels import in_force
-from foremind.policies import policy_for
-from foremind.settings import load_settings
-from foremind.storage.curation import CurationStore
-from foremind.storage.records import NewRecord
-from foremind.storage.relationships import Relationship, RelationshipStore
+from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound
+from foremind.domain.policy import policy_for
+from foremind.domain.record import NewRecord
+from foremind.domain.relationship import Relationship
+from foremind.domain.setting_levels import in_force
+from foremind.domain.settings import load_settings
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.prompt.layout import Message
+from foremind.storage.curation_store import CurationStore
+from foremind.storage.relationship_store import RelationshipStore
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -49,14 +57,14 @@ def write(
 def read(folder: Path = typer.Argument(help="A folder that was written before.")) -> None:
     """Read a folder back: what was changed in it is changed in the relationship."""
     try:
-        base = msgspec.json.decode((folder / BASE).read_bytes(), type=Base)
+        base = msgspec.json.decode((folder / BASE).read_bytes(), type=ExportedBase)
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
     files = {each.name: _text_of(each) for each in folder.glob("*.md")}
     edits = edits_of(files, base)
     relationship_id = int(base.relationship)
 
-    async def work() -> list[Edit]:
+    async def work() -> list[FileEdit]:
         async with core(load_settings(), say=say) as built:
             relationship = await RelationshipStore(built.database).any(relationship_id)
             conflicts = await _apply(built, relationship, edits, base)
@@ -114,10 +122,10 @@ def _store(folder: Path, files: Mapping[str, str]) -> None:
 
 
 async def _apply(
-    built: Core, relationship: Relationship, edits: list[Edit], base: Base
-) -> list[Edit]:
+    built: Core, relationship: Relationship, edits: list[FileEdit], base: ExportedBase
+) -> list[FileEdit]:
     """Make edits one by one; return those that the server's own changes contradict."""
-    editor = Editor(built.records, built.embedder, built.clock)
+    editor = ManualEditor(built.records, built.embedder, built.clock)
     conflicts = []
     async with _asking(built, relationship) as ask:
         for each in edits:
@@ -130,22 +138,30 @@ async def _apply(
 
 
 async def _merge(
-    editor: Editor, built: Core, relationship_id: int, edit: Edit, base: Base, ask: Ask | None
+    editor: ManualEditor,
+    built: Core,
+    relationship_id: int,
+    edit: FileEdit,
+    base: ExportedBase,
+    ask: Ask | None,
 ) -> bool:
     """Make an edit and the server's own change one; False where that cannot be done."""
     before = None if edit.record is None else base.records.get(edit.record)
     if ask is None or before is None or edit.record is None or edit.content is None:
         return False
-    ours = merging.Written(edit.kind, edit.title, edit.content)
+    ours = three_way_merge.RecordVersion(edit.kind, edit.title, edit.content)
     try:
         present = await built.records.find(relationship_id, edit.record)
-        theirs = merging.Written(present.kind, present.title, present.content)
-        both = await merging.merged(
-            merging.Written(before.kind, before.title, before.content), ours, theirs, ask
+        theirs = three_way_merge.RecordVersion(present.kind, present.title, present.content)
+        both = await three_way_merge.merged(
+            three_way_merge.RecordVersion(before.kind, before.title, before.content),
+            ours,
+            theirs,
+            ask,
         )
         if both is None:
             return False
-        change = Change(both.content, both.title, both.kind, None, present.revision)
+        change = ManualEdit(both.content, both.title, both.kind, None, present.revision)
         await editor.change(relationship_id, _operator(), edit.record, change, "developer")
     except (Conflict, NotFound):
         return False
@@ -160,26 +176,28 @@ async def _asking(built: Core, relationship: Relationship) -> AsyncIterator[Ask 
     """Yield what asks the relationship's language model; None where none is configured."""
     companion = await built.companions.find(relationship.companion)
     own = in_force(companion.settings, relationship.settings, built.settings)
-    voices = Voices(built.settings)
+    voices = ChatModels(built.settings)
     try:
         server = voices.server_of(policy_for(own, built.settings).voice)
         if server is None:
             yield None
             return
         # The library takes over a second to import, and without a model nobody needs it.
-        from foremind.generation.asking import ask  # noqa: PLC0415
+        from foremind.llm.structured_output import ask  # noqa: PLC0415
 
-        async def asked(messages: list[Message]) -> merging.Merged:
-            answer = await ask(server, messages, merging.Merged, merging.MERGED_TOKENS)
+        async def asked(messages: list[Message]) -> three_way_merge.MergeResult:
+            answer = await ask(
+                server, messages, three_way_merge.MergeResult, three_way_merge.MERGED_TOKENS
+            )
             # Of a text that was cut off the rest would be lost.
-            return merging.Merged() if answer.cut_off else answer.value
+            return three_way_merge.MergeResult() if answer.cut_off else answer.value
 
         yield asked
     finally:
         await voices.close()
 
 
-async def _make(editor: Editor, built: Core, relationship_id: int, edit: Edit) -> None:
+async def _make(editor: ManualEditor, built: Core, relationship_id: int, edit: FileEdit) -> None:
     if edit.record is None:
         record = NewRecord(
             layer=edit.layer,
@@ -193,8 +211,8 @@ async def _make(editor: Editor, built: Core, relationship_id: int, edit: Edit) -
         present = await built.records.find(relationship_id, edit.record)
         if present.revision != edit.revision:
             raise Conflict("The record was changed meanwhile.", param="revision")
-        remover = Remover(built.records, CurationStore(built.database), forgetter_of(built))
+        remover = RecordRemover(built.records, CurationStore(built.database), forgetter_of(built))
         await remover.remove(relationship_id, _operator(), edit.record)
     else:
-        change = Change(edit.content, edit.title, edit.kind, None, edit.revision)
+        change = ManualEdit(edit.content, edit.title, edit.kind, None, edit.revision)
         await editor.change(relationship_id, _operator(), edit.record, change, "developer")

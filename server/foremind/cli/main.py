@@ -5,20 +5,10 @@ import sys
 import typer
 
 from foremind import __version__
-from foremind.cli import (
-    access,
-    bench,
-    chat,
-    companions,
-    database,
-    evaluate,
-    files,
-    models,
-    serve,
-)
-from foremind.errors import ForemindError
-from foremind.logs import configure_logging
-from foremind.settings import load_settings
+from foremind.cli import bench, chat, companions, db, evaluate, files, models, serve, tokens
+from foremind.domain.errors import ForemindError
+from foremind.domain.settings import load_settings
+from foremind.runtime.logs import configure_logging
 
 app = typer.Typer(
     name="foremind",
@@ -30,12 +20,12 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("chat")(chat.chat)
 app.command("bench")(bench.bench)
-app.command("token")(access.token)
-app.add_typer(access.keys, name="keys")
+app.command("token")(tokens.token)
+app.add_typer(tokens.keys, name="keys")
 app.command("eval")(evaluate.evaluate)
 app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")
-app.add_typer(database.app, name="db")
+app.add_typer(db.app, name="db")
 app.add_typer(files.app, name="files")
 
 

@@ -7,12 +7,12 @@ from rich import print as rich_print
 from rich.table import Table
 
 from foremind.cli.running import run, say
-from foremind.embedding.describe import Prefixes, describe_folder, describe_hub
-from foremind.embedding.prepare import is_prepared, prepare_model
-from foremind.embedding.registry import find_model, known_models
-from foremind.errors import ModelUnusable
-from foremind.evaluation.benchmarks.embedding import bench_embedding
-from foremind.settings import load_settings
+from foremind.domain.errors import ModelUnusable
+from foremind.domain.settings import load_settings
+from foremind.evaluation.benchmarks.encoding import bench_embedding
+from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
+from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
+from foremind.retrieval.embedding.model_registry import find_model, known_models
 
 app = typer.Typer(help="List, fetch and measure embedding models.", no_args_is_help=True)
 

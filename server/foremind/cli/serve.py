@@ -9,8 +9,8 @@ import typer
 
 from foremind.app import serving
 from foremind.cli.running import run, say
-from foremind.logs import configure_logging
-from foremind.settings import Settings, load_settings
+from foremind.domain.settings import Settings, load_settings
+from foremind.runtime.logs import configure_logging
 
 
 def serve(

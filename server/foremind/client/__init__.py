@@ -1,16 +1,16 @@
 """Clients for the socket: single connections, and conversations that outlive them."""
 
-from foremind.client.connection import Client, Closed, connect
-from foremind.client.lasting import Conversation, Refused, Unreachable, Who
-from foremind.client.tokens import TokenUnavailable
+from foremind.client.reconnecting import Conversation, Identity, Refused, Unreachable
+from foremind.client.socket_client import Client, Closed, connect
+from foremind.client.token_source import TokenUnavailable
 
 __all__ = [
     "Client",
     "Closed",
     "Conversation",
+    "Identity",
     "Refused",
     "TokenUnavailable",
     "Unreachable",
-    "Who",
     "connect",
 ]

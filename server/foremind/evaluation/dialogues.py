@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from foremind.storage.turns import Speaker
+from foremind.domain.turn import Speaker
 
 
 @dataclass(frozen=True, slots=True)
-class SaidTurn:
+class DialogueTurn:
     """One turn; `id` is what questions refer to, turns of one `session` follow each other."""
 
     id: str
@@ -37,5 +37,5 @@ class Dialogue:
     id: str
     user_name: str
     companion_name: str
-    turns: tuple[SaidTurn, ...]
+    turns: tuple[DialogueTurn, ...]
     questions: tuple[Question, ...]

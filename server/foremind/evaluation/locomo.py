@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from foremind.errors import InvalidFile
-from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
+from foremind.domain.errors import InvalidFile
+from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
 
 _EVIDENCE_ID = re.compile(r"D\d+:\d+")
 _SESSION = re.compile(r"session_(\d+)")
@@ -43,7 +43,7 @@ def _dialogue(sample: dict[str, Any]) -> Dialogue:
     conversation = sample["conversation"]
     user, companion = conversation["speaker_a"], conversation["speaker_b"]
     turns = [
-        SaidTurn(
+        DialogueTurn(
             id=turn["dia_id"],
             session=str(number),
             speaker="user" if turn["speaker"] == user else "companion",
@@ -98,7 +98,7 @@ def _shared(turn: dict[str, Any], names: tuple[str, str]) -> str:
     return f"{text} [shares {caption}]" if caption else text
 
 
-def _questions(items: list[dict[str, Any]], turns: list[SaidTurn]) -> Iterator[Question]:
+def _questions(items: list[dict[str, Any]], turns: list[DialogueTurn]) -> Iterator[Question]:
     """Yield the questions that something answers which was said before they are asked."""
     sessions = list(dict.fromkeys(turn.session for turn in turns))
     for item in items:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from foremind.errors import InvalidFile
-from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
+from foremind.domain.errors import InvalidFile
+from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
 
 _DIALOGUES = "MADial-Bench-en-dialogue.json"
 _MEMORIES = "MADial-Bench-en-memory.json"
@@ -27,7 +27,7 @@ def read_madial(folder: Path) -> list[Dialogue]:
         for each in _lines(folder / _MEMORIES):
             memories |= each
         turns = tuple(
-            SaidTurn(
+            DialogueTurn(
                 id=number,
                 session=number,
                 speaker="user",

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 
 from foremind.app import Core
-from foremind.evaluation.dialogues import Dialogue, Question, SaidTurn
-from foremind.evaluation.told import Told, Vectors, tell
+from foremind.domain.memory import Recalled
+from foremind.domain.policy import policy_for
+from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
+from foremind.evaluation.replay import ReplayedDialogue, VectorCache, tell
 from foremind.evaluation.variants import Variant
-from foremind.layers.tokens import estimate_tokens
-from foremind.layers.wording import memory_line
-from foremind.memory.ranking import Recalled
-from foremind.memory.search import Query
-from foremind.policies import policy_for
+from foremind.llm.prompt.record_format import memory_line
+from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.search import Query
 
 CUTOFFS = (5, 10, 20)
 _RESAMPLES = 1000  # of the bootstrap
@@ -52,7 +52,7 @@ class RecallReport(msgspec.Struct, frozen=True, rename={
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RecallResult:
     """What one question brought back: which of the ranks are evidence, of how many.
 
     `memories` and `tokens` are those of a prompt.
@@ -76,15 +76,19 @@ async def measure(
     A question is asked where the dialogue says, of what was told until then, or else a day after
     the last turn. `advance` is told of finished steps.
     """
-    vectors = Vectors(core)
+    vectors = VectorCache(core)
     reports: dict[str, RecallReport] = {}
     tellings = list(dict.fromkeys(each.telling for each in variants))
     for number, telling in enumerate(tellings):
         askers = [
-            _Asker(core, each, vectors, advance) for each in variants if each.telling == telling
+            _QuestionRunner(core, each, vectors, advance)
+            for each in variants
+            if each.telling == telling
         ]
 
-        async def ask_in_place(told: Told, first: SaidTurn, askers: list[_Asker] = askers) -> None:
+        async def ask_in_place(
+            told: ReplayedDialogue, first: DialogueTurn, askers: list[_QuestionRunner] = askers
+        ) -> None:
             for asker in askers:
                 await asker.ask(told, first.session, first.said_at)
 
@@ -110,27 +114,27 @@ def steps(dialogues: Sequence[Dialogue], variants: Sequence[Variant]) -> int:
     return turns * len({each.telling for each in variants}) + questions * len(variants)
 
 
-class _Asker:
+class _QuestionRunner:
     """Asks the questions of dialogues in one variant's way, and keeps what came back."""
 
     def __init__(
-        self, core: Core, variant: Variant, vectors: Vectors, advance: Callable[[int], None]
+        self, core: Core, variant: Variant, vectors: VectorCache, advance: Callable[[int], None]
     ) -> None:
         self.variant = variant
-        self.asked: list[_Asked] = []
+        self.asked: list[_RecallResult] = []
         self.filler: list[int] = []
         self._core = core
         self._vectors = vectors
         self._advance = advance
 
-    async def ask(self, told: Told, before: str | None, now: datetime) -> None:
+    async def ask(self, told: ReplayedDialogue, before: str | None, now: datetime) -> None:
         """Ask the questions whose place is here, of what has been told."""
         for question in told.dialogue.questions:
             if question.asked_before == before:
                 self.asked.append(await self._ask(told, question, now))
                 self._advance(1)
 
-    async def ask_afterwards(self, told: Told) -> None:
+    async def ask_afterwards(self, told: ReplayedDialogue) -> None:
         """Ask the others a day after the last turn, and say what was not worth keeping again."""
         now = told.dialogue.turns[-1].said_at + timedelta(days=1)
         await self.ask(told, None, now)
@@ -139,12 +143,14 @@ class _Asker:
             _, found = await self._search(told, turn.text, now)
             self.filler.append(len(found[:limit]))
 
-    async def _ask(self, told: Told, question: Question, now: datetime) -> _Asked:
+    async def _ask(
+        self, told: ReplayedDialogue, question: Question, now: datetime
+    ) -> _RecallResult:
         started, found = await self._search(told, question.text, now)
         elapsed = (time.perf_counter() - started) * 1000
         wanted = {told.memory_of.get(turn) for turn in question.evidence}
         limit = self._core.settings.recall_limit
-        return _Asked(
+        return _RecallResult(
             len(found[:limit]),
             [memory.id in wanted for memory in found],
             len(question.evidence),
@@ -152,7 +158,9 @@ class _Asker:
             elapsed,
         )
 
-    async def _search(self, told: Told, text: str, now: datetime) -> tuple[float, list[Recalled]]:
+    async def _search(
+        self, told: ReplayedDialogue, text: str, now: datetime
+    ) -> tuple[float, list[Recalled]]:
         """Return when the search began, on the performance counter, and what it found."""
         limited = msgspec.structs.replace(self.variant.settings, recall_limit=max(CUTOFFS))
         policy = policy_for(limited, self._core.settings).recall
@@ -169,7 +177,10 @@ def _tokens(found: Sequence[Recalled], user_name: str, now: datetime) -> int:
 
 
 def _report(
-    name: str, told: Sequence[Told], asked: Sequence[_Asked], filler: Sequence[int]
+    name: str,
+    told: Sequence[ReplayedDialogue],
+    asked: Sequence[_RecallResult],
+    filler: Sequence[int],
 ) -> RecallReport:
     shares = {
         cutoff: [sum(each.ranks[:cutoff]) / each.evidence for each in asked] for cutoff in CUTOFFS
@@ -192,7 +203,7 @@ def _report(
     )
 
 
-def _kept(told: Sequence[Told]) -> tuple[float, float, int]:
+def _kept(told: Sequence[ReplayedDialogue]) -> tuple[float, float, int]:
     """Return the share kept of the turns asked about, that dropped of the others, and all turns."""
     asked_kept, others_dropped = [], []
     for each in told:

@@ -11,10 +11,10 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from foremind.app import Core
-from foremind.companions import CompanionFile
-from foremind.storage.packed_words import pack_words
-from foremind.storage.records import Details, NewRecord, RecordLayer
-from foremind.storage.turns import OpenedSession
+from foremind.domain.companion import CompanionFile
+from foremind.domain.record import Details, NewRecord, RecordLayer
+from foremind.domain.turn import OpenedSession
+from foremind.text.packed_terms import pack_words
 
 _WORDS = 5000  # distinct
 # Zipf-Mandelbrot: without the stop words, the commonest word stands in a tenth of the memories.

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from foremind.companions import CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionSettings, SignificanceRules
 
 _SIGNALS_ALONE = SignificanceRules(
     floors={"identity": 0.0, "goal": 0.0, "constraint": 0.0, "preference": 0.0, "answer": 0.0},

@@ -1,1 +1,1 @@
-"""The door: socket, message vocabulary, sessions, limits."""
+"""The WebSocket side: connections, sessions, turns, and the events that they send."""

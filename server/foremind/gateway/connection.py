@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import structlog
 from starlette.websockets import WebSocket
 
-from foremind.clock import Clock, Timer
-from foremind.errors import (
+from foremind.auth.origins import origin_allowed
+from foremind.domain.clock import Clock, Timer
+from foremind.domain.errors import (
     Draining,
     ForemindError,
     InvalidMessage,
@@ -18,21 +19,33 @@ from foremind.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.gateway.addresses import Addresses, Place
-from foremind.gateway.decode import Cause, cause_in, cause_of, decode, error_body, too_large
+from foremind.gateway.address_limits import AddressLimits, AddressSlot
+from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, amount_of, kind_of
 from foremind.gateway.handshake import Handshake
-from foremind.gateway.limits import Allowance, Kind, Pace, amount_of, kind_of
-from foremind.gateway.messages import ErrorEvent, MessageSend, SessionOpen, SessionUpdate, encode
 from foremind.gateway.outbox import Outbox
-from foremind.gateway.registry import (
+from foremind.gateway.protocol.decoding import (
+    DecodingProblem,
+    cause_in,
+    cause_of,
+    decode,
+    error_body,
+    too_large,
+)
+from foremind.gateway.protocol.messages import (
+    ErrorEvent,
+    MessageSend,
+    SessionOpen,
+    SessionUpdate,
+    encode,
+)
+from foremind.gateway.session import Session
+from foremind.gateway.session_registry import (
     DRAINING,
     NOT_ALLOWED,
     NOT_AUTHENTICATED,
     SessionRegistry,
 )
-from foremind.gateway.services import Services
-from foremind.gateway.session import Session
-from foremind.identity.origins import origin_allowed
+from foremind.gateway.session_services import SessionServices
 
 TOO_LARGE = 1009
 NOT_THIS_PROTOCOL = 4400
@@ -51,11 +64,13 @@ _log = structlog.get_logger("foremind.gateway")
 class Gateway:
     """The ASGI endpoint of `/v1/ws`."""
 
-    def __init__(self, services: Services, registry: SessionRegistry) -> None:
+    def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
         settings = services.settings
-        self._addresses = Addresses(settings.max_connections_per_address, settings.host_addresses)
+        self._addresses = AddressLimits(
+            settings.max_connections_per_address, settings.host_addresses
+        )
         self._turn = asyncio.Lock()
 
     async def serve(self, socket: WebSocket) -> None:
@@ -124,11 +139,11 @@ class Connection:
         self,
         socket: WebSocket,
         outbox: Outbox,
-        services: Services,
+        services: SessionServices,
         registry: SessionRegistry,
         turn: asyncio.Lock,
         token: str | None,
-        place: Place,
+        place: AddressSlot,
     ) -> None:
         self._socket = socket
         self._outbox = outbox
@@ -139,7 +154,7 @@ class Connection:
         self._place = place
         self._handshake = Handshake(services, registry)
         self._session: Session | None = None
-        self._pace = Pace(Allowance(services.settings))
+        self._pace = FlowControl(ConnectionBudget(services.settings))
 
     async def serve(self) -> None:
         """Handle every frame, then leave the session to whoever comes back for it."""
@@ -175,7 +190,7 @@ class Connection:
                 _log.info("session.detached")
 
     async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
-        cause = Cause()
+        cause = DecodingProblem()
         kind: Kind = "send"  # what is no message counts as one
         chars = len(raw)
         try:
@@ -209,7 +224,7 @@ class Connection:
         clock = self._services.clock
         wait = self._pace.take(kind, idle_s, clock.monotonic(), amount)
         if wait is None:
-            self._fail(RateLimited("Too many messages a second; see limits."), Cause())
+            self._fail(RateLimited("Too many messages a second; see limits."), DecodingProblem())
             self._outbox.close(OVER_LIMIT, "too many messages")
         elif wait > 0:
             self._services.metrics.slowed.labels(kind).inc()
@@ -243,7 +258,7 @@ class Connection:
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
         await self._handshake.read_again(self._session)
 
-    def _fail(self, error: ForemindError, cause: Cause) -> None:
+    def _fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         if self._session is not None:
             self._session.fail(error, cause)
             return

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import structlog
 
-from foremind.clock import zone_named
-from foremind.companions import Companion
-from foremind.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
-from foremind.gateway.addresses import Place
-from foremind.gateway.messages import Resume, SessionOpen, SessionUpdate, TurnView
-from foremind.gateway.opening import Opening
-from foremind.gateway.registry import SessionRegistry
-from foremind.gateway.services import Services
+from foremind.auth.authority import require
+from foremind.domain.clock import zone_named
+from foremind.domain.companion import Companion
+from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
+from foremind.gateway.address_limits import AddressSlot
+from foremind.gateway.event_stream import EventListener
+from foremind.gateway.pending_session import PendingSession
+from foremind.gateway.protocol.messages import Resume, SessionOpen, SessionUpdate, TurnView
 from foremind.gateway.session import Session
-from foremind.gateway.stream import Listener
-from foremind.identity.authority import require
+from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_services import SessionServices
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -22,16 +22,16 @@ _log = structlog.get_logger("foremind.gateway")
 class Handshake:
     """Opens, resumes and renews sessions.
 
-    Whoever waits for the database here is told meanwhile of what is announced (`Opening`), has a
-    place before it reads, and is greeted without waiting once everything is read.
+    Whoever waits for the database here is told meanwhile of what is announced (`PendingSession`),
+    has a place before it reads, and is greeted without waiting once everything is read.
     """
 
-    def __init__(self, services: Services, registry: SessionRegistry) -> None:
+    def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
 
     async def open(
-        self, message: SessionOpen, token: str | None, listener: Listener, place: Place
+        self, message: SessionOpen, token: str | None, listener: EventListener, place: AddressSlot
     ) -> Session:
         """Return the session that a client is connected to from now on; it has been greeted.
 
@@ -119,7 +119,7 @@ class Handshake:
         _log.info("session.renewed", session_id=session.id)
 
     async def _resume(
-        self, session: Session, resume: Resume, opening: Opening, listener: Listener
+        self, session: Session, resume: Resume, opening: PendingSession, listener: EventListener
     ) -> Session:
         """Go on with a session that this process holds."""
         session.renew(opening.caller)
@@ -133,7 +133,11 @@ class Handshake:
         return session
 
     async def _begin(
-        self, message: SessionOpen, companion: Companion, opening: Opening, listener: Listener
+        self,
+        message: SessionOpen,
+        companion: Companion,
+        opening: PendingSession,
+        listener: EventListener,
     ) -> Session:
         """Begin a session, or go on with one of which this process holds nothing."""
         session = await Session.open(
@@ -153,7 +157,7 @@ class Handshake:
         _log.info("session.opened", session_id=session.id, companion=message.companion)
         return session
 
-    async def _read_past(self, session: Session, opening: Opening) -> list[TurnView]:
+    async def _read_past(self, session: Session, opening: PendingSession) -> list[TurnView]:
         """Read what was said; anew, where something of it is forgotten meanwhile."""
         while True:
             past = await session.read_past()
@@ -164,7 +168,9 @@ class Handshake:
             for each in forgets:
                 session.forget(each.memory_version, each.erasures)
 
-    def _known(self, resume: Resume | None, opening: Opening, companion: str) -> Session | None:
+    def _known(
+        self, resume: Resume | None, opening: PendingSession, companion: str
+    ) -> Session | None:
         """Return the session that a client wants back, if this process holds it.
 
         Raises:

@@ -6,8 +6,8 @@ from typing import Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from foremind.metrics import Metrics
-from foremind.supervision import begin
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import begin
 
 SLOW_READER = 4413
 _GONE = 1006  # nobody is told: there is nobody

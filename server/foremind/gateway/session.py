@@ -11,12 +11,24 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from foremind import __version__
-from foremind.companions import Companion
-from foremind.errors import ForemindError, InvalidMessage, StorageUnavailable
-from foremind.gateway.conversation import Conversation, Parties
-from foremind.gateway.decode import Cause, error_body
-from foremind.gateway.limits import limits_of
-from foremind.gateway.messages import (
+from foremind.auth.principal import Principal
+from foremind.domain.announcements import (
+    LayersChanged,
+    MemoryAnnouncement,
+    ReplyStored,
+    SessionTaken,
+)
+from foremind.domain.companion import Companion
+from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
+from foremind.domain.policy import policy_for
+from foremind.domain.session_state import StatePatch
+from foremind.domain.setting_levels import in_force
+from foremind.domain.turn import OpenedSession
+from foremind.gateway.event_stream import EventListener, EventStream
+from foremind.gateway.flow_control import limits_of
+from foremind.gateway.live_state import LiveState
+from foremind.gateway.protocol.decoding import DecodingProblem, error_body
+from foremind.gateway.protocol.messages import (
     PROTOCOL,
     ClientMessage,
     CompanionCard,
@@ -38,22 +50,14 @@ from foremind.gateway.messages import (
     TurnView,
     UserClaim,
 )
-from foremind.gateway.services import Services
-from foremind.gateway.state import HeldState
-from foremind.gateway.stream import EventStream, Listener
-from foremind.gateway.terms import Terms
-from foremind.gateway.views import memory_view, turn_view
-from foremind.generation.prompt import PastTurn
-from foremind.identity.caller import Caller
-from foremind.layers.tokens import counter_for
-from foremind.levels import in_force
-from foremind.policies import policy_for
-from foremind.storage.records import LayersChanged
-from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.session_state import StatePatch
-from foremind.storage.turns import OpenedSession, ReplyStored, SessionTaken
-from foremind.typeahead.prepared import PreparedContext
-from foremind.typeahead.watcher import DraftWatcher, Taken, Trigger
+from foremind.gateway.protocol.views import memory_view, turn_view
+from foremind.gateway.session_policy import SessionPolicy
+from foremind.gateway.session_services import SessionServices
+from foremind.gateway.turn_pipeline import Participants, TurnPipeline
+from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.token_counter import counter_for
+from foremind.typeahead.context_cache import PreparedContext
+from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher, Trigger
 
 REPLACED = 4409
 
@@ -63,7 +67,7 @@ _OWN_MESSAGES = 512  # message ids for which memory.stored is reported to this s
 
 
 @dataclass(frozen=True, slots=True)
-class SessionShown:
+class SessionSnapshot:
     """A session as an operator sees it; `connected`: somebody is there, `busy`: it answers."""
 
     session_id: str
@@ -81,9 +85,9 @@ class Session:
 
     def __init__(
         self,
-        services: Services,
-        caller: Caller,
-        terms: Terms,
+        services: SessionServices,
+        caller: Principal,
+        terms: SessionPolicy,
         opened: OpenedSession,
         past: list[PastTurn] | None,
         stream: EventStream,
@@ -102,8 +106,8 @@ class Session:
         #: Turns of other windows that the client has not been told of.
         self._untold: LRUCache[int, None] = LRUCache(_OWN_MESSAGES)
         self._own_messages: LRUCache[str, None] = LRUCache(_OWN_MESSAGES)
-        self._state = HeldState(services.states, opened.relationship_id, opened.session_id)
-        self._watcher = DraftWatcher(
+        self._state = LiveState(services.states, opened.relationship_id, opened.session_id)
+        self._watcher = Prefetcher(
             services.preparer,
             services.prepared,
             terms.subject,
@@ -113,8 +117,8 @@ class Session:
             services.clock,
             services.metrics,
         )
-        self._conversation = Conversation(
-            Parties(opened, caller.name, terms.time_zone),
+        self._conversation = TurnPipeline(
+            Participants(opened, caller.name, terms.time_zone),
             past,
             watcher=self._watcher,
             curation=services.curation,
@@ -141,8 +145,8 @@ class Session:
     @classmethod
     async def open(
         cls,
-        services: Services,
-        caller: Caller,
+        services: SessionServices,
+        caller: Principal,
         companion: Companion,
         time_zone: ZoneInfo,
         consent: bool | None = None,
@@ -173,7 +177,7 @@ class Session:
         await services.held.load(opened.relationship_id, counter_for(policy.layers.tokenizer))
         await services.library.load(companion.id)
         stream = EventStream(services.settings.resume_s, services.clock)
-        terms = Terms(
+        terms = SessionPolicy(
             services,
             caller.name,
             await services.current.companion(companion),
@@ -193,9 +197,9 @@ class Session:
         """Whose memory this session works with."""
         return self._opened.relationship_id
 
-    def shown(self) -> SessionShown:
+    def shown(self) -> SessionSnapshot:
         """Return what an operator is told of this session."""
-        return SessionShown(
+        return SessionSnapshot(
             self.id, self.caller.user_id, self.companion, self.detached_at is None, self.busy
         )
 
@@ -220,12 +224,12 @@ class Session:
         await self._state.read()
         return [turn_view(each) for each in shown]
 
-    def greet(self, listener: Listener, past: list[TurnView]) -> None:
+    def greet(self, listener: EventListener, past: list[TurnView]) -> None:
         """Take a connection and tell it that the session is open, and what was said lately."""
         self._attach(listener)
         self._stream.emit(self._opened_event(past))
 
-    def renew(self, caller: Caller) -> None:
+    def renew(self, caller: Principal) -> None:
         """Go on for the same user by another token, which may allow less from here on."""
         self.caller = caller
         if not caller.allows("memory:read"):
@@ -261,7 +265,7 @@ class Session:
             )
         )
 
-    def resume(self, listener: Listener, seq: int) -> bool:
+    def resume(self, listener: EventListener, seq: int) -> bool:
         """Take a connection that knows every event up to `seq`, and send it those it missed.
 
         False, and nothing done, where some of them are gone.
@@ -317,7 +321,7 @@ class Session:
             self._untold[turn.id] = None
             self._conversation.forget_ahead()  # what was laid out does not hold it
 
-    def detach(self, listener: Listener) -> None:
+    def detach(self, listener: EventListener) -> None:
         """Learn that a connection is gone: what is answered goes on, the draft is given up."""
         if self._stream.listener is not listener:
             return
@@ -411,7 +415,7 @@ class Session:
         self._state.forget()
         self._stream.forget()
 
-    def fail(self, error: ForemindError, cause: Cause) -> None:
+    def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Tell the client that something it sent could not be done."""
         self._services.metrics.errors.labels(error.code).inc()
         self._stream.emit(ErrorEvent(error=error_body(error, cause)))
@@ -449,7 +453,7 @@ class Session:
     def _tell_windows(self, turn: PastTurn) -> None:
         self.on_turn(turn)
 
-    def _attach(self, listener: Listener) -> None:
+    def _attach(self, listener: EventListener) -> None:
         """Let a connection take the place of the one before."""
         before = self._stream.listener
         if before is not None:
@@ -480,7 +484,7 @@ class Session:
         self._emit_context(draft, context, trigger)
         self._conversation.prepared(draft, context, trigger)
 
-    def _on_taken(self, text: str, taken: Taken) -> None:
+    def _on_taken(self, text: str, taken: ContextAtEnter) -> None:
         if taken.context is not None:
             self._terms.observe_layers(taken.context.validity.layers_version)
         if taken.context is not None and taken.trigger is not None:

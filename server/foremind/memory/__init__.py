@@ -1,1 +1,1 @@
-"""What is worth keeping, and what is worth bringing back."""
+"""What is kept and what is erased: ingest, scoring, consolidation, correction, erasure, import."""

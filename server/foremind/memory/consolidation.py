@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from foremind.memory.terms import MOST_CHARS, names_in, terms_of
-from foremind.storage.remembering import SimilarMemory
-from foremind.storage.turns import Speaker
+from foremind.domain.memory import SimilarMemory
+from foremind.domain.turn import Speaker
+from foremind.text.tokenization import MOST_CHARS, names_in, terms_of
 
 # With all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love rain" and
 # "I love snow" 0.63, "I like coffee" and "I like tea" 0.72; below this, too much differs.

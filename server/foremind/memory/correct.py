@@ -2,17 +2,17 @@
 
 import structlog
 
-from foremind.clock import Clock
-from foremind.embedding.service import EmbeddingService
-from foremind.errors import NotFound
-from foremind.memory.erasing import Decide, Eraser, Tally, found_and_locked
-from foremind.memory.exchange import read_alone
-from foremind.memory.facts import facts_in
-from foremind.memory.holding import Gone, Nearness, Said, all_that_holds
-from foremind.memory.remember import Rememberer
+from foremind.domain.clock import Clock
+from foremind.domain.errors import NotFound
+from foremind.domain.turn import ExchangeTurn
+from foremind.memory.context_window import read_alone
+from foremind.memory.erasure_scope import ErasedContent, ErasedTexts, Similarity, all_that_holds
+from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, found_and_locked
+from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.ingest import MemoryIngester
+from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
-from foremind.storage.forgetting import ForgettingReader
-from foremind.storage.remembering import ExchangeTurn
+from foremind.storage.erasure_store import ErasureReader
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -28,9 +28,9 @@ class Corrector:
         self,
         database: Database,
         embedder: EmbeddingService,
-        rememberer: Rememberer,
+        rememberer: MemoryIngester,
         clock: Clock,
-        near: Nearness,
+        near: Similarity,
     ) -> None:
         self._database = database
         self._embedder = embedder
@@ -62,13 +62,13 @@ class Corrector:
         vectors = await self._rememberer.name_vectors(*names)
         corrected: set[int] = set()
 
-        async def prepare(reader: ForgettingReader) -> Decide:
+        async def prepare(reader: ErasureReader) -> Decide:
             corrected.clear()
             corrected.update(await reader.of_memories([memory_id]))
             if not corrected:
                 raise NotFound("memory: expected the id of a memory here", param="memory")
 
-            def decide(said: Said) -> Gone:
+            def decide(said: ErasedTexts) -> ErasedContent:
                 return all_that_holds(
                     said,
                     corrected,
@@ -89,8 +89,8 @@ class Corrector:
             alone = ExchangeTurn(0, "user", content, vector, memory_id)
             await transaction.rewrite({memory_id: read_alone(alone, vector)})
             now = self._clock.now()
-            eraser = Eraser(
-                transaction, self._embedder, vectors if in_exchange else None, now, Tally()
+            eraser = ErasureSteps(
+                transaction, self._embedder, vectors if in_exchange else None, now, ErasureCounts()
             )
             going = (gone.turns - corrected) | gone.replies
             await transaction.settle_facts(now, memory_id)

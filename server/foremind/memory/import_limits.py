@@ -6,16 +6,16 @@ from datetime import datetime
 
 import msgspec
 
-from foremind.companions import CompanionSettings
-from foremind.errors import InvalidMessage
-from foremind.storable import check_storable
-from foremind.storage.records import (
+from foremind.domain.companion import CompanionSettings
+from foremind.domain.errors import InvalidMessage
+from foremind.domain.record import (
     MOST_CONTENT,
     MOST_LISTED,
     MOST_RECORDS,
     MOST_REVISIONS,
     MOST_TITLE,
 )
+from foremind.domain.storable_text import check_storable
 
 MOST_TURNS = 50_000  # of one relationship
 #: How much the lists of a file may hold; any other list holds at most MOST_LISTED.

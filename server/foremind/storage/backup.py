@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
-from foremind.errors import DatabaseUnsuitable
-from foremind.storage.embedded import tools
-from foremind.storage.queries import load_queries
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.storage.embedded_postgres import tools
+from foremind.storage.named_queries import load_queries
 
 
 async def back_up(url: str, file: Path) -> None:

@@ -10,10 +10,10 @@ import asyncpg
 import msgspec
 import pgvector.asyncpg
 
-from foremind.errors import DatabaseUnsuitable
-from foremind.storage.failures import errors_translated, kind_of
-from foremind.storage.fair_line import FairLine
-from foremind.storage.queries import load_queries
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.storage.failure_classes import errors_translated, kind_of
+from foremind.storage.fair_queue import ConnectionQueue
+from foremind.storage.named_queries import load_queries
 
 #: The role the server works as, where its login may: it cannot pass over row-level security.
 SERVER_ROLE = "foremind_server"
@@ -38,7 +38,7 @@ def work_for(who: str) -> None:
     _patient.set((task, who))
 
 
-class Connection:
+class DatabaseConnection:
     """One pooled connection inside a transaction."""
 
     def __init__(self, raw: Any) -> None:
@@ -92,7 +92,7 @@ class Database:
         self.pool = pool
         self._timeout_s = timeout_s
         places = max(1, pool.get_max_size() // _SHARE)
-        self._line = FairLine(places, _OF_EACH, _WAITING, timeout_s)
+        self._line = ConnectionQueue(places, _OF_EACH, _WAITING, timeout_s)
         #: Where it connects to.
         self.url = url
 
@@ -161,7 +161,9 @@ class Database:
         return RelationshipData(self, relationship_id)
 
     @asynccontextmanager
-    async def transaction(self, relationship_id: int | None = None) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, relationship_id: int | None = None
+    ) -> AsyncIterator[DatabaseConnection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
         begin = "BEGIN"
         if relationship_id is not None:  # in one round trip with what begins it
@@ -170,18 +172,18 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def snapshot(self, relationship_id: int) -> AsyncIterator[Connection]:
+    async def snapshot(self, relationship_id: int) -> AsyncIterator[DatabaseConnection]:
         """Read several things of a relationship as of one moment."""
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_within(relationship_id)}"
         async with self._begun(begin) as connection:
             yield connection
 
     @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
+    async def _begun(self, begin: str) -> AsyncIterator[DatabaseConnection]:
         async with self._acquired() as raw:
             try:
                 await raw.execute(begin)
-                yield Connection(raw)
+                yield DatabaseConnection(raw)
                 await raw.execute("COMMIT")
             except BaseException:
                 await _rolled_back(raw)

@@ -1,16 +1,8 @@
 """The version that a change to memories carries: raised and handed out here, nowhere else."""
 
-import msgspec
-
-from foremind.errors import NotFound
-from foremind.storage.database import Connection
-
-
-class MemoriesChanged(msgspec.Struct, frozen=True, tag="memories"):
-    """That memories of a relationship changed, as every server process is told."""
-
-    relationship_id: int
-    memory_version: int
+from foremind.domain.announcements import MemoriesChanged
+from foremind.domain.errors import NotFound
+from foremind.storage.database import DatabaseConnection
 
 
 class MemoryVersion:
@@ -21,7 +13,7 @@ class MemoryVersion:
     none.
     """
 
-    def __init__(self, connection: Connection, relationship_id: int) -> None:
+    def __init__(self, connection: DatabaseConnection, relationship_id: int) -> None:
         self._connection = connection
         self._relationship_id = relationship_id
         #: The version that this transaction raised; None while it changed nothing.

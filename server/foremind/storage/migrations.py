@@ -7,9 +7,9 @@ from typing import Any
 
 import asyncpg
 
-from foremind.assets import asset
-from foremind.errors import DatabaseUnsuitable
-from foremind.storage.queries import load_queries
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.runtime.assets import asset
+from foremind.storage.named_queries import load_queries
 
 MIN_POSTGRES = 18
 MIN_PGVECTOR = (0, 7)  # the first with halfvec

@@ -7,24 +7,28 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from foremind.clock import Clock
-from foremind.errors import StorageUnavailable
-from foremind.storage.companions import CompanionChanged
+from foremind.domain.announcements import (
+    AccessRevoked,
+    CompanionChanged,
+    ConsentGiven,
+    LayersChanged,
+    LibraryChanged,
+    MemoriesChanged,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    ReplyStored,
+    SessionTaken,
+    SettingsChanged,
+    StateChanged,
+    UserErased,
+)
+from foremind.domain.clock import Clock
+from foremind.domain.errors import StorageUnavailable
+from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.database import connect_as_server
-from foremind.storage.documents import LibraryChanged
-from foremind.storage.failures import errors_translated
-from foremind.storage.forgetting import MemoriesForgotten
-from foremind.storage.memory_version import MemoriesChanged
+from foremind.storage.failure_classes import errors_translated
+from foremind.storage.named_queries import load_queries
 from foremind.storage.presence import KEEPALIVES, Presence
-from foremind.storage.queries import load_queries
-from foremind.storage.records import LayersChanged
-from foremind.storage.relationships import ConsentGiven, SettingsChanged
-from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.revocations import AccessRevoked
-from foremind.storage.session_state import StateChanged
-from foremind.storage.turns import ReplyStored, SessionTaken
-from foremind.storage.users import UserErased
-from foremind.supervision import Supervised, Supervisor
 
 Announcement = (
     MemoryAnnouncement
@@ -47,10 +51,10 @@ _CONNECT_S = 10.0
 _ASK_S = 10.0  # how often the line is tried: one that fell silent says nothing by itself
 _SILENT_S = 60.0
 
-_log = structlog.get_logger("foremind.notifications")
+_log = structlog.get_logger("foremind.storage")
 
 
-class MemoryListener:
+class NotificationListener:
     """Calls `on_announcement` for what is judged, forgotten or curated.
 
     And `on_gap` after a lost connection. Of each, one after the other, in order. Its connection is
@@ -72,7 +76,7 @@ class MemoryListener:
         self._on_gap = on_gap
         self._clock = clock
         self._supervisor = supervisor
-        self._loop: Supervised | None = None
+        self._loop: SupervisedLoop | None = None
         self._missed = False  # whether something may have been announced while nobody listened
 
     async def __aenter__(self) -> Self:
@@ -84,7 +88,7 @@ class MemoryListener:
         if self._loop is not None:
             await self._loop.stop()
 
-    async def _listen(self, loop: Supervised) -> None:
+    async def _listen(self, loop: SupervisedLoop) -> None:
         with errors_translated():
             connection = await connect_as_server(
                 self._url,
@@ -99,7 +103,7 @@ class MemoryListener:
                 self._presence.end()
                 connection.terminate()
 
-    async def _hear(self, connection: Any, loop: Supervised) -> None:
+    async def _hear(self, connection: Any, loop: SupervisedLoop) -> None:
         look = asyncio.Event()
         broken: list[Exception] = []
 

@@ -3,7 +3,7 @@
 import secrets
 from typing import Any
 
-from foremind.storage.queries import load_queries
+from foremind.storage.named_queries import load_queries
 
 #: The database soon notices that the machine of a process is gone, and lets go of its lock.
 KEEPALIVES = {

@@ -5,12 +5,12 @@ from typing import Any, Self
 
 import structlog
 
-from foremind.clock import Clock
-from foremind.errors import StorageUnavailable
+from foremind.domain.clock import Clock
+from foremind.domain.errors import StorageUnavailable
+from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.database import Database, connect_as_server
-from foremind.storage.failures import errors_translated
-from foremind.storage.queries import load_queries
-from foremind.supervision import Supervised, Supervisor
+from foremind.storage.failure_classes import errors_translated
+from foremind.storage.named_queries import load_queries
 
 _EVERY_S = 5.0
 _EVERY_ILL_S = 1.0  # sooner, for others wait for it to be over
@@ -19,7 +19,7 @@ _PATIENCE_S = 5.0
 
 _READ_ONLY = "The database takes no writes: it is read-only."
 
-_log = structlog.get_logger("foremind.database")
+_log = structlog.get_logger("foremind.storage")
 
 
 class DatabaseProbe:
@@ -34,7 +34,7 @@ class DatabaseProbe:
         self._database = database
         self._supervisor = supervisor
         self._clock = clock
-        self._loop: Supervised | None = None
+        self._loop: SupervisedLoop | None = None
         self._look = asyncio.Event()
         self._looked = asyncio.Event()
         self._looked_at = float("-inf")
@@ -56,7 +56,7 @@ class DatabaseProbe:
         await self._looked.wait()
         return self._trouble
 
-    async def _run(self, loop: Supervised) -> None:
+    async def _run(self, loop: SupervisedLoop) -> None:
         while True:
             trouble = await self._tried()
             await self._learn(trouble)

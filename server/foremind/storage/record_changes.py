@@ -14,19 +14,18 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.errors import Conflict, ModelMismatch, TooLarge
-from foremind.storage.database import Connection, Database
-from foremind.storage.records import (
+from foremind.domain.announcements import LayersChanged, SummaryApplied
+from foremind.domain.errors import Conflict, ModelMismatch, TooLarge
+from foremind.domain.record import (
     MOST_RECORD_BYTES,
     MOST_REVISIONS,
     Cursor,
     Details,
-    LayersChanged,
     NewRecord,
     RecordLayer,
-    SummaryApplied,
     within_limits,
 )
+from foremind.storage.database import Database, DatabaseConnection
 
 _ADVANCE: dict[Cursor, str] = {
     "stated": "advance_stated",
@@ -41,7 +40,7 @@ class RecordChanges:
     """Adds, changes and removes records; every change of a text keeps the earlier one."""
 
     def __init__(
-        self, connection: Connection, relationship_id: int, fingerprint: str, now: datetime
+        self, connection: DatabaseConnection, relationship_id: int, fingerprint: str, now: datetime
     ) -> None:
         self.connection = connection
         self.relationship_id = relationship_id
@@ -246,7 +245,7 @@ class RecordChanges:
 
 
 async def records_made_of(
-    connection: Connection,
+    connection: DatabaseConnection,
     relationship_id: int,
     turns: Collection[int],
     records: Collection[int],
@@ -257,7 +256,7 @@ async def records_made_of(
 
 
 async def delete_records(
-    connection: Connection, relationship_id: int, record_ids: Collection[int]
+    connection: DatabaseConnection, relationship_id: int, record_ids: Collection[int]
 ) -> dict[str, int]:
     """Delete records with their sources and earlier states; return how many of each layer."""
     ids = list(record_ids)

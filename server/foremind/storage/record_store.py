@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from foremind.errors import NotFound
-from foremind.storage.database import Database
-from foremind.storage.record_changes import RecordChanges
-from foremind.storage.records import (
+from foremind.domain.errors import NotFound
+from foremind.domain.record import (
     MOST_RECORDS,
     AuditEntry,
     Details,
@@ -20,6 +18,8 @@ from foremind.storage.records import (
     Revision,
     Use,
 )
+from foremind.storage.database import Database
+from foremind.storage.record_changes import RecordChanges
 
 
 class RecordStore:

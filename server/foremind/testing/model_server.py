@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from foremind.settings import load_settings
-from foremind.transport.server import listening
+from foremind.domain.settings import load_settings
+from foremind.gateway.transport.listener import listening
 
 Chat = dict[str, Any]
 #: How an answer comes: streamed; all at once though a stream was asked for, with either type; or

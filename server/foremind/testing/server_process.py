@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from foremind.settings import Settings
+from foremind.domain.settings import Settings
 
 _START_S = 300.0  # a machine may be busy
 

@@ -62,7 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """Implements `foremind.clock.Clock` on the running virtual loop."""
+    """Implements `foremind.domain.clock.Clock` on the running virtual loop."""
 
     def now(self) -> datetime:
         return _START + timedelta(seconds=self.monotonic())

@@ -1,1 +1,1 @@
-"""Left of Enter: speculation that writes nothing, where the latest draft wins."""
+"""Before Enter: debounce, prefetch, build a context, keep it while it is valid. Writes nothing."""

@@ -16,29 +16,32 @@ from uuid import UUID
 
 import msgspec
 
-from foremind.companions import Companion, CompanionSettings, RelationshipSettings
-from foremind.errors import ForemindError, StorageUnavailable
-from foremind.gateway.addresses import Addresses, Place
-from foremind.gateway.current import Current
+from foremind.auth.access_tokens import CLOCK_SKEW_S, mint
+from foremind.auth.authority import Authority
+from foremind.domain.announcements import (
+    AccessRevoked,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    SessionTaken,
+)
+from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
+from foremind.domain.errors import ForemindError, StorageUnavailable
+from foremind.domain.session_state import NO_STATE, SessionState
+from foremind.domain.settings import Settings
+from foremind.domain.turn import OpenedSession, Turn
+from foremind.gateway.address_limits import AddressLimits, AddressSlot
 from foremind.gateway.handshake import Handshake
-from foremind.gateway.messages import Resume, SessionOpen
-from foremind.gateway.registry import SessionRegistry
-from foremind.gateway.services import Services
+from foremind.gateway.live_settings import LiveSettings
+from foremind.gateway.protocol.messages import Resume, SessionOpen
 from foremind.gateway.session import Session
-from foremind.identity.authority import Authority
-from foremind.identity.tokens import CLOCK_SKEW_S, mint
-from foremind.metrics import Metrics
-from foremind.settings import Settings
-from foremind.storage.forgetting import MemoriesForgotten
+from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_services import SessionServices
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import Supervisor
 from foremind.storage.notifications import Announcement
-from foremind.storage.remembering import MemoryAnnouncement
-from foremind.storage.revocations import AccessRevoked
-from foremind.storage.session_state import NO_STATE, SessionState
-from foremind.storage.turns import OpenedSession, SessionTaken, Turn
-from foremind.supervision import Supervisor
+from foremind.testing.in_process_model import InProcessModel, SingleChatModel
 from foremind.testing.virtual_time import VirtualClock
-from foremind.testing.voice import InProcessModel, OneVoice
-from foremind.typeahead.prepared import PreparedCache
+from foremind.typeahead.context_cache import ContextCache
 
 USERS = ("ana", "bo", "cy")
 _EXPIRES_S = 3600.0
@@ -209,14 +212,14 @@ class Server:
         states = cast("Any", SimpleNamespace(read=no_state))
         loads = cast("Any", SimpleNamespace(load=world.load, get=lambda _: None))
         self.model = InProcessModel(lambda: 0.0, lambda _: ["Yes"])
-        self.services = Services(
+        self.services = SessionServices(
             settings=world.settings, clock=clock, metrics=world.metrics, authority=self.authority,
-            companions=here, relationships=here, current=Current(here, here, clock),
+            companions=here, relationships=here, current=LiveSettings(here, here, clock),
             turns=here, states=states, preparer=nothing,
-            prepared=PreparedCache(10, 1_000_000, 60.0, clock),
+            prepared=ContextCache(10, 1_000_000, 60.0, clock),
             index=nothing, held=loads, library=loads, curation=nothing, afterwards=nothing,
             rememberer=nothing, uses=nothing,
-            voices=OneVoice(world.settings, self.model, "off"), embedding="",
+            voices=SingleChatModel(world.settings, self.model, "off"), embedding="",
         )  # fmt: skip
         self.handshake = Handshake(self.services, self.registry)
 
@@ -235,7 +238,7 @@ class Server:
         """Open or resume a session, and perhaps leave it."""
         listener = Listener(self.world, self.world.retired)
         self.world.listeners.append(listener)
-        place = Place(Addresses(1, ()), "")
+        place = AddressSlot(AddressLimits(1, ()), "")
         message = SessionOpen("wren", self.token(user), resume=resume)
         try:
             session = await self.handshake.open(message, None, listener, place)

@@ -17,32 +17,32 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 
-from foremind.companions import Companion, CompanionSettings, RelationshipSettings
-from foremind.embedding.manifest import Manifest
-from foremind.embedding.service import EmbeddingService
-from foremind.errors import ForemindError, Overloaded, StorageUnavailable
-from foremind.gateway.current import Shared
-from foremind.gateway.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
-from foremind.gateway.services import Services
+from foremind.auth.principal import Principal
+from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
+from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
+from foremind.domain.memory import Recalled
+from foremind.domain.record import LayersState
+from foremind.domain.session_state import NO_STATE, SessionState
+from foremind.domain.settings import Ahead, Settings
+from foremind.domain.turn import OpenedSession, StoredTurn
+from foremind.gateway.event_stream import EventStream
+from foremind.gateway.live_settings import SharedValue
+from foremind.gateway.protocol.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
 from foremind.gateway.session import Session
-from foremind.gateway.stream import EventStream
-from foremind.gateway.terms import Terms
-from foremind.generation.prompt import Prompt
-from foremind.identity.caller import Caller
-from foremind.layers.held import RelationshipLayers
-from foremind.layers.tokens import estimate_tokens
-from foremind.memory.ranking import Recalled
-from foremind.memory.search import Query
-from foremind.metrics import Metrics
-from foremind.settings import Ahead, Settings
-from foremind.storage.records import LayersState
-from foremind.storage.session_state import NO_STATE, SessionState
-from foremind.storage.turns import OpenedSession, StoredTurn
-from foremind.supervision import Supervisor
+from foremind.gateway.session_policy import SessionPolicy
+from foremind.gateway.session_services import SessionServices
+from foremind.llm.prompt.layout import Prompt
+from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.embedding.manifest import Manifest
+from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.layer_cache import RelationshipLayers
+from foremind.retrieval.search import Query
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import Supervisor
+from foremind.testing.in_process_model import InProcessModel, SingleChatModel
 from foremind.testing.virtual_time import VirtualClock
-from foremind.testing.voice import InProcessModel, OneVoice
-from foremind.typeahead.prepare import Preparer
-from foremind.typeahead.prepared import PreparedCache
+from foremind.typeahead.context_builder import ContextBuilder
+from foremind.typeahead.context_cache import ContextCache
 
 _OPENED = OpenedSession(UUID(int=1), 1, 1, 0, 0, RelationshipSettings(), 0, False, True)
 _COMPANION = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
@@ -220,22 +220,24 @@ async def live(world: World) -> None:
     async with EmbeddingService(
         here, world.manifest, 8, clock, world.metrics, supervisor
     ) as embedder:
-        preparer = Preparer(embedder, here, here, cast("Any", other), clock, world.metrics)
-        services = Services(
+        preparer = ContextBuilder(embedder, here, here, cast("Any", other), clock, world.metrics)
+        services = SessionServices(
             settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", other),
             companions=here, relationships=here, current=here, turns=here,
             states=cast("Any", SimpleNamespace(read=_no_state)),
-            preparer=preparer, prepared=PreparedCache(100, 1 << 20, 60.0, clock),
+            preparer=preparer, prepared=ContextCache(100, 1 << 20, 60.0, clock),
             index=here, held=here,
             library=cast("Any", other), curation=cast("Any", other),
             afterwards=cast("Any", other), rememberer=cast("Any", other),
             uses=cast("Any", SimpleNamespace(note=lambda *_: None)),
-            voices=OneVoice(settings, model, world.ahead), embedding="drawn",
+            voices=SingleChatModel(settings, model, world.ahead), embedding="drawn",
         )  # fmt: skip
         outbox = _Outbox(world)
-        caller = Caller("ana", "Ana")
-        own = Shared(RelationshipSettings())
-        terms = Terms(services, caller.name, Shared(_COMPANION), own, _OPENED, ZoneInfo("UTC"))
+        caller = Principal("ana", "Ana")
+        own = SharedValue(RelationshipSettings())
+        terms = SessionPolicy(
+            services, caller.name, SharedValue(_COMPANION), own, _OPENED, ZoneInfo("UTC")
+        )
         session = Session(services, caller, terms, _OPENED, [], EventStream(300.0, clock))
         outbox.session = session
         session.greet(outbox, await session.read_past())

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from foremind.metrics import Metrics
-from foremind.settings import load_settings
+from foremind.domain.settings import load_settings
+from foremind.runtime.metrics import Metrics
 from foremind.testing.virtual_time import VirtualLoop
+from tests.unit.auth.test_access_tokens import SECRET
 from tests.unit.gateway.openings import World, live
-from tests.unit.identity.test_tokens import SECRET
 
 RUNS = 800
 _BATCHES = 4

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.websockets import WebSocket
 
 from foremind.gateway.outbox import SLOW_READER, Outbox
-from foremind.metrics import Metrics
+from foremind.runtime.metrics import Metrics
 
 
 class Wire:

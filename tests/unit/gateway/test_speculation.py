@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from foremind.embedding.registry import find_model
-from foremind.metrics import Metrics
-from foremind.settings import Ahead, load_settings
+from foremind.domain.settings import Ahead, load_settings
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.runtime.metrics import Metrics
 from foremind.testing.virtual_time import Deadlock, VirtualLoop
 from tests.unit.gateway.speculation import World, check, live
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from foremind.domain.memory import SimilarMemory
 from foremind.memory.consolidation import find_same, grown, only_quotes, says_the_same
-from foremind.storage.remembering import SimilarMemory
 
 
 def known(text: str, cosine: float = 0.9) -> SimilarMemory:

@@ -3,8 +3,8 @@
 import pytest
 from training.statements.measure import HALVES, Half, read_statements, score_of
 
-from foremind.memory.said.clauses import Statement
-from foremind.memory.said.statements import statements_in
+from foremind.text.statements.clauses import Statement
+from foremind.text.statements.extraction import statements_in
 
 _LEAST_PRECISION, _LEAST_RECALL = 0.9, 0.7
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from foremind.assets import asset
-from foremind.errors import DatabaseUnsuitable
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.runtime.assets import asset
 from foremind.storage.migrations import Migration, load_migrations, pending, unsuitable
-from foremind.storage.queries import load_queries
+from foremind.storage.named_queries import load_queries
 
 ROOT = asset("sql").parent
 

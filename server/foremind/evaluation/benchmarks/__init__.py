@@ -3,17 +3,17 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from foremind.domain.settings import Settings
 from foremind.evaluation.benchmarks.crowd import (
     bench_connections,
     bench_drafts,
     bench_typists,
 )
-from foremind.evaluation.benchmarks.embedding import bench_embedding
+from foremind.evaluation.benchmarks.document_search import bench_library
+from foremind.evaluation.benchmarks.encoding import bench_embedding
 from foremind.evaluation.benchmarks.enter import bench_enter, bench_layers
 from foremind.evaluation.benchmarks.figures import Figure, Say
-from foremind.evaluation.benchmarks.library import bench_library
-from foremind.evaluation.benchmarks.search import bench_search
-from foremind.settings import Settings
+from foremind.evaluation.benchmarks.memory_search import bench_search
 
 BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "embedding": bench_embedding,

@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 
 from foremind.client import Client, connect
+from foremind.domain.settings import Settings
 from foremind.evaluation.benchmarks.figures import Figure, Say, figure, number
-from foremind.settings import Settings
 from foremind.testing.server_process import running_server
 
 _SIZES = (10, 100, 1_000)  # sessions

@@ -4,9 +4,9 @@ import asyncio
 
 from foremind.app import core, serving
 from foremind.client import Client, connect
+from foremind.domain.settings import LAYERS, LayerName, Settings
 from foremind.evaluation.benchmarks.figures import ROUNDS, Figure, Say, figure
 from foremind.evaluation.seeding import fill, fill_layers
-from foremind.settings import LAYERS, LayerName, Settings
 
 _ENTER_MEMORIES = 50_000
 _INDEX_BYTES = 1 << 30

@@ -1,0 +1,95 @@
+"""Whether this server can do its work now."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from foremind.domain.clock import Clock
+from foremind.domain.errors import ForemindError
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.runtime.supervision import Supervisor
+from foremind.storage.database import Database
+from foremind.storage.migrations import load_migrations
+from foremind.storage.probe import DatabaseProbe
+
+_TIMEOUT_S = 2.0
+_FRESH_S = 1.0
+
+_log = structlog.get_logger("foremind.api")
+
+
+class Readiness:
+    """Checks everything that a message needs; answers within seconds.
+
+    `database` is ok if it takes writes, `background` if no loop has failed for long, and `server`
+    unless it is draining. Anybody may ask, so it looks at most once a second, whoever asks however
+    often; what costs nothing is told as of now.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        probe: DatabaseProbe,
+        embedder: EmbeddingService,
+        supervisor: Supervisor,
+        draining: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self.database = database
+        self.embedder = embedder
+        self._probe = probe
+        self._supervisor = supervisor
+        self._draining = draining
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._looked: tuple[float, dict[str, str]] | None = None
+
+    async def check(self) -> dict[str, str]:
+        """Return `ok` or what is wrong, by what was checked."""
+        async with self._looking:
+            now = self._clock.monotonic()
+            if self._looked is None or now - self._looked[0] >= _FRESH_S:
+                self._looked = now, await self._look()
+            return {
+                **self._looked[1],
+                "background": self._background(),
+                "server": "draining" if self._draining() else "ok",
+            }
+
+    async def _look(self) -> dict[str, str]:
+        model, database, migrations = await asyncio.gather(
+            self._outcome(self._model()),
+            self._outcome(self._database()),
+            self._outcome(self._migrations()),
+        )
+        return {"model": model, "database": database, "migrations": migrations}
+
+    def _background(self) -> str:
+        troubles = self._supervisor.troubles()
+        return "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items()) or "ok"
+
+    async def _model(self) -> str:
+        await self.embedder.embed_query("ready", Priority.PAUSE)
+        return "ok"
+
+    async def _database(self) -> str:
+        return await self._probe.outcome() or "ok"
+
+    async def _migrations(self) -> str:
+        applied = {row["number"] for row in await self.database.rows("applied_migrations")}
+        missing = [each for each in load_migrations() if each.number not in applied]
+        return f"{len(missing)} pending: run foremind db migrate" if missing else "ok"
+
+    async def _outcome(self, check: Awaitable[str]) -> str:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await check
+        except TimeoutError:
+            return "no answer in time"
+        except ForemindError as error:
+            return error.message
+        except Exception:  # a defect; who asks, for a balancer, is told all the same
+            _log.exception("readiness.failed")
+            return "failed; see the log"

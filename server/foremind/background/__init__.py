@@ -1,0 +1,1 @@
+"""What happens after a reply: notes, core memory, episodes, topics, profile, retention."""

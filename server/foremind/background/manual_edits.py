@@ -1,0 +1,180 @@
+"""What users, developers and games write into the layers themselves."""
+
+from dataclasses import replace
+
+import msgspec
+
+from foremind.background.profile import Slots, giving_way
+from foremind.domain.clock import Clock
+from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.errors import Conflict, InvalidMessage, NotFound
+from foremind.domain.record import (
+    FOUND_BY_MEANING,
+    STATUSES,
+    Details,
+    MadeBy,
+    NewRecord,
+    Record,
+    Status,
+    found_by,
+    of_layer,
+)
+from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.storage.record_store import RecordStore
+from foremind.text.tokenization import words_of
+
+_ONE_OF_EACH = ("hot", "summary", "opening")
+_ATTEMPTS = 5  # to change a record that others change at the same time
+
+
+class ManualEdit(msgspec.Struct, frozen=True):
+    """What changes of a record; None stays. `revision`: only if it still has that one, 0: any."""
+
+    content: str | None = None
+    title: str | None = None
+    kind: str | None = None
+    status: Status | None = None
+    revision: int = 0
+
+
+class ManualEditor:
+    """Writes records for somebody, with an entry in the audit trail each time."""
+
+    def __init__(self, records: RecordStore, embedder: EmbeddingService, clock: Clock) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._clock = clock
+
+    async def write(
+        self,
+        relationship_id: int,
+        actor: str,
+        record: NewRecord,
+        slots: Slots = PROFILE_SLOTS,
+    ) -> int:
+        """Store a record, in the place of the one before where a layer or slot has only one.
+
+        Args:
+            slots: those of the profile.
+
+        Raises:
+            TooLarge: the relationship's records would take more than they may.
+        """
+        record = replace(
+            record,
+            kind=record.kind or ("stated" if record.layer == "profile" else ""),
+            refs=tuple(" ".join(words_of(each)) for each in record.refs),
+            details=Details(status="open" if record.layer == "questions" else ""),
+        )
+        record = await self._findable(record)
+        given_way: list[int] = []
+        if record.layer == "profile":
+            entries = of_layer(await self._records.all(relationship_id), "profile")
+            given_way = giving_way(entries, record, slots)
+        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+            if record.layer in _ONE_OF_EACH:
+                given_way = list(await changes.of_layers([record.layer]))
+            await changes.remove(given_way)
+            record_id = await changes.add(record)
+            await changes.check_room("content")
+            await changes.audit(actor, "write", f"{record.layer} {record_id}")
+        return record_id
+
+    async def change(
+        self, relationship_id: int, actor: str, record_id: int, change: ManualEdit, by: MadeBy
+    ) -> None:
+        """Change a record, and embed it anew.
+
+        What the change does not name stays as it is by then, whoever changes it meanwhile.
+
+        Raises:
+            InvalidMessage: records of its layer have no such status.
+            NotFound: the relationship has no such record.
+            Conflict: it has another revision than the change was made for.
+            TooLarge: the relationship's records would take more than they may.
+        """
+        attempts = 1 if change.revision else _ATTEMPTS
+        for attempt in range(1, attempts + 1):
+            try:
+                await self._change(relationship_id, actor, record_id, change, by)
+            except Conflict:
+                if attempt == attempts:
+                    raise
+            else:
+                return
+
+    async def _change(
+        self, relationship_id: int, actor: str, record_id: int, change: ManualEdit, by: MadeBy
+    ) -> None:
+        before = await self._records.find(relationship_id, record_id)
+        details = before.details
+        if change.status is not None:
+            _check_status(before, change.status)
+            details = msgspec.structs.replace(details, status=change.status)
+        into = NewRecord(
+            layer=before.layer,
+            kind=before.kind if change.kind is None else change.kind,
+            title=before.title if change.title is None else change.title,
+            content=before.content if change.content is None else change.content,
+            refs=before.refs,
+            details=details,
+            made_by=by,
+        )
+        expected = change.revision or before.revision
+        await self._put(relationship_id, actor, before, into, expected, "correct")
+
+    async def restore(
+        self, relationship_id: int, actor: str, record_id: int, revision: int
+    ) -> None:
+        """Let an earlier state of a record hold again; the present one becomes an earlier one.
+
+        Raises:
+            NotFound: there is no such record, or no such earlier state.
+        """
+        erasures = (await self._records.state(relationship_id)).erasures
+        before = await self._records.find(relationship_id, record_id)
+        earlier = await self._records.revisions(relationship_id, record_id)
+        wanted = next((each for each in earlier if each.revision == revision), None)
+        if wanted is None:
+            raise NotFound("revision: expected one of the earlier revisions", param="revision")
+        into = NewRecord(
+            layer=before.layer,
+            kind=wanted.kind,
+            title=wanted.title,
+            content=wanted.content,
+            refs=before.refs,
+            details=before.details,
+            made_by=wanted.made_by,
+        )
+        await self._put(relationship_id, actor, before, into, before.revision, "restore", erasures)
+
+    async def _put(
+        self,
+        relationship_id: int,
+        actor: str,
+        before: Record,
+        into: NewRecord,
+        expected: int,
+        action: str,
+        erasures: int | None = None,
+    ) -> None:
+        into = await self._findable(into)
+        now = self._clock.now()
+        async with self._records.changing(relationship_id, now, erasures) as changes:
+            await changes.change(before.id, into, expected)
+            await changes.check_room("content")
+            await changes.audit(actor, action, f"{before.layer} {before.id}")
+
+    async def _findable(self, record: NewRecord) -> NewRecord:
+        """Return the record with a vector, where its layer is found by meaning."""
+        if record.layer not in FOUND_BY_MEANING:
+            return record
+        text = found_by(record.title, record.content)
+        return replace(record, vector=await self._embedder.embed_passage(text))
+
+
+def _check_status(record: Record, status: Status) -> None:
+    known = STATUSES.get(record.layer, ())
+    if status not in known:
+        expected = f"one of {', '.join(known)}" if known else f"none: {record.layer} have no status"
+        raise InvalidMessage(f"status: expected {expected}", param="status")

@@ -1,0 +1,200 @@
+"""A relationship as a folder of Markdown files, and what was changed in one. Pure.
+
+Each layer is a file, each record a heading and the text below it:
+
+    ## [12.3 goal] title
+    <!-- made by model 2026-05-19 18:02, changed 2026-05-20 12:00, in 4 prompts -->
+
+    text
+
+12 is the record, 3 the revision that was written; a heading without them is a new record, and a
+record whose heading is gone is to be removed. The line below a heading is only to be read. So is
+history.md, which holds the earlier states.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from foremind.domain.companion import Companion
+from foremind.domain.export_file import Id
+from foremind.domain.record import Record, RecordLayer, Revision, of_layer
+
+LAYERS: tuple[RecordLayer, ...] = (
+    "hot", "profile", "scratchpad", "topics", "episodes", "questions", "vault", "summary",
+    "opening",
+)  # fmt: skip
+BASE = ".foremind.json"
+_HEADING = re.compile(r"## (?:\[(?:([0-9]{1,18})\.([0-9]{1,9}) ?)?([^\]]*)\] ?)?(.*)")
+_ABOUT = """\
+What {companion} knows of {user}. Each file is a layer of memory, each heading a record:
+
+    ## [number.revision kind] title
+    <!-- who made it, and when -->
+
+Change the text below a heading, its title or its kind; add a heading without a number to add a
+record; delete a heading with its text to remove one. Then read the folder back. What was changed
+on the server meanwhile is merged with what was changed here, where a language model is configured;
+what cannot be is left as it is there, and listed in conflicts.md. guidelines.md, history.md and the
+lines that say when are only to be read. Times are UTC.
+"""
+_WHEN = re.compile(r"<!-- made by (?:user|developer|model|rules) .*-->")
+
+
+class RenderedFile(msgspec.Struct, frozen=True):
+    """A record as it was written into a folder."""
+
+    revision: int
+    layer: RecordLayer
+    kind: str
+    title: str
+    content: str
+
+
+class ExportedBase(msgspec.Struct, frozen=True):
+    """What was written into a folder, to tell what was changed in it."""
+
+    relationship: Id
+    records: dict[int, RenderedFile]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """One difference: a record added (no `record`), changed, or removed (no `content`)."""
+
+    layer: RecordLayer
+    record: int | None
+    revision: int
+    kind: str
+    title: str
+    content: str | None
+
+
+def folder_of(
+    relationship_id: int,
+    user_name: str,
+    companion: Companion,
+    records: Sequence[Record],
+    history: Mapping[int, Sequence[Revision]],
+) -> dict[str, str]:
+    """Return the files of a relationship, by name.
+
+    Args:
+        history: the earlier states of records, by id, the oldest of each first.
+    """
+    files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
+    for layer in LAYERS:
+        blocks = [_block(each.id, each, _when(each)) for each in of_layer(records, layer)]
+        files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
+    files["history.md"] = _history_file(records, history)
+    behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours or ())
+    files["guidelines.md"] = f"# guidelines\n\n{companion.persona.strip()}\n\n{behaviours}\n"
+    base = ExportedBase(
+        str(relationship_id),
+        {
+            each.id: RenderedFile(each.revision, each.layer, each.kind, each.title, each.content)
+            for each in records
+        },
+    )
+    files[BASE] = msgspec.json.format(msgspec.json.encode(base), indent=1).decode() + "\n"
+    return files
+
+
+def edits_of(files: Mapping[str, str], base: ExportedBase) -> list[FileEdit]:
+    """Return what was changed in a folder since it was written."""
+    edits: list[FileEdit] = []
+    for layer in LAYERS:
+        if f"{layer}.md" not in files:
+            continue  # a file that is missing as a whole is an accident rather than a wish
+        found: set[int] = set()
+        for edit in _parsed(layer, files[f"{layer}.md"]):
+            number = edit.record
+            known = None if number is None else base.records.get(number)
+            if number is None or known is None:
+                edits += [edit] if edit.content else []
+                continue
+            found.add(number)
+            # As it would be read if nothing had been changed: not all is written as it is.
+            (unchanged,) = _parsed(known.layer, _block(number, known))
+            if edit.content and replace(edit, revision=known.revision) != unchanged:
+                edits.append(replace(edit, revision=known.revision))
+        edits += [
+            FileEdit(layer, number, known.revision, known.kind, known.title, None)
+            for number, known in base.records.items()
+            if known.layer == layer and number not in found
+        ]
+    return edits
+
+
+def conflicts_file(edits: Sequence[FileEdit]) -> str:
+    """Return the edits that could not be made, in the form in which they can be made again."""
+    blocks = [
+        f"{each.layer}: record {each.record} was changed on the server; the folder said:\n\n"
+        f"{each.title}\n{each.content or '(removed)'}\n"
+        for each in edits
+    ]
+    return "# conflicts\n\n" + "\n".join(blocks)
+
+
+def _history_file(records: Sequence[Record], history: Mapping[int, Sequence[Revision]]) -> str:
+    blocks = [
+        _block(each.id, state, f"made by {state.made_by}, until {_moment(state.replaced_at)}")
+        for each in records
+        for state in history.get(each.id, ())
+    ]
+    return "# history\n\n" + "\n".join(blocks)
+
+
+def _when(record: Record) -> str:
+    """Return who made a record, when, and what became of it."""
+    parts = [f"made by {record.made_by} {_moment(record.created_at)}"]
+    if record.revision > 1:
+        parts.append(f"changed {_moment(record.updated_at)}")
+    if record.used_at is not None:
+        parts.append(f"in {record.used} prompts, last {_moment(record.used_at)}")
+    return ", ".join(parts)
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _block(number: int, record: Record | RenderedFile | Revision, when: str = "") -> str:
+    """Return a record as one block, whatever is in it: no line of it can begin another."""
+    kind = _in_one_line(record.kind).translate({ord("["): "(", ord("]"): ")"})
+    heading = f"## [{number}.{record.revision} {kind}".rstrip() + f"] {_in_one_line(record.title)}"
+    text = "\n".join(
+        f"\\{line}" if line.startswith(("## ", "\\", "<!--")) else line
+        for line in re.split(r"\r\n|\r|\n", record.content.strip())
+    )
+    told = f"\n<!-- {when} -->" if when else ""
+    return f"{heading.rstrip()}{told}\n\n{text}\n"
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _parsed(layer: RecordLayer, text: str) -> list[FileEdit]:
+    """Return every block of a file."""
+    blocks: list[tuple[re.Match[str], list[str]]] = []
+    for line in text.split("\n"):
+        heading = _HEADING.fullmatch(line)
+        if heading is not None:
+            blocks.append((heading, []))
+        elif blocks and (blocks[-1][1] or not _WHEN.fullmatch(line)):
+            blocks[-1][1].append(line.removeprefix("\\"))
+    return [
+        FileEdit(
+            layer,
+            None if heading[1] is None else int(heading[1]),
+            int(heading[2] or 0),
+            (heading[3] or "").strip(),
+            heading[4].strip(),
+            "\n".join(lines).strip(),
+        )
+        for heading, lines in blocks
+    ]

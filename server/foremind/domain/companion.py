@@ -1,0 +1,326 @@
+"""Companions: a persona, and the settings it may have of its own."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from foremind.domain.errors import InvalidFile, InvalidMessage
+from foremind.domain.setting_bounds import problem_with
+from foremind.domain.setting_syntax import KEY_PREFIX
+from foremind.domain.settings import Ahead, Decay, KeptName, LayerName
+from foremind.domain.storable_text import check_storable
+
+Consent = Literal["assumed", "required"]
+SignalName = Literal["phrase", "emotion", "commitment", "question", "long"]
+FloorName = Literal["identity", "goal", "constraint", "preference", "answer"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Phrase = Annotated[str, Meta(min_length=1, max_length=200)]
+Word = Annotated[str, Meta(min_length=1, max_length=64)]
+Instructions = Annotated[str, Meta(max_length=4000)]
+
+
+class SignificanceRules(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What matters to one companion, beside what matters to all; scores are 0 to 1.
+
+    `phrases` are floors for turns that hold them; `signals` and `floors` change the published
+    weights by name; `learned` switches the learned head, which is on; `model` lets the language
+    model rate what was kept, or nearly, from 1 to 10, afterwards, which it does not by default.
+    """
+
+    phrases: Annotated[dict[Phrase, Share], Meta(max_length=100)] | None = None
+    signals: dict[SignalName, Share] | None = None
+    floors: dict[FloorName, Share] | None = None
+    learned: bool | None = None
+    model: bool | None = None
+
+
+_LONGEST_SLUG = 128
+KINDS = {
+    "identity": "who the user is: name, age, home, work",
+    "preference": "what the user likes, dislikes, wants done or not done",
+    "goal": "what the user wants to reach",
+    "event": "what happened or will happen to the user, with its date",
+    "relationship": "people and animals in the user's life",
+    "other": "anything else that is worth knowing in a month",
+}
+
+
+class ScratchpadExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said, and the entry that it should become."""
+
+    said: Instructions
+    kind: Word
+    entry: Instructions
+
+
+class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a companion keeps its scratchpad: a prompt of its own, the kinds of entry, examples.
+
+    Without `kinds` there are those of `KINDS`.
+    """
+
+    prompt: Instructions | None = None
+    kinds: Annotated[dict[Word, Instructions], Meta(min_length=1, max_length=50)] | None = None
+    examples: Annotated[tuple[ScratchpadExample, ...], Meta(max_length=50)] | None = None
+
+
+SlotKind = Literal["identity", "need", "people", "other", "taste"]
+_SLOT_KINDS: tuple[SlotKind, ...] = get_args(SlotKind)
+
+
+class ProfileSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something that a profile says of a user.
+
+    `kind` orders slots, and what is cut last: who the user is, what must be minded, people and
+    animals, anything else, tastes. With `many`, values stand beside each other, at most `most` that
+    were made in the background; else the newest holds.
+    """
+
+    description: Annotated[str, Meta(min_length=1, max_length=300)]
+    kind: SlotKind = "other"
+    many: bool = False
+    most: Annotated[int, Meta(ge=1, le=50)] = 12
+
+
+#: What a profile holds where a companion says nothing else, in order within each kind.
+PROFILE_SLOTS = {
+    "name": ProfileSlot("what the user wants to be called", "identity"),
+    "pronouns": ProfileSlot("the user's pronouns", "identity"),
+    "age": ProfileSlot("how old the user is", "identity"),
+    "birthday": ProfileSlot("the day, month or year of birth", "identity"),
+    "home": ProfileSlot("where the user lives now", "identity"),
+    "origin": ProfileSlot("where the user comes from", "identity"),
+    "job": ProfileSlot("what the user does for a living", "identity"),
+    "employer": ProfileSlot("for whom the user works", "identity"),
+    "studies": ProfileSlot("what the user studies", "identity"),
+    "status": ProfileSlot("single, married, engaged, divorced, widowed", "identity"),
+    "languages": ProfileSlot("languages the user speaks or learns", "identity", many=True),
+    "manner": ProfileSlot("how the companion is to speak, as an instruction", "need", many=True),
+    "health": ProfileSlot("allergies, illnesses and what else must be minded", "need", many=True),
+    "diet": ProfileSlot("what the user does not eat or drink", "need", many=True),
+    "family": ProfileSlot("relatives and partner: brother Tom", "people", many=True),
+    "pets": ProfileSlot("animals: dog Scout", "people", many=True),
+    "names": ProfileSlot("what other things of the user are called", "other", many=True),
+    "goals": ProfileSlot("what the user wants to reach", "other", many=True),
+    "prefers": ProfileSlot("what the user prefers: tea to coffee", "taste", many=True),
+    "favourites": ProfileSlot("favourites: colour: green", "taste", many=True),
+    "dislikes": ProfileSlot("what the user dislikes", "taste", many=True),
+    "likes": ProfileSlot("what the user likes", "taste", many=True),
+}
+#: What people call slots who write a profile by hand.
+SLOT_ALIASES = {
+    "nickname": "name", "first name": "name", "called": "name", "date of birth": "birthday",
+    "born": "birthday", "city": "home", "town": "home", "residence": "home", "address": "home",
+    "location": "home", "lives in": "home", "place": "home", "hometown": "origin", "from": "origin",
+    "occupation": "job", "profession": "job", "work": "job", "works as": "job",
+    "company": "employer", "works at": "employer", "works for": "employer",
+    "relationship status": "status", "marital status": "status",
+}  # fmt: skip
+
+
+class ProfileExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said, and the value that it gives a slot."""
+
+    said: Instructions
+    slot: Word
+    value: Instructions
+
+
+class ProfileRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a companion's profile holds: slots beside the usual ones, or, with `only`, just those.
+
+    `prompt` and `examples` are for a language model.
+    """
+
+    prompt: Instructions | None = None
+    slots: Annotated[dict[Word, ProfileSlot], Meta(max_length=80)] | None = None
+    only: bool | None = None
+    examples: Annotated[tuple[ProfileExample, ...], Meta(max_length=50)] | None = None
+
+
+def slots_of(rules: ProfileRules) -> dict[str, ProfileSlot]:
+    """Return all slots of a profile."""
+    return ({} if rules.only else PROFILE_SLOTS) | (rules.slots or {})
+
+
+def rank_of(name: str, slots: Mapping[str, ProfileSlot]) -> int:
+    """Return where a slot stands in a profile; the first is cut last."""
+    slot = slots.get(name)
+    kind = _SLOT_KINDS.index("other" if slot is None else slot.kind)
+    place = list(slots).index(name) if slot is not None else len(slots)
+    return _SLOTS_OF_A_KIND * kind + place
+
+
+_SLOTS_OF_A_KIND = 1000
+#: Where what was stated of somebody's tastes begins.
+RANK_OF_TASTES = _SLOTS_OF_A_KIND * _SLOT_KINDS.index("taste")
+
+
+class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What background work is asked to write, in a companion's own words.
+
+    What an answer must look like is added to each.
+    """
+
+    summary: Instructions | None = None
+    episodes: Instructions | None = None
+    topics: Instructions | None = None
+    hot: Instructions | None = None
+
+
+class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An instruction, and when it holds: every condition that is given must.
+
+    `says` are words or phrases of which the message holds one; `recalls` is a layer that brought
+    something back; `opening` is the first message of a session; `from_hour` to `to_hour` is the
+    player's time of day, also across midnight. `after` runs it once the reply is over, apart from
+    it, and the client is told what came of it.
+    """
+
+    name: Word
+    instruction: Instructions
+    says: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = ()
+    recalls: LayerName | None = None
+    opening: bool | None = None
+    from_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
+    to_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
+    after: bool = False
+
+
+# Any other variable may hold something that is not for the companion's model server.
+KeyVariable = Annotated[str, Meta(pattern=f"^{KEY_PREFIX}[A-Za-z0-9_]{{1,100}}$(?!\\n)")]
+
+
+class CompanionSettings(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What one level sets: a companion, a relationship or a turn; None: the wider level's holds.
+
+    The names, units and bounds are those of `Settings`. `llm_key_env` names an environment
+    variable, so that no key is kept in the database; `recall_any_age` switches the age window off;
+    `shares_counts` lets users who agree be counted, and nothing else of them, with other users.
+    With `consent` required, nothing is remembered of a user who has not agreed.
+    """
+
+    pause_ms: int | None = None
+    eager: bool | None = None
+    vector_weight: float | None = None
+    keyword_weight: float | None = None
+    significance_threshold: float | None = None
+    significance: SignificanceRules | None = None
+    significance_weight: float | None = None
+    session_weight: float | None = None
+    time_weight: float | None = None
+    memory_decay: Decay | None = None
+    memory_max_age_days: float | None = None
+    memory_half_life_days: float | None = None
+    recency_weight: float | None = None
+    permanent_significance: float | None = None
+    user_weight: float | None = None
+    read_in_exchange: bool | None = None
+    consolidate: bool | None = None
+    recall_any_age: bool | None = None
+    recall_gate: bool | None = None
+    recall_min_score: float | None = None
+    recall_min_share: float | None = None
+    recall_limit: int | None = None
+    context_tokens: int | None = None
+    working_tokens: int | None = None
+    session_hours: float | None = None
+    layers_off: frozenset[LayerName] | None = None
+    layers_share: float | None = None
+    layers_deadline_ms: int | None = None
+    summary_tokens: int | None = None
+    summary_messages: int | None = None
+    topic_half_life_days: float | None = None
+    retention_days: dict[KeptName, float] | None = None
+    shares_counts: bool | None = None
+    consent: Consent | None = None
+    scratchpad: ScratchpadRules | None = None
+    profile: ProfileRules | None = None
+    prompts: Prompts | None = None
+    behaviours: Annotated[tuple[Behaviour, ...], Meta(max_length=100)] | None = None
+    llm_url: Annotated[str, Meta(max_length=2000)] | None = None
+    llm_model: Annotated[str, Meta(max_length=200)] | None = None
+    llm_key_env: KeyVariable | None = None
+    llm_tokenizer: Annotated[str, Meta(max_length=1000)] | None = None
+    llm_max_tokens: int | None = None
+    llm_temperature: float | None = None
+    llm_ahead: Ahead | None = None
+
+
+class RelationshipSettings(msgspec.Struct, frozen=True):
+    """What a relationship has of its own: what the operator set for it, and what its user did."""
+
+    operator: CompanionSettings = CompanionSettings()
+    user: CompanionSettings = CompanionSettings()
+
+
+class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A companion as it is written in a TOML file."""
+
+    slug: str
+    name: str
+    persona: str
+    greeting: str = ""
+    settings: CompanionSettings = CompanionSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A companion as it is stored; `version` rises with every change to it.
+
+    Nobody talks with one that is `retired`; what was said to it stays its users'.
+    """
+
+    id: int
+    slug: str
+    name: str
+    greeting: str
+    persona: str
+    settings: CompanionSettings
+    version: int
+    retired: bool = False
+
+
+def read_companion(path: Path) -> CompanionFile:
+    """Read a companion file, and check its settings as the server's own are checked.
+
+    Raises:
+        InvalidFile: naming the field and what was expected.
+    """
+    try:
+        companion = msgspec.convert(tomllib.loads(path.read_text("utf-8")), CompanionFile)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidFile(f"{path}: {error}") from None
+    try:
+        check_storable(companion)
+    except InvalidMessage as error:
+        raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
+    wrong = wrong_field(companion)
+    if wrong is not None:
+        raise InvalidFile(f"{path}: {': '.join(wrong)}", param=wrong[0])
+    return companion
+
+
+def wrong_field(companion: CompanionFile) -> tuple[str, str] | None:
+    """Return the name of a field that is wrong and what is wrong with it, or None."""
+    slug = companion.slug
+    if (
+        not slug
+        or not slug.replace("-", "").replace("_", "").isalnum()
+        or len(slug) > _LONGEST_SLUG
+    ):
+        return "slug", f"expected at most {_LONGEST_SLUG} letters, digits, '-' and '_'"
+    for field in ("name", "persona"):
+        if not getattr(companion, field).strip():
+            return field, "expected some text"
+    problem = problem_with(companion.settings)
+    return None if problem is None else (f"settings.{problem[0]}", problem[1])

@@ -1,0 +1,243 @@
+"""The settings in force: turn over relationship over companion over server. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from foremind.domain.companion import (
+    KINDS,
+    Behaviour,
+    CompanionSettings,
+    Consent,
+    ProfileRules,
+    ProfileSlot,
+    Prompts,
+    ScratchpadRules,
+    SignificanceRules,
+    slots_of,
+)
+from foremind.domain.settings import Ahead, Decay, LayerName, Settings
+
+# What holds where no level says anything, of what the server has no setting for.
+_BUILT_IN = CompanionSettings(
+    significance=SignificanceRules(phrases={}, signals={}, floors={}, learned=True, model=False),
+    recall_any_age=False,
+    shares_counts=False,
+    consent="assumed",
+    scratchpad=ScratchpadRules(examples=()),
+    profile=ProfileRules(only=False, examples=()),
+    prompts=Prompts(),
+    behaviours=(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPolicy:
+    """What a search may return and in which order; names and units are those of `Settings`."""
+
+    vector_weight: float
+    keyword_weight: float
+    significance_weight: float
+    session_weight: float
+    time_weight: float
+    recency_weight: float
+    user_weight: float
+    significance_threshold: float
+    permanent_significance: float
+    decay: Decay
+    max_age_days: float | None
+    half_life_days: float
+    gate: bool
+    min_score: float
+    min_share: float
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePolicy:
+    """What becomes a memory, and how it is read."""
+
+    threshold: float
+    rules: SignificanceRules
+    read_in_exchange: bool
+    consolidate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPolicy:
+    """What the layers of memory may take, and how long things live; sizes are tokens.
+
+    `scratchpad` and `profile` are whole: kinds and slots that no level names are in them.
+    """
+
+    off: frozenset[LayerName]
+    context_tokens: int
+    share: float
+    working_tokens: int
+    reply_tokens: int
+    tokenizer: str | None
+    deadline_s: float
+    session: timedelta
+    summary_tokens: int
+    summary_messages: int
+    topic_half_life: timedelta
+    retention: dict[str, timedelta]
+    scratchpad: ScratchpadRules
+    profile: ProfileRules
+    prompts: Prompts
+    behaviours: tuple[Behaviour, ...]
+    shares_counts: bool
+
+    def on(self, layer: LayerName) -> bool:
+        """Tell whether a layer is switched on."""
+        return layer not in self.off
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of entry that the scratchpad has, with what each is for."""
+        return self.scratchpad.kinds or {}
+
+    @property
+    def slots(self) -> Mapping[str, ProfileSlot]:
+        """The slots that the profile has, in order."""
+        return self.profile.slots or {}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatModelPolicy:
+    """Where words come from; names and units are those of `Settings`.
+
+    `key_env` names the variable that holds a companion's own key.
+    """
+
+    url: str | None
+    model: str
+    key_env: str | None
+    max_tokens: int
+    temperature: float
+    ahead: Ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings in force, for one relationship or one turn."""
+
+    pause_s: float
+    eager: bool
+    consent: Consent
+    recall: RecallPolicy
+    storage: StoragePolicy
+    layers: LayerPolicy
+    voice: ChatModelPolicy
+
+
+def policy_for(own: CompanionSettings, server: Settings) -> Policy:
+    """Lay settings over the server's: a companion's, or those of narrower levels over them."""
+
+    def pick(name: str) -> Any:
+        return value_of(name, own, server)
+
+    return Policy(
+        pause_s=pick("pause_ms") / 1000,
+        eager=pick("eager"),
+        consent=pick("consent"),
+        recall=RecallPolicy(
+            vector_weight=pick("vector_weight"),
+            keyword_weight=pick("keyword_weight"),
+            significance_weight=pick("significance_weight"),
+            session_weight=pick("session_weight"),
+            time_weight=pick("time_weight"),
+            recency_weight=pick("recency_weight"),
+            user_weight=pick("user_weight"),
+            significance_threshold=pick("significance_threshold"),
+            permanent_significance=pick("permanent_significance"),
+            decay=pick("memory_decay"),
+            max_age_days=_max_age(pick),
+            half_life_days=pick("memory_half_life_days"),
+            gate=pick("recall_gate"),
+            min_score=pick("recall_min_score"),
+            min_share=pick("recall_min_share"),
+            limit=pick("recall_limit"),
+        ),
+        storage=StoragePolicy(
+            threshold=pick("significance_threshold"),
+            rules=pick("significance"),
+            read_in_exchange=pick("read_in_exchange"),
+            consolidate=pick("consolidate"),
+        ),
+        layers=LayerPolicy(
+            off=frozenset(pick("layers_off")),
+            context_tokens=pick("context_tokens"),
+            share=pick("layers_share"),
+            working_tokens=pick("working_tokens"),
+            reply_tokens=pick("llm_max_tokens"),
+            tokenizer=None if pick("llm_tokenizer") is None else str(pick("llm_tokenizer")),
+            deadline_s=pick("layers_deadline_ms") / 1000,
+            session=timedelta(hours=pick("session_hours")),
+            summary_tokens=pick("summary_tokens"),
+            summary_messages=pick("summary_messages"),
+            topic_half_life=timedelta(days=pick("topic_half_life_days")),
+            retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
+            scratchpad=pick("scratchpad"),
+            profile=pick("profile"),
+            prompts=pick("prompts"),
+            behaviours=pick("behaviours"),
+            shares_counts=pick("shares_counts"),
+        ),
+        voice=ChatModelPolicy(
+            url=pick("llm_url") or None,
+            model=pick("llm_model"),
+            key_env=pick("llm_key_env"),
+            max_tokens=pick("llm_max_tokens"),
+            temperature=pick("llm_temperature"),
+            ahead=pick("llm_ahead"),
+        ),
+    )
+
+
+def value_of(name: str, own: CompanionSettings, server: Settings) -> Any:
+    """Return the value in force of a setting; one that is made of parts has all of them."""
+    value = getattr(own, name)
+    wider = getattr(server, name, None) if name in Settings.model_fields else None
+    built_in = getattr(_BUILT_IN, name)
+    whole = _merged(wider if wider is not None else built_in, value)
+    if name == "scratchpad" and whole.kinds is None:
+        return msgspec.structs.replace(whole, kinds=KINDS)
+    if name == "profile":
+        return msgspec.structs.replace(whole, slots=slots_of(whole))
+    return whole
+
+
+def laid_over(base: CompanionSettings, own: CompanionSettings) -> CompanionSettings:
+    """Return `base` with what `own` gives; the narrower wins: turn, relationship, companion.
+
+    What is made of named parts is merged part by part; a list is replaced as a whole.
+    """
+    merged: CompanionSettings = _merged(base, own)
+    return merged
+
+
+def _merged(wider: Any, narrower: Any) -> Any:
+    if narrower is None:
+        return wider
+    if isinstance(wider, msgspec.Struct) and isinstance(narrower, msgspec.Struct):
+        given = {
+            name: _merged(getattr(wider, name), value)
+            for name in narrower.__struct_fields__
+            if (value := getattr(narrower, name)) is not None
+        }
+        return msgspec.structs.replace(wider, **given) if given else wider
+    if isinstance(wider, dict) and isinstance(narrower, dict):
+        return wider | narrower
+    return narrower
+
+
+def _max_age(pick: Callable[[str], Any]) -> float | None:
+    """Only the window has an edge; the other ways to fade have none."""
+    if pick("recall_any_age") or pick("memory_decay") != "window":
+        return None
+    age: float | None = pick("memory_max_age_days")
+    return age

@@ -1,0 +1,93 @@
+"""The socket's contract, AsyncAPI 3, made of the message types and an example of each. Pure."""
+
+from typing import Any, get_args
+
+import msgspec
+
+from foremind import __version__
+from foremind.gateway.protocol.examples import EXAMPLES
+from foremind.gateway.protocol.messages import MAX_FRAME_BYTES, ClientMessage, Event
+
+_CLOSE_CODES = """
+Close codes: 1009 frame over 64 KiB, an escape of JSON counted as two bytes; 4400 not this protocol;
+4401 no valid token, or no session.open within 10 s; 4403 origin or companion not allowed; 4408
+heartbeat lost; 4409 replaced by a newer connection of the session; 4413 reading too slowly; 4429
+over a limit; 4503 draining, reconnect.
+After 4400, 4403 and 4409 do not come back, and after 4401 only with a fresh token.
+"""
+
+
+def client_messages() -> tuple[type[msgspec.Struct], ...]:
+    """Return the types of what clients send."""
+    return get_args(ClientMessage)
+
+
+def server_events() -> tuple[type[Event], ...]:
+    """Return the types of what the server sends."""
+    return tuple(sorted(Event.__subclasses__(), key=lambda each: each.__name__))
+
+
+def asyncapi() -> dict[str, Any]:
+    """Return the document; everything in it can be encoded as JSON."""
+    sent, heard = client_messages(), server_events()
+    _, schemas = msgspec.json.schema_components(
+        (*sent, *heard), ref_template="#/components/schemas/{name}"
+    )
+    for each in heard:
+        # Defaults are written out: a client can rely on every field.
+        schemas[each.__name__]["required"] = list(schemas[each.__name__]["properties"])
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Foremind",
+            "version": __version__,
+            "description": (
+                "Text frames, each one JSON object with `type`, of at most "
+                f"{MAX_FRAME_BYTES:,} bytes. Unknown fields are ignored; an unknown type is an "
+                "error and the connection stays open. Clients ignore events and fields that they "
+                f"do not know.{_CLOSE_CODES}"
+            ),
+            "license": {"name": "MIT"},
+        },
+        "defaultContentType": "application/json",
+        "servers": {"local": {"host": "127.0.0.1:8770", "protocol": "ws"}},
+        "channels": {
+            "conversation": {
+                "address": "/v1/ws",
+                "messages": {
+                    each.__name__: {"$ref": f"#/components/messages/{each.__name__}"}
+                    for each in (*sent, *heard)
+                },
+            }
+        },
+        "operations": {
+            "receiveFromClient": _operation("receive", "What clients send.", sent),
+            "sendToClient": _operation("send", "What the server sends.", heard),
+        },
+        "components": {
+            "messages": {each.__name__: _message(each) for each in (*sent, *heard)},
+            "schemas": schemas,
+        },
+    }
+
+
+def _operation(action: str, summary: str, messages: tuple[type, ...]) -> dict[str, Any]:
+    return {
+        "action": action,
+        "summary": summary,
+        "channel": {"$ref": "#/channels/conversation"},
+        "messages": [
+            {"$ref": f"#/channels/conversation/messages/{each.__name__}"} for each in messages
+        ],
+    }
+
+
+def _message(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    tag = str(kind.__struct_config__.tag)
+    return {
+        "name": tag,
+        "title": tag,
+        "summary": " ".join((kind.__doc__ or "").split()),
+        "payload": {"$ref": f"#/components/schemas/{kind.__name__}"},
+        "examples": [{"name": tag, "payload": msgspec.to_builtins(EXAMPLES[kind])}],
+    }

@@ -1,0 +1,1 @@
+"""Bytes in and out: connections, their limits and fair scheduling, HTTP and WebSocket framing."""

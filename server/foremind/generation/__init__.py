@@ -1,1 +1,0 @@
-"""Words back: prompt layout, any OpenAI-compatible server, the offline voice."""

@@ -1,1 +1,0 @@
-"""Who a caller is and what it may do: keys, tokens, revocations, origins."""

@@ -1,0 +1,65 @@
+"""The voice without a language model: it answers from what it recalls, and is plain about it."""
+
+import re
+from collections.abc import AsyncGenerator
+
+from foremind.domain.memory import Recalled
+from foremind.llm.prompt.layout import Prompt
+from foremind.text.relative_time import age_in_words
+
+# Below this a recalled memory is rather a coincidence than an answer.
+_RELEVANT = 0.30
+_PIECE = re.compile(r"\S+\s*")
+_QUESTION = re.compile(
+    r"\?|^\s*(?:who|what|when|where|why|how|which|do|does|did|is|are|was|were|can|could|"
+    r"remember|tell me)\b",
+    re.IGNORECASE,
+)
+_LISTENING = (
+    "I hear you. Go on, I'm listening.",
+    "Mm. Say more, if you like. I've got time.",
+    "That's worth a thought. What happened then?",
+    "All right. Was it what you expected?",
+)
+_UNKNOWN = (
+    "I don't think you've told me that yet.",
+    "That one I don't know. You'd have to tell me.",
+    "I've turned it over, and I can't remember you saying.",
+)
+
+
+class OfflineChatModel:
+    """Speaks in a few fixed phrases around quotations of what it recalls."""
+
+    says_new_things = False
+
+    async def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        """Yield the reply word by word."""
+        for piece in _PIECE.findall(compose(prompt)):
+            yield piece
+
+
+def compose(prompt: Prompt) -> str:
+    """Return the whole reply; the same prompt always gives the same one."""
+    asked = bool(_QUESTION.search(prompt.message))
+    known = [
+        memory
+        for memory in prompt.memories
+        if memory.relevance >= _RELEVANT
+        and memory.speaker == "user"
+        and memory.content.strip().casefold() != prompt.message.strip().casefold()
+        and not (asked and memory.content.rstrip().endswith("?"))
+    ]
+    turn = len(prompt.history) // 2
+    if asked and known:
+        return " ".join(["Yes.", *(_recollection(each, prompt) for each in known[:2])])
+    if asked:
+        return _UNKNOWN[turn % len(_UNKNOWN)]
+    if known:
+        return f"I'll keep that. It brings something back: {_recollection(known[0], prompt)}"
+    return _LISTENING[turn % len(_LISTENING)]
+
+
+def _recollection(memory: Recalled, prompt: Prompt) -> str:
+    age = age_in_words(memory.created_at, prompt.now)
+    return f"{age[0].upper()}{age[1:]} you told me: “{memory.content.strip()}”"

@@ -1,0 +1,1 @@
+"""One prompt from all layers, within a token budget, laid out so that a model can reuse it."""

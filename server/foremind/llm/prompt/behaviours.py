@@ -1,0 +1,41 @@
+"""Which of a companion's instructions hold for a message. Pure."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from foremind.domain.companion import Behaviour
+from foremind.domain.settings import LayerName
+from foremind.text.tokenization import words_of
+
+
+def holding(
+    behaviours: Sequence[Behaviour],
+    message: str,
+    *,
+    recalled: Collection[LayerName],
+    opening: bool,
+    now: datetime,
+) -> list[Behaviour]:
+    """Return the behaviours of which every condition is met.
+
+    Args:
+        recalled: the layers that brought something back for the message.
+        opening: it is the first message of a session.
+        now: in the player's time zone.
+    """
+    said = f" {' '.join(words_of(message))} "
+    return [
+        each
+        for each in behaviours
+        if (not each.says or any(f" {' '.join(words_of(phrase))} " in said for phrase in each.says))
+        and (each.recalls is None or each.recalls in recalled)
+        and (each.opening is None or each.opening == opening)
+        and _in_hours(each, now.hour)
+    ]
+
+
+def _in_hours(behaviour: Behaviour, hour: int) -> bool:
+    start, end = behaviour.from_hour, behaviour.to_hour
+    if start is None or end is None:
+        return (start is None or hour >= start) and (end is None or hour < end)
+    return start <= hour < end if start <= end else hour >= start or hour < end

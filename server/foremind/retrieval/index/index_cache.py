@@ -1,0 +1,174 @@
+"""Searches in the process where a relationship is loaded and current, else in the database."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Self
+
+import structlog
+from cachetools import LRUCache
+
+from foremind.domain.announcements import MemoriesChanged, MemoriesForgotten, MemoryAnnouncement
+from foremind.domain.errors import ForemindError
+from foremind.domain.memory import RetrievalQuery, WordStatistics
+from foremind.retrieval.candidates import CandidateSet
+from foremind.retrieval.index.memory_index import MemoryIndex
+from foremind.retrieval.search import StoredCandidates
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.supervision import begin, stop
+from foremind.storage.memory_store import MemoryStore
+from foremind.storage.notifications import Announcement
+
+_TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
+_IN_A_THREAD = 20_000  # memories: searching more would hold everybody else up for milliseconds
+_CATCH_UP_S = 0.05  # longer than that, and the database would have answered
+_LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
+
+_log = structlog.get_logger("foremind.retrieval")
+
+
+class IndexedCandidates:
+    """Holds indexes of the relationships in use, in at most `capacity_bytes`.
+
+    The least recently used goes first; one that is larger than all the room is not kept. A
+    relationship that is absent, or of which something newer was announced than is loaded, is
+    searched in the database while its index is brought up to date in the background.
+    """
+
+    def __init__(self, store: MemoryStore, capacity_bytes: int, metrics: Metrics) -> None:
+        self._store = store
+        self._stored = StoredCandidates(store)
+        self._capacity = capacity_bytes
+        self._metrics = metrics
+        self._indexes: OrderedDict[int, MemoryIndex] = OrderedDict()
+        self._bytes = 0
+        self._announced: dict[int, int] = {}
+        self._too_large: LRUCache[int, None] = LRUCache(_TOO_LARGE_KNOWN)
+        self._gaps = 0
+        self._updates: dict[int, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await stop(*self._updates.values())
+
+    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with what scoring them needs.
+
+        Raises:
+            StorageUnavailable: the database was needed and did not answer.
+        """
+        index = await self._up_to_date(wanted.relationship_id)
+        self._metrics.searches.labels("database" if index is None else "index").inc()
+        if index is not None:
+            if index.state.memories < _IN_A_THREAD:
+                return index.candidates(wanted)
+            return await asyncio.to_thread(index.candidates, wanted)
+        self.load(wanted.relationship_id)
+        return await self._stored.candidates(wanted)
+
+    async def _up_to_date(self, relationship_id: int) -> MemoryIndex | None:
+        """Return the index, waiting a moment where only the newest changes are missing."""
+        index = self._current(relationship_id)
+        if index is None and relationship_id in self._indexes:
+            self.load(relationship_id)
+            update = self._updates.get(relationship_id)
+            if update is not None:
+                await asyncio.wait({update}, timeout=_CATCH_UP_S)
+            index = self._current(relationship_id)
+        return index
+
+    def holds(self, relationship_id: int) -> bool:
+        """Return whether a relationship is loaded and nothing newer is announced."""
+        return self._current(relationship_id) is not None
+
+    async def loaded(self, relationship_id: int) -> bool:
+        """Wait until a relationship is up to date; return whether it could be."""
+        self.load(relationship_id)
+        update = self._updates.get(relationship_id)
+        if update is not None:
+            await asyncio.wait({update})
+        return self.holds(relationship_id)
+
+    def load(self, relationship_id: int) -> None:
+        """Bring the index of a relationship up to date, in the background."""
+        if relationship_id in self._too_large or relationship_id in self._updates:
+            return
+        task = begin(self._update(relationship_id), "index-update")
+        self._updates[relationship_id] = task
+        task.add_done_callback(lambda _: self._updates.pop(relationship_id, None))
+
+    def heard(self, announcement: Announcement) -> None:
+        """Learn that memories of a relationship changed, or are gone."""
+        if isinstance(announcement, MemoriesForgotten):
+            self._gaps += 1  # what is being read may hold them
+            if announcement.relationship_id in self._indexes:
+                self._evict(announcement.relationship_id)
+            return
+        if not isinstance(announcement, MemoryAnnouncement | MemoriesChanged):
+            return
+        if announcement.memory_version is None or announcement.relationship_id not in self._known():
+            return
+        known = self._announced.get(announcement.relationship_id, -1)
+        self._announced[announcement.relationship_id] = max(known, announcement.memory_version)
+        self.load(announcement.relationship_id)
+
+    async def forget(self) -> None:
+        """Drop every index, after announcements may have been missed."""
+        self._gaps += 1
+        for relationship_id in list(self._indexes):
+            self._evict(relationship_id)
+
+    def _known(self) -> set[int]:
+        return {*self._indexes, *self._updates}
+
+    def _current(self, relationship_id: int) -> MemoryIndex | None:
+        index = self._indexes.get(relationship_id)
+        if index is None or index.state.version < self._announced.get(relationship_id, -1):
+            return None
+        self._indexes.move_to_end(relationship_id)
+        return index
+
+    async def _update(self, relationship_id: int) -> None:
+        """Read what changed until nothing newer is announced."""
+        async with self._slots:
+            while self._current(relationship_id) is None:
+                gaps = self._gaps
+                try:
+                    known = self._indexes.get(relationship_id)
+                    index = await self._read(relationship_id, known)
+                except ForemindError as error:
+                    _log.warning("index.not_updated", reason=error.code)
+                    return
+                if gaps == self._gaps and not self._keep(relationship_id, index):
+                    return
+
+    async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
+        # What commits meanwhile has a later version, and is announced with it.
+        after = -1 if known is None else known.state.version
+        state, changes = await self._store.changes(relationship_id, after)
+        if known is None:
+            return await asyncio.to_thread(MemoryIndex.of, state, changes)
+        return await asyncio.to_thread(known.changed, state, changes)
+
+    def _keep(self, relationship_id: int, index: MemoryIndex) -> bool:
+        """Keep an index, evicting the least recently used ones; False where it is too large."""
+        if index.size_bytes > self._capacity:
+            self._too_large[relationship_id] = None
+            if relationship_id in self._indexes:
+                self._evict(relationship_id)
+            _log.info("index.too_large", relationship_id=relationship_id)
+            return False
+        known = self._indexes.pop(relationship_id, None)
+        self._bytes += index.size_bytes - (0 if known is None else known.size_bytes)
+        self._indexes[relationship_id] = index
+        while self._bytes > self._capacity:
+            self._evict(next(iter(self._indexes)))
+        self._metrics.index_bytes.set(self._bytes)
+        return True
+
+    def _evict(self, relationship_id: int) -> None:
+        self._bytes -= self._indexes.pop(relationship_id).size_bytes
+        self._announced.pop(relationship_id, None)
+        self._metrics.index_bytes.set(self._bytes)

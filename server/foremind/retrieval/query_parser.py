@@ -1,0 +1,67 @@
+"""What a draft asks for, besides its meaning: words, times, events beside which, the past. Pure."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from foremind.text.time_expressions import Span, spans_in
+from foremind.text.tokenization import terms_of
+
+_ANCHOR = re.compile(
+    r"\b(?P<side>before|after|since|until) (?:the|my|our|his|her|their|your) "
+    r"(?P<event>[a-z][\w'’-]*)",
+    re.IGNORECASE,
+)
+_PAST = re.compile(
+    r"\b(?:used to|before|previous(?:ly)?|former(?:ly)?|back then|in the past|originally|"
+    r"at first|earlier|old|first|ever|once|no longer|anymore)\b",
+    re.IGNORECASE,
+)
+_QUESTIONS = re.compile(r"\b(?:ask(?:ed|ing)?|questions?|wonder(?:ed|ing)?)\b", re.IGNORECASE)
+_MOST_ANCHORS = 4  # of one text: each is looked for among all candidates
+
+
+@dataclass(frozen=True, slots=True)
+class EventAnchor:
+    """An event that a time is told by ("before the wedding"): which side of it, and its words."""
+
+    side: str
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """What a text asks for. `terms` may repeat; `times` are read from the player's clock."""
+
+    terms: tuple[str, ...]
+    times: tuple[Span, ...] = ()
+    anchors: tuple[EventAnchor, ...] = ()
+    about_the_past: bool = False
+    about_questions: bool = False
+
+
+def read_draft(text: str, now: datetime) -> ParsedQuery:
+    """Read what `text` asks for at `now`, which is in the player's time zone."""
+    times = tuple(spans_in(text, now))
+    terms = tuple(terms_of(text))
+    return ParsedQuery(
+        terms=terms,
+        times=times,
+        anchors=() if times else tuple(_anchors(text, frozenset(terms))),
+        about_the_past=_PAST.search(text) is not None,
+        about_questions=_QUESTIONS.search(text) is not None,
+    )
+
+
+def _anchors(text: str, known: frozenset[str]) -> list[EventAnchor]:
+    """Return the events that times are told by; of `known` terms, those of the whole text.
+
+    A word read by itself may differ: what follows it may become a part of it.
+    """
+    found = []
+    for match in islice(_ANCHOR.finditer(text), _MOST_ANCHORS):
+        terms = tuple(terms_of(match["event"]))
+        if terms and known.issuperset(terms):
+            found.append(EventAnchor(match["side"].lower(), terms))
+    return found

@@ -1,0 +1,111 @@
+"""Search behind one narrow interface: a query in, the best memories out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
+from foremind.domain.policy import RecallPolicy
+from foremind.retrieval.candidates import CandidateSet, gathered
+from foremind.retrieval.classifiers import TextClassifiers
+from foremind.retrieval.query_parser import read_draft
+from foremind.retrieval.ranking import rank
+from foremind.retrieval.recall_gate import worth_searching
+from foremind.runtime.offload import aside
+from foremind.storage.memory_store import MemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for; `vector` is the unit vector of `text`, float32 [dimension].
+
+    `now` is in the player's time zone.
+    """
+
+    relationship_id: int
+    text: str
+    vector: npt.NDArray[np.float32]
+    policy: RecallPolicy
+    now: datetime
+
+
+class MemorySearch(Protocol):
+    """Finds memories of one relationship."""
+
+    async def search(self, query: Query) -> list[Recalled]:
+        """Return at most `query.policy.limit` memories, best first."""
+
+
+class GatedSearch:
+    """Searches only for texts that memories could help to answer."""
+
+    def __init__(self, search: MemorySearch, heads: TextClassifiers | None) -> None:
+        self._search = search
+        self._heads = heads
+
+    async def search(self, query: Query) -> list[Recalled]:
+        """Return the best memories, or none where the policy's gate is shut for the text.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        chars = len(query.text)
+        if query.policy.gate and not await aside(chars, lambda: self._worth_searching(query)):
+            return []
+        return await self._search.search(query)
+
+    def _worth_searching(self, query: Query) -> bool:
+        learned = None if self._heads is None else self._heads.read(query.text, query.vector).recall
+        return worth_searching(query.text, learned)
+
+
+class Candidates(Protocol):
+    """Puts memories forward for ranking: the database, or an index in the process."""
+
+    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with what scoring them needs."""
+
+
+class StoredCandidates:
+    """Puts memories forward out of the database."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with what scoring them needs.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        found, statistics = await self._store.candidates(wanted)
+        return gathered(found, wanted.terms), statistics
+
+
+class RankedSearch:
+    """Ranks what is put forward."""
+
+    def __init__(self, source: Candidates) -> None:
+        self._source = source
+
+    async def search(self, query: Query) -> list[Recalled]:
+        """Return the best memories.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        asked = await aside(len(query.text), lambda: read_draft(query.text, query.now))
+        candidates, statistics = await self._source.candidates(
+            RetrievalQuery(
+                relationship_id=query.relationship_id,
+                vector=query.vector,
+                terms=sorted(set(asked.terms)),
+                policy=query.policy,
+                now=query.now,
+                times=[(each.start, each.end) for each in asked.times],
+            )
+        )
+        return rank(candidates, asked, statistics, query.policy, query.now)

@@ -1,0 +1,1 @@
+"""What every process needs: supervised tasks, logs, metrics, files that ship with the code."""

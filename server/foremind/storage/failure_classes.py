@@ -1,0 +1,107 @@
+"""What each failure of the database means: try again later, or a defect in Foremind.
+
+The table holds every class of SQLSTATE and the single codes that differ from theirs; a code is
+looked up first, then its class. What is retryable becomes `StorageUnavailable`: nothing was stored,
+and the same request may be sent again. Everything else is a defect and keeps its own type.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import asyncpg
+from asyncpg.exceptions import _base
+
+from foremind.domain.errors import StorageUnavailable
+
+Kind = Literal["retryable", "defect"]
+
+SQLSTATES: dict[str, Kind] = {
+    "00": "defect",  # success
+    "01": "defect",  # warning
+    "02": "defect",  # no data
+    "03": "defect",  # statement not yet complete
+    "08": "retryable",  # connection
+    "09": "defect",  # triggered action
+    "0A": "defect",  # not supported
+    "0B": "defect",  # transaction initiation
+    "0F": "defect",  # locator
+    "0L": "defect",  # grantor
+    "0P": "defect",  # role
+    "0Z": "defect",  # diagnostics
+    "10": "defect",  # XQuery
+    "20": "defect",  # case not found
+    "21": "defect",  # cardinality
+    "22": "defect",  # data
+    "23": "defect",  # integrity constraint
+    "24": "defect",  # cursor state
+    "25": "defect",  # transaction state
+    "25006": "retryable",  # read-only: a standby, or one that was set so
+    "25P03": "retryable",  # idle in a transaction for too long: the connection is gone
+    "25P04": "retryable",  # transaction timeout
+    "26": "defect",  # statement name
+    "27": "defect",  # triggered data change
+    "28": "retryable",  # the login was withdrawn or its password changed: an operator's matter
+    "2B": "defect",  # dependent privileges
+    "2D": "defect",  # transaction termination
+    "2F": "defect",  # SQL routine
+    "34": "defect",  # cursor name
+    "38": "defect",  # external routine
+    "39": "defect",  # external routine invocation
+    "3B": "defect",  # savepoint
+    "3D": "retryable",  # the database is not there: being restored, perhaps
+    "3F": "defect",  # schema name
+    "40": "retryable",  # rolled back: deadlock, serialisation
+    "42": "defect",  # syntax, access rule
+    "44": "defect",  # WITH CHECK OPTION
+    "53": "retryable",  # disk full, out of memory, too many connections
+    "54": "defect",  # program limit
+    "55": "retryable",  # not in the state for it: a lock not to be had, an object in use
+    "55P02": "defect",  # a setting that cannot be changed
+    "55P04": "defect",  # an enum's value that is too new
+    "57": "retryable",  # cancelled, shutting down, starting up
+    "58": "retryable",  # input and output, files
+    "72": "retryable",  # snapshot too old
+    "F0": "retryable",  # configuration file: an operator's matter
+    "HV": "defect",  # foreign data
+    "P0": "defect",  # PL/pgSQL
+    "XX": "defect",  # internal error, damaged data
+}
+
+#: What asyncpg raises of its own; the first that fits decides.
+DRIVER: tuple[tuple[type[BaseException], Kind], ...] = (
+    (asyncpg.InvalidCachedStatementError, "retryable"),  # the schema changed under a plan
+    (_base.DataError, "defect"),  # an argument does not fit its type
+    (asyncpg.exceptions.ClientConfigurationError, "defect"),
+    (asyncpg.UnsupportedClientFeatureError, "defect"),
+    (asyncpg.exceptions.UnsupportedServerFeatureError, "defect"),
+    (asyncpg.InterfaceError, "retryable"),  # the connection is closed
+    (asyncpg.InternalClientError, "retryable"),  # the connection is garbled, or ends just now
+    (OSError, "retryable"),  # TimeoutError is one
+    (asyncio.IncompleteReadError, "retryable"),
+)
+
+
+def kind_of(error: BaseException) -> Kind | None:
+    """Return what a failure means; None where it does not come from the database."""
+    for kind, means in DRIVER:
+        if isinstance(error, kind):
+            return means
+    state = getattr(error, "sqlstate", None)
+    if not isinstance(error, asyncpg.PostgresError) or state is None:
+        return None
+    return SQLSTATES.get(state) or SQLSTATES.get(state[:2]) or "defect"
+
+
+@contextmanager
+def errors_translated() -> Iterator[None]:
+    """Raise StorageUnavailable for whatever may pass by itself, and leave defects as they are."""
+    try:
+        yield
+    except Exception as error:
+        if kind_of(error) != "retryable":
+            raise
+        raise StorageUnavailable(
+            f"The database did not take it ({type(error).__name__}); try again shortly."
+        ) from error

@@ -1,0 +1,176 @@
+"""Memories in the database: find candidates for recall, never mix vectors of two models."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+from pgvector import HalfVector
+
+from foremind.domain.errors import ModelMismatch
+from foremind.domain.memory import (
+    Candidate,
+    IndexedMemory,
+    IndexState,
+    KnownMemory,
+    RetrievalQuery,
+    SimilarMemory,
+    WordStatistics,
+)
+from foremind.domain.policy import RecallPolicy
+from foremind.domain.turn import TurnToRemember
+from foremind.storage.companion_store import (
+    relationship_settings,
+    settings_from_json,
+    without_settings,
+)
+from foremind.storage.database import Database
+from foremind.storage.ingest_store import IngestTransaction
+from foremind.storage.memory_version import MemoryVersion
+
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
+# How many memories each of the two searches puts forward for scoring.
+CANDIDATES = 40
+# The published product of similarity, importance, weight and recency ranks some 300.
+PRODUCT_CANDIDATES = 150
+_PORTION = 500  # rows decoded at once: about two milliseconds
+
+
+class MemoryStore:
+    """Reads and writes memories, always within one relationship."""
+
+    def __init__(self, database: Database, fingerprint: str) -> None:
+        self._database = database
+        self._fingerprint = fingerprint
+
+    async def bind_model(self, name: str, dimension: int) -> None:
+        """Make this store the embedding model's, or find that it is another's.
+
+        Raises:
+            ModelMismatch: the store holds vectors of another model.
+        """
+        await self._database.execute("claim_embedding_model", name, self._fingerprint, dimension)
+        owner = await self._database.row("embedding_model")
+        if owner is None or owner["fingerprint"] != self._fingerprint:
+            known = "another model" if owner is None else f"{owner['name']} ({owner['dimension']})"
+            raise ModelMismatch(
+                f"This store's vectors were made by {known}; they cannot be compared with those "
+                f"of {name} ({dimension}). Set FOREMIND_EMBEDDING_MODEL back, or use another "
+                "FOREMIND_DATA_DIR or FOREMIND_DATABASE_URL."
+            )
+
+    async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
+        """Return a turn with what judging it needs, or None where it no longer exists."""
+        row = await self._database.of(relationship_id).row("turn_to_remember", turn_id)
+        if row is None:
+            return None
+        values = without_settings(row)
+        companion = settings_from_json(values.pop("companion_settings"))
+        return TurnToRemember(
+            **values, companion_settings=companion, settings=relationship_settings(row)
+        )
+
+    async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
+        """Return the memories nearest to a judged turn, nearest first."""
+        rows = await self._database.of(turn.relationship_id).rows(
+            "similar_memories", turn.relationship_id, turn.id
+        )
+        return [SimilarMemory(**dict(row)) for row in rows]
+
+    def remembering(self, turn: TurnToRemember) -> AbstractAsyncContextManager[IngestTransaction]:
+        """Begin the transaction in which a judged turn becomes a memory, or does not."""
+        return IngestTransaction.begin(self._database, turn, self._fingerprint)
+
+    async def candidates(self, wanted: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
+        """Return the nearest and the best worded memories that the policy lets be recalled."""
+        policy = wanted.policy
+        rows = await self._database.of(wanted.relationship_id).rows(
+            "memory_candidates",
+            wanted.relationship_id,
+            HalfVector(wanted.vector),
+            wanted.terms,
+            policy.significance_threshold,
+            oldest_recalled(policy, wanted.now),
+            candidate_limit(policy),
+            policy.permanent_significance,
+            [since for since, _ in wanted.times],
+            [until for _, until in wanted.times],
+        )
+        return [_candidate(row) for row in rows], _statistics(rows)
+
+    async def changes(
+        self, relationship_id: int, after_version: int
+    ) -> tuple[IndexState, list[IndexedMemory]]:
+        """Return what changed after a version (-1: all), and what an index is as of with it.
+
+        Both are of one moment. Between two portions of rows others get their turn: decoding
+        thousands takes a while.
+        """
+        changed: list[IndexedMemory] = []
+        async with self._database.snapshot(relationship_id) as connection:
+            row = await connection.row("index_state", relationship_id)
+            state = IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
+            portions = connection.portions(
+                "index_changes", _PORTION, relationship_id, after_version, state.version
+            )
+            async for rows in portions:
+                changed += [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
+        return state, changed
+
+    async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
+        """Note that memories were recalled and used: their recency begins anew."""
+        async with self._database.transaction(relationship_id) as connection:
+            version = MemoryVersion(connection, relationship_id)
+            await connection.execute(
+                "refresh_memories", relationship_id, list(memory_ids), now, await version.stamp()
+            )
+            await version.announce()
+
+    async def versions(self, relationship_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return the memory version of each relationship, and how often something was erased."""
+        rows = await self._database.rows("memory_versions", list(relationship_ids))
+        return {row["id"]: (row["memory_version"], row["erasures"]) for row in rows}
+
+
+def candidate_limit(policy: RecallPolicy) -> int:
+    """Return how many memories each of the two searches puts forward."""
+    return PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES
+
+
+def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
+    """Return the earliest `created_at` that may be recalled at `now`."""
+    if policy.max_age_days is None:
+        return _ALWAYS
+    return datetime.fromtimestamp(now.timestamp() - policy.max_age_days * 86_400, UTC)
+
+
+def _known(row: Any) -> KnownMemory:
+    return KnownMemory(
+        id=row["id"],
+        content=row["content"],
+        speaker=row["speaker"],
+        memory_type=row["memory_type"],
+        significance=row["significance"],
+        created_at=row["created_at"],
+        happened=(
+            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
+        ),
+        last_used_at=row["last_used_at"],
+        superseded=row["superseded"],
+        session=row["session"],
+        length=row["term_count"],
+        superseded_by=row["superseded_by"],
+    )
+
+
+def _candidate(row: Any) -> Candidate:
+    matches = dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True))
+    return Candidate(_known(row), row["cosine"], matches)
+
+
+def _statistics(rows: Any) -> WordStatistics:
+    if not rows:
+        return WordStatistics(0, 0, {})
+    first = rows[0]
+    spread = zip(first["spread_terms"] or (), first["spread_memories"] or (), strict=True)
+    return WordStatistics(first["memory_count"], first["total_terms"], dict(spread))

@@ -1,0 +1,37 @@
+"""Named SQL: every query lives in `sql/queries/`, has a name and one plain sentence."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from foremind.runtime.assets import asset
+
+_HEADER = re.compile(r"^-- name: (\w+)\n-- (.+\.)\n", re.MULTILINE)
+
+
+@cache
+def load_queries() -> dict[str, str]:
+    """Return the SQL of every named query.
+
+    Raises:
+        ValueError: a query has no name or sentence, or a name is used twice.
+    """
+    queries: dict[str, str] = {}
+    for path in sorted((asset("sql") / "queries").glob("*.sql")):
+        for name, sql in _parse(path):
+            if name in queries:
+                raise ValueError(f"{path}: {name} is defined twice")
+            queries[name] = sql
+    return queries
+
+
+def _parse(path: Path) -> list[tuple[str, str]]:
+    text = path.read_text("utf-8")
+    headers = list(_HEADER.finditer(text))
+    if not headers or headers[0].start() != 0 or text.count("-- name:") != len(headers):
+        raise ValueError(f"{path}: every query needs '-- name: ...' and a sentence below it")
+    ends = [following.start() for following in headers[1:]] + [len(text)]
+    return [
+        (header[1], text[header.end() : end].strip().removesuffix(";"))
+        for header, end in zip(headers, ends, strict=True)
+    ]

@@ -1,0 +1,143 @@
+"""Relationships as their user may look at them."""
+
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from foremind.domain.announcements import ConsentGiven, LayersChanged, SettingsChanged
+from foremind.domain.companion import RelationshipSettings
+from foremind.domain.errors import NotFound
+from foremind.domain.memory import Reason, StoredMemory
+from foremind.domain.relationship import Relationship, SessionView, TranscriptEntry
+from foremind.storage.companion_store import relationship_settings, without_settings
+from foremind.storage.database import Database
+
+
+class RelationshipStore:
+    """Reads relationships, always as one user's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of_user(self, user_id: str) -> list[Relationship]:
+        """Return a user's relationships."""
+        rows = await self._database.rows("relationships_of_user", user_id)
+        return [_relationship(row) for row in rows]
+
+    async def any(self, relationship_id: int) -> Relationship:
+        """Return a relationship of whatever user, for the operator.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        row = await self._database.row("relationship", relationship_id)
+        if row is None:
+            raise NotFound("id: expected the id of a relationship", param="id")
+        return _relationship(row)
+
+    async def find(self, relationship_id: int, user_id: str) -> Relationship:
+        """Return a relationship of a user.
+
+        Raises:
+            NotFound: this user has none of that id.
+        """
+        row = await self._database.row("relationship", relationship_id)
+        if row is None or row["user_id"] != user_id:
+            raise NotFound("id: expected the id of a relationship of this user", param="id")
+        return _relationship(row)
+
+    async def settings(self, relationship_id: int) -> RelationshipSettings | None:
+        """Return a relationship's own settings, None where it is gone."""
+        row = await self._database.row("relationship_settings", relationship_id)
+        return None if row is None else relationship_settings(row)
+
+    async def settings_with(self, user_id: str, companion_id: int) -> RelationshipSettings:
+        """Return what a user's relationship with a companion has of its own; nothing at first."""
+        row = await self._database.row("settings_with_companion", user_id, companion_id)
+        return RelationshipSettings() if row is None else relationship_settings(row)
+
+    async def change(
+        self,
+        relationship_id: int,
+        change: Callable[[RelationshipSettings], RelationshipSettings],
+        shares_counts: bool | None,
+    ) -> None:
+        """Change a relationship's own settings, one change at a time; tell every process.
+
+        Args:
+            change: returns the new settings, or raises.
+            shares_counts: whether its user agrees to be counted; None leaves it as it is.
+        """
+        async with self._database.transaction() as connection:
+            row = await connection.row("settings_to_change", relationship_id)
+            if row is None:
+                raise NotFound("id: expected the id of a relationship", param="id")
+            new = change(relationship_settings(row))
+            version = await connection.row(
+                "change_relationship",
+                relationship_id,
+                msgspec.json.encode(new.user).decode(),
+                msgspec.json.encode(new.operator).decode(),
+                shares_counts,
+            )
+            assert version is not None
+            await connection.announce(SettingsChanged(relationship_id))
+            await connection.announce(LayersChanged(relationship_id, version[0]))
+
+    async def consent(
+        self, relationship_id: int, actor: str, now: datetime, *, given: bool
+    ) -> None:
+        """Note whether the user agrees to be remembered; tell every process.
+
+        Raises:
+            StorageUnavailable: nothing was noted.
+        """
+        async with self._database.transaction(relationship_id) as connection:
+            await connection.execute("give_consent", relationship_id, given, now)
+            what = "given" if given else "withdrawn"
+            await connection.execute("add_audit", relationship_id, actor, "consent", what, now)
+            await connection.announce(ConsentGiven(relationship_id, given))
+
+    async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
+        """Return the last sessions in which something was said, newest first."""
+        rows = await self._database.of(relationship_id).rows(
+            "sessions_of_relationship", relationship_id, limit
+        )
+        return [SessionView(**dict(row)) for row in rows]
+
+    async def turns(
+        self, relationship_id: int, after: int, limit: int, session: UUID | None
+    ) -> list[TranscriptEntry]:
+        """Return at most `limit` turns whose id is greater than `after`, in order.
+
+        Args:
+            session: only those of this one; None for all.
+        """
+        rows = await self._database.of(relationship_id).rows(
+            "turns_of_relationship", relationship_id, after, limit, session
+        )
+        return [TranscriptEntry(**dict(row)) for row in rows]
+
+    async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
+        """Return the session in which something was said since a time, if one is not closed."""
+        found: UUID | None = await self._database.value("latest_session", relationship_id, since)
+        return found
+
+    async def memories(self, relationship_id: int, after: int, limit: int) -> list[StoredMemory]:
+        """Return at most `limit` memories whose id is greater than `after`, in order."""
+        rows = await self._database.of(relationship_id).rows(
+            "memories_of_relationship", relationship_id, after, limit
+        )
+        return [
+            StoredMemory(
+                **(dict(row) | {"reasons": msgspec.json.decode(row["reasons"], type=list[Reason])})
+            )
+            for row in rows
+        ]
+
+
+def _relationship(row: asyncpg.Record) -> Relationship:
+    return Relationship(**without_settings(row), settings=relationship_settings(row))

@@ -1,0 +1,1 @@
+"""What can be read from a text by itself: terms, times, statements, features. Pure."""

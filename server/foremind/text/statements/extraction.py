@@ -1,0 +1,64 @@
+"""What somebody says of themselves, as clean values: where they live, what they are called. Pure.
+
+Patterns, not understanding. Each reader finds where a statement begins; its value is what follows,
+word by word, up to where the clause ends, and many a value is then refused.
+"""
+
+from foremind.text.statements.belongings import called, family, pets
+from foremind.text.statements.clauses import Reader, Statement
+from foremind.text.statements.conversation_style import manners
+from foremind.text.statements.health import diets, health
+from foremind.text.statements.identity import ages, birthdays, languages, names, pronouns, statuses
+from foremind.text.statements.occupation import employers, jobs, studies
+from foremind.text.statements.places import homes, origins
+from foremind.text.statements.preferences import favourites, goals, preferences, tastes
+from foremind.text.statements.self_reference import own_sentences
+from foremind.text.tokenization import MOST_CHARS
+
+
+def _words(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# A reader, and the words of which one stands in whatever it reads.
+_READERS: tuple[tuple[frozenset[str], Reader], ...] = (
+    (_words("name name's call called calls go i'm am prefer"), names),
+    (_words("pronouns use go prefer she he they"), pronouns),
+    (_words("i'm am turned age"), ages),
+    (_words("birthday birthday's bday bday's b-day born"), birthdays),
+    (_words("live living lived based residing settled home house flat apartment place hometown "
+            "town moved relocated"), homes),
+    (_words("from grew raised born"), origins),
+    (_words("work working employed job became become i'm am living"), jobs),
+    (_words("work working"), employers),
+    (_words("study studying majoring degree master masters master's phd bachelor course"), studies),
+    (_words("single married engaged divorced widowed widow widower separated relationship"),
+     statuses),
+    (_words("speak understand fluent bilingual language tongue language's learning studying"),
+     languages),
+    (_words("have i've we've got own adopted i'm am"), family),
+    (_words("have i've we've got own adopted keep died passed ran"), pets),
+    (_words("my our"), called),
+    (_words("i'm am have i've got suffer live"), health),
+    (_words("i'm am eat drink tolerate digest keep"), diets),
+    (_words("keep make give send write use don't do never stop no speak talk answer reply respond "
+            "be always"), manners),
+    (_words("favourite favorite"), favourites),
+    (_words("like love enjoy care fancy hate dislike detest loathe despise stand bear abide adore "
+            "fan into fond keen obsessed crazy mad"), tastes),
+    (_words("prefer rather"), preferences),
+    (_words("goal dream ambition plan aim resolution saving training writing working want hope "
+            "intend"), goals),
+)  # fmt: skip
+
+EVERY_READER = tuple(reader for _, reader in _READERS)
+
+
+def statements_in(text: str) -> list[Statement]:
+    """Return what `text` states of its speaker, near its beginning, in the order of the slots."""
+    found: dict[Statement, None] = {}
+    for sentence in own_sentences(text[:MOST_CHARS]):
+        for triggers, reader in _READERS:
+            if not triggers.isdisjoint(sentence.words):
+                found.update(dict.fromkeys(reader(sentence.text)))
+    return list(found)

@@ -1,0 +1,48 @@
+"""`foremind keys new`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foremind.auth.signing_keys import read_keys
+from foremind.cli.tokens import new
+from foremind.domain.errors import InvalidFile
+
+
+def test_a_new_key_is_added_to_those_that_verify(tmp_path: Path) -> None:
+    public = tmp_path / "public.json"
+    for kid in ("first", "second"):
+        new(private=tmp_path / f"{kid}.json", public=public, kid=kid)
+    assert list(read_keys(public)) == ["first", "second"]
+    assert all("d" not in each for each in json.loads(public.read_text("utf-8"))["keys"])
+    assert (tmp_path / "second.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("private", "listed", "complaint"),
+    [
+        ("new.json", {"x": 1}, "public.json: expected a JWK Set"),
+        ("new.json", {"keys": [{"kid": "a"}]}, r"public.json: keys\[0\]"),
+        ("known.json", {"keys": []}, "known.json: expected a file that can be made"),
+        ("nowhere/new.json", {"keys": []}, "nowhere/new.json: expected a file that can be made"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be_are_named_and_left_as_they_are(
+    tmp_path: Path, private: str, listed: object, complaint: str
+) -> None:
+    public, known = tmp_path / "public.json", tmp_path / "known.json"
+    public.write_text(json.dumps(listed))
+    known.write_text("a key")
+    with pytest.raises(InvalidFile, match=complaint):
+        new(private=tmp_path / private, public=public, kid="new")
+    assert json.loads(public.read_text("utf-8")) == listed
+    assert known.read_text("utf-8") == "a key"
+
+
+def test_a_name_is_used_once(tmp_path: Path) -> None:
+    public = tmp_path / "public.json"
+    new(private=tmp_path / "one.json", public=public, kid="same")
+    with pytest.raises(InvalidFile, match="has a key named same already"):
+        new(private=tmp_path / "two.json", public=public, kid="same")
+    assert not (tmp_path / "two.json").exists()

@@ -1,0 +1,125 @@
+"""Settings: read once, checked, safe by default."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.domain.errors import InvalidFile, UnsafeBinding
+from foremind.domain.policy import policy_for
+from foremind.domain.settings import Settings, check_binding, load_settings
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    """Pause, weights, threshold, window, life."""
+    settings = load_settings()
+    policy = policy_for(CompanionSettings(), settings)
+    assert policy.pause_s == 0.5
+    assert (policy.recall.vector_weight, policy.recall.keyword_weight) == (0.70, 0.30)
+    assert (policy.recall.significance_threshold, policy.recall.max_age_days) == (0.30, 90.0)
+    assert policy.recall.limit == 10
+    assert (policy.layers.working_tokens, policy.layers.share) == (12_000, 0.20)
+    assert (policy.layers.summary_tokens, policy.layers.summary_messages) == (8000, 20)
+    assert policy.layers.session == timedelta(hours=24)
+    assert settings.prepared_ttl_s == 60.0
+
+
+def test_a_wrong_value_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an operator finds it."""
+    monkeypatch.setenv("FOREMIND_PAUSE_MS", "soon")
+    with pytest.raises(InvalidFile, match="FOREMIND_PAUSE_MS"):
+        load_settings()
+
+
+def test_the_environment_wins_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the file over the defaults."""
+    (tmp_path / "foremind.toml").write_text("pause_ms = 700\nport = 9000\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOREMIND_PORT", "9001")
+    settings = load_settings()
+    assert (settings.pause_ms, settings.port) == (700, 9001)
+
+
+COMPANION = 'slug = "a"\nname = "A"\npersona = "p"\n'
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "game.example"])
+def test_reachable_from_outside_needs_authentication(host: str) -> None:
+    """Or the server refuses to start."""
+    with pytest.raises(UnsafeBinding, match="FOREMIND_AUTH_SECRET"):
+        check_binding(load_settings(host=host))
+    check_binding(load_settings(host=host, auth_secret="s" * 32))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_loopback_may_be_open(host: str) -> None:
+    """Only this machine reaches it."""
+    check_binding(load_settings(host=host))
+
+
+def test_a_short_secret_is_no_secret() -> None:
+    """HS256 wants 32 bytes."""
+    with pytest.raises(UnsafeBinding, match="32 bytes"):
+        check_binding(load_settings(auth_secret="short"))
+
+
+def test_a_companion_overrides_the_server() -> None:
+    """Only what it names."""
+    own = CompanionSettings(pause_ms=300, vector_weight=0.5, recall_any_age=True)
+    policy = policy_for(own, load_settings())
+    assert (policy.pause_s, policy.recall.vector_weight) == (0.3, 0.5)
+    assert (policy.recall.keyword_weight, policy.recall.max_age_days) == (0.30, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('slug = "a b"\nname = "A"\npersona = "p"', "slug"),
+        ('slug = "a"\nname = "A"', "persona"),
+        ('slug = "a"\nname = " "\npersona = "p"', "name"),
+        ('slug = "a"\nname = "A"\npersona = "p"\nmood = 1', "mood"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = "x"', "pause_ms"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\npause_ms = 1', "pause_ms"),
+        ('slug = "a"\nname = "A"\npersona = "p"\n[settings]\nvector_weight = 7', "vector_weight"),
+        (f"{COMPANION}[settings]\nmemory_decay = 'never'", "memory_decay"),
+        (f"{COMPANION}[settings.significance.phrases]\nrain = 2", "phrases"),
+        (f"{COMPANION}[settings.significance.signals]\nhunger = 0.2", "signals"),
+        ('slug = "a"\nname = "A"\npersona = "a\\u0000b"', "persona"),
+        ("slug = ", "companion.toml"),
+    ],
+)
+def test_a_wrong_companion_file_names_the_field(text: str, said: str, tmp_path: Path) -> None:
+    """And nothing is stored of it."""
+    path = tmp_path / "companion.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match=said):
+        read_companion(path)
+
+
+def test_the_documented_table_is_the_settings() -> None:
+    """README lists every setting with its default and its meaning; nothing else."""
+    table = re.findall(
+        r"^\| `FOREMIND_(\w+)` \| (.*?) \| (.*?) \|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {name.lower(): (default, meaning) for name, default, meaning in table} == {
+        name: (_shown(field.default), field.description)
+        for name, field in Settings.model_fields.items()
+    }
+    assert len(table) == len(Settings.model_fields)
+
+
+def _shown(default: object) -> str:
+    """A default as the table has it."""
+    if default is None or default in ((), frozenset(), {}):
+        return "none"
+    if isinstance(default, bool):
+        return "`on`" if default else "`off`"
+    return f"`{','.join(default) if isinstance(default, tuple) else default}`"

@@ -1,0 +1,48 @@
+"""Statements that can be true only one way at a time."""
+
+import pytest
+
+from foremind.domain.memory import Fact
+from foremind.memory.exclusive_facts import facts_in
+
+
+@pytest.mark.parametrize(
+    ("text", "slot", "value"),
+    [
+        ("I live in Lisbon", "home", "lisbon"),
+        ("I've just moved to Porto, near the river", "home", "porto"),
+        ("I work for the ferry company now", "employer", "ferri compani"),
+        ("I'm working as a nurse these days", "job", "nurs"),
+        ("my name is Ines", "name", "ine"),
+        ("I am 31 years old", "age", "31"),
+        ("I'm married since May", "status", "marri"),
+        ("My favourite colour is dark green.", "favourite colour", "dark green"),
+        ("my cat is called Miso", "name of cat", "miso"),
+        ("I love rain", "likes rain", "yes"),
+        ("I don't like rain", "likes rain", "no"),
+        ("I can't stand rain!", "likes rain", "no"),
+    ],
+)
+def test_a_statement_has_a_slot_and_a_value(text: str, slot: str, value: str) -> None:
+    """In stemmed words, so that two ways to say it are one."""
+    assert Fact(slot, value) in facts_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Do you live in Lisbon?",
+        "My brother lives in Turin",
+        "hmm",
+        "I moved the chair to the window and then I sat there for the whole long afternoon",
+    ],
+)
+def test_questions_and_stories_state_nothing(text: str) -> None:
+    """Better no fact than a wrong one."""
+    assert facts_in(text) == []
+
+
+def test_no_more_is_read_than_a_message_may_hold() -> None:
+    """A model may say megabytes; what it states at their beginning counts."""
+    filler = "The ferry leaves at ten. " * 100_000
+    assert facts_in(f"I live in Lisbon. {filler}I work at Lufthansa.") == [Fact("home", "lisbon")]

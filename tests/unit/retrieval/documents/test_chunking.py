@@ -1,0 +1,74 @@
+"""Text becomes passages, cut where a reader would cut it."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.documents.chunking import PASSAGE_TOKENS, joined, passages_of
+
+_WORD = re.compile(r"\w+")
+_LINES = st.sampled_from(
+    ["", "# One", "### Two", "Three", "====", "---", "Four goes on", "and on.", "Five?", "Q: Six",
+     "A: Seven.", "- eight", "1. nine", "Ten! Eleven. Twelve…", "x" * 700, "Ok. " * 200]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        ("One thing.\n\nAnother thing.", ["One thing.", "Another thing."]),
+        ("# Ferry\n\n## Dogs\nThey sail free.", ["Ferry: Dogs\nThey sail free."]),
+        ("Ferry\n=====\nIt leaves at ten.", ["Ferry\nIt leaves at ten."]),
+        ("# Ferry\n# Fares\nOne euro.", ["Ferry", "Fares\nOne euro."]),
+        ("Q: Dogs?\nA: Free.\nQ: Cats?\nA: No.", ["Q: Dogs?\nA: Free.", "Q: Cats?\nA: No."]),
+        ("Dogs?\n\nFree.\n\nCats?\n\nNo.", ["Dogs?\nFree.", "Cats?\nNo."]),
+        ("Are dogs free?\nYes.\nAnd cats?\nNo.", ["Are dogs free?\nYes.", "And cats?\nNo."]),
+        ("Opening hours\n\nFrom ten to noon.", ["Opening hours\nFrom ten to noon."]),
+        ("A sentence that is\nbroken here.", ["A sentence that is broken here."]),
+    ],
+)
+def test_a_document_is_cut_at_its_own_borders(text: str, passages: list[str]) -> None:
+    """Paragraphs, headings, questions with their answers; a short line leads to what follows."""
+    assert passages_of(text) == passages
+
+
+def test_a_long_paragraph_is_cut_between_sentences() -> None:
+    """The last of one part begins the next, so that no sentence stands without the one before."""
+    text = " ".join(f"The ferry number {n} leaves at half past ten." for n in range(40))
+    parts = passages_of(text)
+    assert len(parts) > 5
+    for part, following in pairwise(parts):
+        assert part.endswith("ten.")
+        assert following.startswith(part.rpartition("ten. ")[2])
+
+
+def test_a_list_is_cut_between_its_entries() -> None:
+    """They have less to do with each other than sentences."""
+    entries = [f"- dish {n} with potatoes, salad and something of the day" for n in range(20)]
+    parts = passages_of("# Menu\n" + "\n".join(entries))
+    assert [line for each in parts for line in each.splitlines()[1:]] == entries
+    assert len(parts) > 5
+
+
+@given(st.lists(_LINES, max_size=60).map("\n".join) | st.text(max_size=5000))
+def test_no_word_of_a_document_is_lost_and_no_passage_is_long(text: str) -> None:
+    """Every one is in a passage, and each passage can be read whole by an embedding model."""
+    passages = passages_of(text)
+    whole = "\n".join(passages)
+    for word in _WORD.findall(text):
+        assert len(word) > 300 or word in whole
+    for each in passages:
+        assert each.strip()
+        assert estimate_tokens(each) <= 2 * PASSAGE_TOKENS or not each.isascii()
+
+
+@given(st.lists(st.text("abc. \n", min_size=1, max_size=30), min_size=3, max_size=40))
+def test_what_was_cut_in_chunks_that_share_text_is_joined_again(units: list[str]) -> None:
+    """As documents were cut once, half of each chunk being the end of the one before."""
+    units = [f"Sentence {number} of a document: {each}" for number, each in enumerate(units)]
+    chunks = ["".join(units[start : start + 4]).strip() for start in range(0, len(units), 2)]
+    assert joined(chunks) == "".join(units).strip()

@@ -1,0 +1,55 @@
+"""Documents become text."""
+
+import io
+
+import pytest
+from pypdf import PdfWriter
+
+from foremind.domain.errors import InvalidMessage, RequestError
+from foremind.retrieval.documents.text_extraction import text_of
+
+
+def test_html_is_read_without_its_scripts() -> None:
+    """Only what a reader would see."""
+    page = b"<html><head><style>p{}</style></head><p>Pier nine.</p><script>x()</script></html>"
+    assert text_of(page, "text/html; charset=utf-8") == "Pier nine."
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "param"),
+    [
+        (b"x", "image/png", "content-type"),
+        (b"\xff\xfe", "text/plain", "body"),
+        (b"not a pdf", "application/pdf", "body"),
+        (b"  ", "text/plain", "body"),
+    ],
+)
+def test_what_cannot_be_read_names_what_was_expected(
+    body: bytes, media_type: str, param: str
+) -> None:
+    """The type, or the text in it."""
+    with pytest.raises(RequestError) as caught:
+        text_of(body, media_type)
+    assert caught.value.param == param
+
+
+def test_a_pdf_without_text_is_said_to_have_none() -> None:
+    """A scan is no text."""
+    out = io.BytesIO()
+    writer = PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.write(out)
+    with pytest.raises(InvalidMessage, match="with text"):
+        text_of(out.getvalue(), "application/pdf")
+
+
+def test_html_keeps_the_borders_that_a_reader_sees() -> None:
+    """Headings and paragraphs, entries and rows, but nothing within a sentence."""
+    page = (
+        b"<h2>Night\n <b>ferry</b></h2><p>It leaves\n<i>pier nine</i>.</p><!-- no -->"
+        b"<ul><li>Dogs</li><li>Cats</li></ul><table><tr><td>ten</td><td>one</td></tr></table>"
+        b"<pre>as\nis</pre>"
+    )
+    assert text_of(page, "text/html").split("\n\n") == [
+        "## Night ferry", "It leaves pier nine.", "- Dogs\n- Cats", "ten one", "as\nis",
+    ]  # fmt: skip

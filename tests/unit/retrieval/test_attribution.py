@@ -1,0 +1,22 @@
+"""Which memories a reply made use of."""
+
+from datetime import UTC, datetime
+
+from foremind.domain.memory import Recalled
+from foremind.retrieval.attribution import used_in
+
+
+def recalled(number: int, content: str) -> Recalled:
+    """A recalled memory."""
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    return Recalled(number, content, "user", "conversation", 0.5, now, False, 0.5, 0.5, 0.5, 0.5)
+
+
+def test_a_memory_is_used_where_the_reply_speaks_of_it() -> None:
+    """Two of its words and a third of all; one word in common is chance."""
+    memories = [
+        recalled(1, "My sister Lena is a vet in Hamburg"),
+        recalled(2, "The sister ship burned"),
+        recalled(3, ""),
+    ]
+    assert used_in("How is Lena, your sister the vet?", memories) == [1]

@@ -1,0 +1,103 @@
+"""What a draft brings back from records."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from foremind.domain.record import NOTHING_KNOWN, Record
+from foremind.retrieval.embedding.manifest import Manifest
+from foremind.retrieval.layer_recall import SearchableRecord, references_in, topic_weight
+from foremind.retrieval.similarity_calibration import calibrated
+
+NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+
+
+def record(number: int, vector: list[float], refs: tuple[str, ...] = (), days: int = 0) -> Record:
+    """A record with a unit vector."""
+    unit = np.array(vector, np.float32) / np.linalg.norm(vector)
+    then = NOW - timedelta(days=days)
+    return Record(
+        number, "episodes", "", "", "x", refs, NOTHING_KNOWN, unit, "rules", None, then, then, 1
+    )
+
+
+ASKED = np.array([1, 0], np.float32)
+
+
+def test_near_and_named_records_are_merged_best_first() -> None:
+    """One that is both comes first, one that is neither not at all."""
+    records = [
+        record(1, [1, 1]),
+        record(2, [0, 1], ("porto",)),
+        record(3, [1, 0.2], ("porto",)),
+        record(4, [0, 1]),
+    ]
+    found = SearchableRecord(records).find(ASKED, ["porto"], 0.6, 3)
+    assert [each.id for each in found] == [3, 2, 1]
+
+
+def test_weights_order_but_do_not_exclude() -> None:
+    """An old topic comes after a new one that is a little less near."""
+    records = [record(1, [1, 0], days=360), record(2, [1, 0.5])]
+    half_life = timedelta(days=180)
+    found = SearchableRecord(records).find(
+        ASKED, [], 0.5, 3, lambda each: topic_weight(each, NOW, half_life)
+    )
+    assert [each.id for each in found] == [2, 1]
+    assert topic_weight(records[0], NOW, half_life) == pytest.approx(0.25)
+
+
+def test_a_topic_that_was_used_counts_like_one_with_news() -> None:
+    """By its last access, whichever that was."""
+    half_life = timedelta(days=180)
+    used = replace(record(1, [1, 0], days=360), used=3, used_at=NOW - timedelta(days=180))
+    assert topic_weight(used, NOW, half_life) == pytest.approx(0.5)
+    newer = replace(used, updated_at=NOW)
+    assert topic_weight(newer, NOW, half_life) == 1
+
+
+def test_references_are_runs_of_words() -> None:
+    """However they are written."""
+    assert "new york" in references_in("Shall we go to New York?")
+    assert references_in("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("I saw Will yesterday", True),
+        ("Is Will well?", True),
+        ("Will sings well", True),
+        ("Will, you should come", True),
+        ("Do you know what Will said? He left.", True),
+        ("Yes! Will", True),
+        ("Will you sing?", False),
+        ("Well... Will it rain?", False),
+        ('She asked: "Will you come?"', False),
+        ("Yes, I will", False),
+        ("I will, and you will", False),
+        ("WILL YOU SING FOR HIM, OR WILL I", False),
+    ],
+)
+def test_a_name_that_is_an_everyday_word_is_one_only_where_it_is_meant(
+    text: str, *, named: bool
+) -> None:
+    """By its capital, and at the beginning of a sentence by what follows."""
+    assert ("will" in references_in(text)) == named
+
+
+def test_other_names_are_found_however_they_are_written() -> None:
+    """Players seldom reach for the capitals."""
+    assert "ruby" in references_in("i saw ruby")
+    assert "free will" in references_in("we spoke of free will")
+
+
+def test_published_thresholds_are_read_by_the_models_own_scale() -> None:
+    """Between the measured points in proportion; without any, as published."""
+    plain = Manifest("m", "x", 2, 10, "mean", "onnx", {}, ())
+    scaled = Manifest("m", "x", 2, 10, "mean", "onnx", {}, (), calibration={"0.6": 0.2, "0.8": 0.4})
+    assert calibrated(plain, 0.72) == 0.72
+    assert calibrated(scaled, 0.7) == pytest.approx(0.3)
+    assert (calibrated(scaled, 0.5), calibrated(scaled, 0.9)) == (0.2, 0.4)
