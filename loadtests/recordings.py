@@ -30,7 +30,7 @@ def read_recordings(paths: Iterable[Path]) -> list[list[Recording]]:
     files = [
         each for path in paths for each in (sorted(path.glob("*.txt")) if path.is_dir() else [path])
     ]
-    return [_read(each) for each in files]
+    return [_read(file) for file in files]
 
 
 def _read(path: Path) -> list[Recording]:
@@ -41,7 +41,7 @@ def _read(path: Path) -> list[Recording]:
         _recording([(float(row["PRESS_TIME"]), row["LETTER"]) for row in sentence])
         for _, sentence in groupby(rows, key=lambda row: row["TEST_SECTION_ID"])
     ]
-    return [each for each in sentences if each.keys and each.text.strip()]
+    return [sentence for sentence in sentences if sentence.keys and sentence.text.strip()]
 
 
 def _recording(presses: list[tuple[float, str]]) -> Recording:

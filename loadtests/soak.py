@@ -85,7 +85,7 @@ async def _soak(url: str, process: psutil.Process, options: argparse.Namespace) 
             samples.append((time.monotonic() - began, process.memory_info().rss / 1024))
     await asyncio.sleep(_SETTLE_S)
     left = await _gauges(url, process)
-    warm = [each for each in samples if each[0] > _WARM_UP * options.minutes * 60]
+    warm = [sample for sample in samples if sample[0] > _WARM_UP * options.minutes * 60]
     slope, _ = np.polyfit([at for at, _ in warm], [rss for _, rss in warm], 1)
     usual = float(np.median([rss for _, rss in warm]))
     each_minute = samples[:: round(60 / _SAMPLE_S)]
@@ -106,10 +106,14 @@ async def _gauges(url: str, process: psutil.Process) -> dict[str, float]:
     async with httpx2.AsyncClient() as http:
         text = (await http.get(f"{_address(url)}/metrics")).text
     read = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    sockets = [each for each in process.net_connections() if each.status == "ESTABLISHED"]
+    sockets = [
+        net_connection
+        for net_connection in process.net_connections()
+        if net_connection.status == "ESTABLISHED"
+    ]
     return {
         **{name: float(read[name]) for name in _GAUGES},
-        "client_sockets": float(len([each for each in sockets if each.laddr])),
+        "client_sockets": float(len([socket for socket in sockets if socket.laddr])),
     }
 
 

@@ -279,7 +279,7 @@ async def everything_heard(server: RunningServer) -> None:
     await server.app.core.database.announce(SessionTaken(ear.id, _MARK))
     await eventually(ear.heard.is_set)  # announcements keep their order
     del server.app.registry._by_id[ear.id]
-    await eventually(lambda: not any(each.get_name() in _READS for each in asyncio.all_tasks()))
+    await eventually(lambda: not any(task.get_name() in _READS for task in asyncio.all_tasks()))
 
 
 async def patiently(condition: Callable[[], Awaitable[bool]]) -> None:

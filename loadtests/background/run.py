@@ -116,7 +116,7 @@ async def _skim(client: Client, seconds: float) -> None:
 def _compared(taken: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for at, name in enumerate(("first_word_ms", "reply_ms")):
-        middle = {mode: median(each[at] for each in times) for mode, times in taken.items()}
+        middle = {mode: median(time[at] for time in times) for mode, times in taken.items()}
         report[name] = {
             **{mode: round(value, 1) for mode, value in middle.items()},
             "with_of_without": round(middle["with"] / middle["without"], 4),

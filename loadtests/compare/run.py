@@ -147,7 +147,7 @@ def _row(
         len(set(question["evidence"]) & set(answer["found"])) / len(question["evidence"])
         for question, answer in zip(questions, answers, strict=True)
     ]
-    search_ms = median(each["ms"] for each in answers)
+    search_ms = median(answer["ms"] for answer in answers)
     return {
         "name": name,
         "version": version,

@@ -22,7 +22,7 @@ class Known:
 
     def embed_batch(self, texts: list[str], memory_action: str | None = None) -> list[Vector]:
         """Return the vectors of texts."""
-        return [self.vectors[each] for each in texts]
+        return [self.vectors[text] for text in texts]
 
 
 class User:

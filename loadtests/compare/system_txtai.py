@@ -11,15 +11,15 @@ class Index:
     """One conversation as an index whose vectors are made elsewhere."""
 
     def __init__(self, turns: list[dict[str, Any]]) -> None:
-        self._known = known = {each["text"]: each["vector"] for each in turns}
+        self._known = known = {turn["text"]: turn["vector"] for turn in turns}
 
         def vectors(texts: list[str]) -> np.ndarray:
-            return np.array([known[each] for each in texts], np.float32)
+            return np.array([known[text] for text in texts], np.float32)
 
         self._embeddings = Embeddings(
             {"method": "external", "transform": vectors, "hybrid": True, "content": False}
         )
-        self._embeddings.index((each["id"], each["text"], None) for each in turns)
+        self._embeddings.index((turn["id"], turn["text"], None) for turn in turns)
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
         """Search by both."""

@@ -56,7 +56,7 @@ def write(path: Path, layers: int, width: int, context: int) -> None:
     writer.add_tokenizer_pre("default")
     writer.add_token_list(words)
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
-    writer.add_token_types([control if each in _SPECIAL else normal for each in words])
+    writer.add_token_types([control if word in _SPECIAL else normal for word in words])
     writer.add_token_merges(merges)
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(words.index("<|im_end|>"))
@@ -100,7 +100,7 @@ def _tokenizer() -> Tokenizer:
         show_progress=False,
     )
     texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("server/**/*.py")]
-    tokenizer.train([str(each) for each in texts], trainer)
+    tokenizer.train([str(text) for text in texts], trainer)
     return tokenizer
 
 

@@ -137,7 +137,7 @@ async def test_a_reply_to_anything_else_is_dropped(
         assert model.script.spoken[-1]["messages"][-1]["content"].endswith(f"\n\n{sent}")
         assert done(server, "reply", "used") == 0
         turns = await owner_of(server.app.core).fetch("SELECT content FROM turns ORDER BY id")
-        assert [each["content"] for each in turns] == [sent, "To you"]
+        assert [turn["content"] for turn in turns] == [sent, "To you"]
 
 
 async def test_who_waits_displaces_what_is_made_ahead(start: StartServer) -> None:

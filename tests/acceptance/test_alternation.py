@@ -73,5 +73,5 @@ async def test_turns_take_turns_after_a_summary(start: StartServer) -> None:
         await w.talk(*(f"I promise to bring thing {number}" for number in range(12)))
         assert await w.records("summary")
         await w.talk("And now?")
-        done = [each for each in w.events if each["type"] == "response.done"]
+        done = [event for event in w.events if event["type"] == "response.done"]
         assert {each["status"] for each in done} == {"completed"}

@@ -203,7 +203,7 @@ async def test_a_socket_comes_from_one_page(start: StartServer, values: tuple[st
     server = await start(allowed_origins=(GAME,))
     with pytest.raises(websockets.InvalidStatus) as refusal:
         async with websockets.connect(
-            server.url, additional_headers=[("Origin", each) for each in values]
+            server.url, additional_headers=[("Origin", value) for value in values]
         ):
             pass
     assert refusal.value.response.status_code == 400

@@ -78,7 +78,7 @@ async def test_what_a_model_made_of_an_older_note_goes_with_it(start: StartServe
         receipt = await w.request("DELETE", f"/memories/{await memory_of(w, SECRET)}")
         assert receipt["layers"]["scratchpad"] == 4
         await gone(w, WORD, "HEIRLOOM")
-        notes = {each["content"] for each in await w.records("scratchpad")}
+        notes = {record["content"] for record in await w.records("scratchpad")}
         assert notes == {f"plain: {each}" for each in FACTS}
 
 
@@ -91,12 +91,12 @@ async def test_forgetting_one_fact_leaves_the_notes_of_the_others(
              zip(("fruit", "song", "place", "stone", "bird"),
                  ("quince", "yesterday", "lisbon", "granite", "heron"), strict=True)]  # fmt: skip
     async with world(start, model=model) as w:
-        for each in facts:
-            await w.talk(each)
-        before = {each["content"] for each in await w.records("scratchpad")}
+        for fact in facts:
+            await w.talk(fact)
+        before = {record["content"] for record in await w.records("scratchpad")}
         await w.request("DELETE", f"/memories/{await memory_of(w, facts[1])}")
         await gone(w, "yesterday")
-        after = {each["content"] for each in await w.records("scratchpad")}
+        after = {record["content"] for record in await w.records("scratchpad")}
         assert len(before) == len(facts)
         assert after == {each for each in before if "yesterday" not in each}
 
@@ -171,7 +171,7 @@ async def test_what_waits_for_a_model_is_not_asked_any_more(start: StartServer, 
 
         async def waits() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
-            return any((each["step"], each["state"]) == ("notes", "slot") for each in steps)
+            return any((step["step"], step["state"]) == ("notes", "slot") for step in steps)
 
         await patiently(waits)
         if over:
@@ -230,7 +230,7 @@ async def test_a_reply_that_says_it_in_other_words_goes(start: StartServer) -> N
         await w.request("DELETE", f"/memories/{await memory_of(w, 'I am afraid of spiders')}")
         await gone(w, "spiders", "Eight-legged")
         turns = (await w.request("GET", "/export"))["turns"]
-        said = [each["text"] for each in turns]
+        said = [turn["text"] for turn in turns]
         assert said == ["My favourite tea is mint", "Mint it is.", "What am I scared of?"]
 
 

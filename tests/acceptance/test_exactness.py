@@ -21,12 +21,12 @@ WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model",
 
 async def contents(w: World, layer: str) -> set[str]:
     """What the records of a layer say."""
-    return {each["content"] for each in await w.records(layer)}
+    return {record["content"] for record in await w.records(layer)}
 
 
 async def record_of(w: World, layer: str, word: str) -> Any:
     """The record of a layer that holds a word."""
-    (found,) = [each for each in await w.records(layer) if word in each["content"]]
+    (found,) = [record for record in await w.records(layer) if word in record["content"]]
     return found
 
 
@@ -305,14 +305,14 @@ async def test_only_what_is_said_counts_as_a_mention(start: StartServer, word: s
         await w.talk("My goal is to sail. Let's talk about the harbour later", "I live in Porto")
         await w.next_day()
         layers = ("scratchpad", "questions", "episodes")
-        before = [await contents(w, each) for each in layers]
+        before = [await contents(w, layer) for layer in layers]
         await w.request("POST", "/records", {"layer": "vault", "content": f"{word} of mine"})
         await w.request("DELETE", f"/memories?about={word}%20mine")
         await w.request("POST", "/records", {"layer": "vault", "content": f"{word} and {word}"})
         receipt = await w.request("DELETE", f"/memories?about={word}")
         assert set(receipt["layers"]) - {"hot"} <= {"vault", "profile"}
         await w.settled()
-        assert [await contents(w, each) for each in layers] == before
+        assert [await contents(w, layer) for layer in layers] == before
 
 
 async def test_notes_are_made_again_though_the_transcript_is_gone(start: StartServer) -> None:

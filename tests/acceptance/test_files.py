@@ -41,7 +41,7 @@ async def test_a_folder_is_written_edited_and_read_back(start: StartServer, tmp_
         assert "You are Wren" in (folder / "guidelines.md").read_text()
         hot = folder / "hot.md"
         assert "marathon" in hot.read_text()
-        (goal,) = [each for each in await w.records("scratchpad") if each["kind"] == "goal"]
+        (goal,) = [record for record in await w.records("scratchpad") if record["kind"] == "goal"]
         await w.request("PATCH", f"/records/{goal['id']}", {"content": "Run in Porto"})
         pad = folder / "scratchpad.md"
         pad.write_text(
@@ -50,7 +50,7 @@ async def test_a_folder_is_written_edited_and_read_back(start: StartServer, tmp_
         )
         status, said = await foremind(w, "files", "read", str(folder))
         assert (status, "1 changes, 1 conflicts" in said) == (1, True), said
-        contents = [each["content"] for each in await w.records("scratchpad")]
+        contents = [record["content"] for record in await w.records("scratchpad")]
         assert "Run in Porto" in contents
         assert "Has a dog called Scout." in contents
         assert "run in Lisbon" in (folder / "conflicts.md").read_text()
@@ -101,7 +101,7 @@ async def test_two_edits_of_one_record_are_merged_by_a_model(
         )
         status, said = await foremind(w, "files", "read", str(folder), llm_url=model.url)
         assert (status, "1 changes, 1 conflicts" in said) == (1, True), said
-        assert {each["content"] for each in await w.records("vault")} == {
+        assert {record["content"] for record in await w.records("vault")} == {
             "Run a marathon in Lisbon with Rui.",
             "Learn chess at noon.",
         }
@@ -137,7 +137,7 @@ async def test_who_wrote_and_who_read_stays_true_on_the_way_through_a_folder(
         vault.write_text(vault.read_text() + "\n## [rule] Be kind\n\nBe kind to Ana.\n")
         status, said = await foremind(w, "files", "read", str(folder))
         assert status == 0, said
-        makers = {each["content"]: each["made_by"] for each in await w.records("vault")}
+        makers = {record["content"]: record["made_by"] for record in await w.records("vault")}
         assert makers == {planted: "user", "Be kind to Ana.": "developer"}
         written = [each for each in await w.audit() if each["action"] == "write"]
         assert [each["actor"] for each in written] == ["ana", entry["actor"]]

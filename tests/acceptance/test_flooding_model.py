@@ -88,6 +88,6 @@ async def test_of_a_model_too_slow_to_end_its_answer_what_came_is_kept(start: St
         w.model.script.reply = reply
         w.model.script.hold_before, w.model.script.hold_after = asyncio.Event(), 1
         await w.talk("I have a goat")
-        assert [each["content"] for each in await w.records("scratchpad")] == ["Has a goat"]
+        assert [record["content"] for record in await w.records("scratchpad")] == ["Has a goat"]
         metrics = w.server.app.core.metrics
         assert metrics.curated.labels("notes", "failed")._value.get() == 0

@@ -40,8 +40,8 @@ async def test_what_holds_the_loop_is_found_and_named(
     monkeypatch.setattr(MemoryIngester, "_judge", slowly)
     await answered(client, "I promise to feed your cat too")
     assert watchdog.holds
-    assert all("Rememberer.remember" in each for each in watchdog.holds)
-    assert all(f"< {Path(__file__).name}:" in each for each in watchdog.holds)  # seen in `slowly`
+    assert all("Rememberer.remember" in hold for hold in watchdog.holds)
+    assert all(f"< {Path(__file__).name}:" in hold for hold in watchdog.holds)  # seen in `slowly`
     watchdog.holds.clear()
 
 

@@ -305,7 +305,7 @@ async def test_too_many_requests_are_told_when_to_come_back(start: StartServer) 
     """One user's requests do not count for another's."""
     server = await start(auth_secret=SECRET, http_per_s=0.5)
     answers = [await get(server, "/v1/relationships", token()) for _ in range(4)]
-    assert [each.status_code for each in answers] == [200, 200, 429, 429]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
     assert int(answers[-1].headers["retry-after"]) >= 1
     assert answers[-1].json()["error"]["retryable"]
     assert (await get(server, "/v1/relationships", token(sub="bo"))).status_code == 200

@@ -40,7 +40,9 @@ async def test_the_working_window_outlives_a_connection_and_ends_with_the_sessio
         shown = await w.context("And now?")
         assert shown["layers"]["working"]["turns"] == 0
         sessions = (await w.request("GET", "/sessions"))["sessions"]
-        assert [(each["turns"], each["closed_at"] is not None) for each in sessions] == [(4, True)]
+        assert [(session["turns"], session["closed_at"] is not None) for session in sessions] == [
+            (4, True)
+        ]
 
 
 @WITH_AND_WITHOUT
@@ -48,7 +50,7 @@ async def test_a_long_talk_is_summarised(start: StartServer, model: bool) -> Non
     """From 20 messages on the oldest become lines; the newest ten stay as they were said."""
     async with world(start, model=model) as w:
         await w.talk(*(f"I promise to bring {each} to the feast" for each in _THINGS))
-        applied = next(each for each in w.events if each["type"] == "summary.applied")
+        applied = next(event for event in w.events if event["type"] == "summary.applied")
         shown = await w.context("And now?")
         assert applied["made_by"] == ("model" if model else "rules")
         assert 1 <= applied["lines"] <= 5
@@ -197,7 +199,7 @@ async def test_the_profile_holds_what_was_stated_and_what_was_inferred(
         await w.clock.leap(6 * 24 * 3600)
         await w.talk("The fig tree grows")
         await w.next_day()
-        kinds = {each["title"]: each["kind"] for each in await w.records("profile")}
+        kinds = {record["title"]: record["kind"] for record in await w.records("profile")}
         assert kinds["favourite colour"] == "stated"
         assert kinds["session length"] == "inferred"
         assert "minutes" in await w.lines("profile")
@@ -234,7 +236,7 @@ async def test_invalid_operations_are_rejected_one_by_one(start: StartServer) ->
         settings = CompanionSettings(scratchpad=rules)
         await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
         await w.talk("I have a goat")
-        assert [each["content"] for each in await w.records("scratchpad")] == ["Has a goat"]
+        assert [record["content"] for record in await w.records("scratchpad")] == ["Has a goat"]
         assert "Note only pets." in w.model.script.asked[-1]["messages"][0]["content"]
         metrics = w.server.app.core.metrics
         assert metrics.mended.labels("notes", "dropped")._value.get() == 1  # no such operation
@@ -607,7 +609,7 @@ async def test_a_profile_holds_clean_values_and_who_somebody_is_never_falls_out(
             "I'm lactose intolerant. Please keep your answers short.",
             *(f"I love {each}" for each in _TASTES),
         )
-        entries = {(each["title"], each["content"]) for each in await w.records("profile")}
+        entries = {(record["title"], record["content"]) for record in await w.records("profile")}
         assert entries >= {
             ("name", "Sam"), ("job", "nurse"), ("home", "Porto"),
             ("health", "lactose intolerant"), ("manner", "keep your answers short"),
@@ -627,7 +629,7 @@ async def test_a_home_that_was_set_by_hand_is_the_only_one(start: StartServer) -
         await w.request("POST", "/records", mine)
         await w.talk("I moved to Porto")
         homes = await w.records("profile", "home")
-        assert [(each["content"], each["made_by"]) for each in homes] == [("Braga", "user")]
+        assert [(home["content"], home["made_by"]) for home in homes] == [("Braga", "user")]
 
 
 async def test_a_home_that_is_set_by_hand_takes_the_place_of_what_was_said(
@@ -640,7 +642,7 @@ async def test_a_home_that_is_set_by_hand_takes_the_place_of_what_was_said(
         await w.request("POST", "/records", mine)
         likes = {"layer": "profile", "title": "likes", "content": "chess"}
         await w.request("POST", "/records", likes)
-        held = {each["content"] for each in await w.records("profile")}
+        held = {record["content"] for record in await w.records("profile")}
         assert held == {"Ana", "jazz", "Lives in Braga", "chess"}
 
 
@@ -648,10 +650,10 @@ async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -
     """Another value of the same slot is."""
     async with world(start, model=False) as w:
         await w.talk("I love rain", "I love tea")
-        (rain,) = [each for each in await w.records("profile") if each["content"] == "rain"]
+        (rain,) = [record for record in await w.records("profile") if record["content"] == "rain"]
         await w.request("DELETE", f"/records/{rain['id']}")
         await w.talk("I love rain, I really do", "I love jazz")
-        likes = [each["content"] for each in await w.records("profile")]
+        likes = [record["content"] for record in await w.records("profile")]
         assert sorted(likes) == ["jazz", "tea"]
 
 
@@ -676,17 +678,17 @@ async def test_with_a_model_the_profile_is_read_by_it(start: StartServer) -> Non
         settings = CompanionSettings(profile=rules)
         await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
         await w.talk("My name is Ana", "Ich wohne in Wien und segle eine Jolle namens Aurora")
-        assert [each["title"] for each in await w.records("profile")] == ["name"]
+        assert [record["title"] for record in await w.records("profile")] == ["name"]
         await w.next_day()
         entries = await w.records("profile")
-        assert {(each["title"], each["content"], each["made_by"]) for each in entries} == {
+        assert {(entry["title"], entry["content"], entry["made_by"]) for entry in entries} == {
             ("name", "Ana", "rules"), ("home", "Wien", "model"), ("boat", "Jolle Aurora", "model"),
         }  # fmt: skip
         dropped = w.server.app.core.metrics.dropped.labels("invalid_entry")
         assert dropped._value.get() == 1
         await w.request("DELETE", "/memories?about=Wien")
         await w.settled()
-        assert [each["content"] for each in await w.records("profile")] == ["Ana"]
+        assert [record["content"] for record in await w.records("profile")] == ["Ana"]
 
 
 async def test_a_relationship_that_talks_little_asks_little_for_its_profile(

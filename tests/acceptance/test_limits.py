@@ -92,14 +92,14 @@ async def test_a_crowd_that_comes_at_once_passes_no_limit(start: StartServer, li
     server = await start(**{limit: 5})
     clients = [await server.connect() for _ in range(30)]
     answers = await asyncio.gather(
-        *(each.open_session("wren", user_id="ana", name="Ana") for each in clients)
+        *(client.open_session("wren", user_id="ana", name="Ana") for client in clients)
     )
     entered = [
         client
         for client, answer in zip(clients, answers, strict=True)
         if answer["type"] == "session.opened"
     ]
-    refused = {each["error"]["code"] for each in answers if each["type"] == "error"}
+    refused = {answer["error"]["code"] for answer in answers if answer["type"] == "error"}
     assert (len(entered), refused) == (5, {"overloaded"})
     await entered[0].close()
     await eventually(lambda: any(each.detached_at for each in server.app.registry._all()))
@@ -157,8 +157,8 @@ async def test_a_game_server_has_as_many_connections_as_players(start: StartServ
             opened = await host.open_session("wren", token=token(sub=f"p{number}", scopes=scopes))
             assert opened["type"] == "session.opened"
         async with relayed(server, "203.0.113.7", 3) as players:
-            answers = [await each.open_session("wren", token=token()) for each in players]
-            assert [each["type"] for each in answers] == [*["session.opened"] * 2, "error"]
+            answers = [await player.open_session("wren", token=token()) for player in players]
+            assert [answer["type"] for answer in answers] == [*["session.opened"] * 2, "error"]
             assert answers[-1]["error"]["code"] == "overloaded"
             assert await closed(players[-1]) == (4429, [])
             async with relayed(server, "203.0.113.8", 1) as (other,):
@@ -177,8 +177,8 @@ async def test_who_finds_no_room_at_an_address_and_says_nothing_is_closed(
         await clock.advance(4)
         assert await closed(connections[2]) == (4429, [])
         valid = token(exp=clock.now().timestamp() + 60)
-        for each in connections[:2]:
-            assert (await each.open_session("wren", token=valid))["type"] == "session.opened"
+        for connection in connections[:2]:
+            assert (await connection.open_session("wren", token=valid))["type"] == "session.opened"
 
 
 async def test_addresses_of_hosts_have_no_limit(start: StartServer) -> None:

@@ -251,7 +251,7 @@ async def test_one_id_over_two_processes_is_answered_once(
 ) -> None:
     """As within one: the other tells that it is stored, and then the reply as it was stored."""
     servers = [await start(llm_url=held_model.url) for _ in range(2)]
-    clients = [await each.session() for each in servers]
+    clients = [await server.session() for server in servers]
     if when == "at once":
         await asyncio.gather(*(each.send(TEXT, "m1") for each in clients))
     else:
@@ -284,8 +284,8 @@ async def test_what_another_process_does_not_answer_is_answered_on_the_next_try(
 ) -> None:
     """However it came about: who waits for it hears nothing, and may send it again."""
     clocks = ManualClock(), ManualClock()
-    servers = [await start(llm_url=held_model.url, clock=each) for each in clocks]
-    one, two = [await each.session() for each in servers]
+    servers = [await start(llm_url=held_model.url, clock=clock) for clock in clocks]
+    one, two = [await server.session() for server in servers]
     held_model.script.cut_after = 0 if how == "its reply failed" else None
     await over_both(one, two, held_model)
     match how:

@@ -59,7 +59,7 @@ async def test_a_model_that_cannot_write_json_makes_every_layer(
         await here.talk("My sister Ines has decided to keep bees.", "I am afraid of storms.")
         await here.next_day()
         for layer in ("scratchpad", "episodes", "opening", "hot"):
-            made = {each["made_by"] for each in await here.records(layer)}
+            made = {record["made_by"] for record in await here.records(layer)}
             assert made == {"model"}, layer
 
 
@@ -71,7 +71,7 @@ def talkative(chat: dict[str, Any]) -> str:
     entries = [f"No. {number}, {part}. {'It went on and on. ' * 13}" for number in numbers
                for part in ("seen", "felt", "planned")]  # fmt: skip
     return json.dumps(
-        {"operations": [{"op": "ADD", "kind": "other", "entry": each} for each in entries]}
+        {"operations": [{"op": "ADD", "kind": "other", "entry": entry} for entry in entries]}
     )
 
 
@@ -94,7 +94,7 @@ async def test_much_that_was_said_is_noted_in_portions_that_fit(start: StartServ
             await client.expect("response.done")
         hold.set()
         await here.settled()
-        entries = " ".join(each["content"] for each in await here.records("scratchpad"))
+        entries = " ".join(record["content"] for record in await here.records("scratchpad"))
         for number in range(1, 7):
             assert f"No. {number}," in entries
         count = here.server.app.core.metrics.registry.get_sample_value

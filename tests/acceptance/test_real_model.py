@@ -52,9 +52,9 @@ async def _caught_up(w: World, *names: str) -> None:
     async with asyncio.timeout(6 * PATIENCE):
         while True:
             steps = (await w.request("GET", "/status"))["steps"]
-            behind = sum(each["behind"] for each in steps if each["step"] in names)
-            if not behind and all(each["state"] == "idle" for each in steps):
+            behind = sum(step["behind"] for step in steps if step["step"] in names)
+            if not behind and all(step["state"] == "idle" for step in steps):
                 return
-            assert not [each for each in steps if each["state"] == "held"], steps
+            assert not [step for step in steps if step["state"] == "held"], steps
             await asyncio.sleep(0.2)
             await w.clock.advance(0.2)  # as time passes: the model is a process of its own

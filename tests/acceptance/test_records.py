@@ -112,16 +112,16 @@ async def test_a_record_knows_how_often_it_stood_in_a_prompt(start: StartServer)
             await w.request("POST", "/records", {"layer": layer, "content": content})
         await w.settled()
         assert "heights" in await w.lines("profile")
-        assert {each["used"] for each in await w.records("profile")} == {0}
+        assert {record["used"] for record in await w.records("profile")} == {0}
         await w.talk("Let us climb", "No, higher")
         spoken = w.clock.now()
         await w.clock.advance(10)
         async with asyncio.timeout(PATIENCE):
-            while [each["used"] for each in await w.records("profile")] != [2]:
+            while [record["used"] for record in await w.records("profile")] != [2]:
                 await w.clock.advance(1)
         (profile,) = await w.records("profile")
         assert spoken - timedelta(seconds=60) < datetime.fromisoformat(profile["used_at"]) <= spoken
-        assert [each["used"] for each in await w.records("vault")] == [0]
+        assert [record["used"] for record in await w.records("vault")] == [0]
         exported = (await w.request("GET", "/export"))["records"]
         assert sorted(each["used"] for each in exported if each["layer"] == "profile") == [2]
 

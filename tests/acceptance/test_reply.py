@@ -56,7 +56,7 @@ async def test_the_request_leaves_before_the_message_is_stored_but_no_word_is_he
             events = [await client.next_event()]
             while events[-1]["type"] != "error":
                 events.append(await client.next_event())
-            assert {each["type"] for each in events} <= {"context.ready", "error"}
+            assert {event["type"] for event in events} <= {"context.ready", "error"}
         types = [(await client.next_event())["type"] for _ in range(3)]
         assert types == ["context.ready", "message.accepted", "response.created"]
         assert (await client.expect("response.done"))["text"] == "Hello there."

@@ -112,10 +112,10 @@ async def test_a_reply_goes_on_while_nobody_listens(start: StartServer) -> None:
         again, greeting = await resumed(server, session, first["seq"])
         assert greeting["resumed"]
         events = await until_done(again)
-        deltas = [each["delta"] for each in events if each["type"].endswith("delta")]
+        deltas = [event["delta"] for event in events if event["type"].endswith("delta")]
         assert (first["delta"] + "".join(deltas)).strip() == whole.strip()
         assert events[-1]["text"].strip() == whole.strip()
-        assert [each["seq"] for each in events] == list(
+        assert [event["seq"] for event in events] == list(
             range(first["seq"] + 1, first["seq"] + 1 + len(events))
         )
 

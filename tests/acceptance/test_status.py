@@ -24,13 +24,13 @@ async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
 
         async def failed() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
-            return any(each["state"] == "backing_off" for each in steps)
+            return any(step["state"] == "backing_off" for step in steps)
 
         await patiently(failed)
 
         async def stated_first() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
-            return any((each["step"], each["state"]) == ("stated", "idle") for each in steps)
+            return any((step["step"], step["state"]) == ("stated", "idle") for step in steps)
 
         await patiently(stated_first)
         steps = {each["step"]: each for each in (await w.request("GET", "/status"))["steps"]}

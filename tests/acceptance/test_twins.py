@@ -53,11 +53,11 @@ def curated(chat: Chat) -> str:
     task, given = (each["content"] for each in chat["messages"][:2])
     said = [line for line in given.splitlines() if re.search(r'"Ana"(?: \([^)]*\))?: "', line)]
     lines = [json.loads(_QUOTED.findall(each)[-1]) for each in said]
-    told = [each for each in lines if not each.endswith("?")]
+    told = [line for line in lines if not line.endswith("?")]
     if '{"operations"' in task:
         entries = dict(re.findall(r'^(\d+)\. \S+: "(.*)"$', given, re.MULTILINE))
         known = {text: int(number) for number, text in entries.items()}
-        made = [f"Noted: {each}" for each in dict.fromkeys(told)]
+        made = [f"Noted: {fact}" for fact in dict.fromkeys(told)]
         return json.dumps({"operations": [
             {"op": "UPDATE", "id": known[each], "kind": "other", "entry": each} if each in known
             else {"op": "ADD", "kind": "other", "entry": each}

@@ -233,7 +233,7 @@ async def test_the_transcript_goes_after_its_days(start: StartServer, sleeping: 
         memories = [each["content"] for each in await owner.fetch("SELECT content FROM memories")]
         assert memories == ["I live in Porto"]
         words = await owner.fetch("SELECT DISTINCT term FROM memory_terms")
-        assert "grey" not in {each["term"] for each in words}
+        assert "grey" not in {word["term"] for word in words}
         assert (await w.context("Where do I live?"))["memories"]
 
 

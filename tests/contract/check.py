@@ -27,6 +27,6 @@ def validator(name: str) -> Draft202012Validator:
 
 def check_event(event: dict[str, Any]) -> None:
     """Check a frame; its type must be in the contract, and its fields as described there."""
-    errors = [f"{each.json_path}: {each.message}" for each in
+    errors = [f"{problem.json_path}: {problem.message}" for problem in
               validator(event["type"]).iter_errors(event)]  # fmt: skip
     assert not errors, (event["type"], errors)

@@ -33,8 +33,8 @@ def test_every_message_is_shown_by_an_example_that_fits() -> None:
         assert not list(validator(written["type"]).iter_errors(written))
         if kind in client_messages():
             assert decode(json.dumps(written), 8000) == example
-    for each in server_events():
-        check_event(json.loads(encode(EXAMPLES[each])))  # type: ignore[arg-type]
+    for server_event in server_events():
+        check_event(json.loads(encode(EXAMPLES[server_event])))  # type: ignore[arg-type]
 
 
 def test_a_frame_that_does_not_fit_is_noticed() -> None:

@@ -45,5 +45,5 @@ def blocks() -> list[Block]:
 
 def block(file: str, first: str) -> Block:
     """Return the one block of a file whose first line begins like this."""
-    (found,) = [each for each in blocks() if each.file == file and each.first.startswith(first)]
+    (found,) = [block for block in blocks() if block.file == file and block.first.startswith(first)]
     return found

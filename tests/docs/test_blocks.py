@@ -58,16 +58,18 @@ RUN = {
 
 def test_every_block_is_run() -> None:
     """A new block belongs into the table above, with a test that runs it."""
-    for each in blocks():
-        if each.language == PICTURE:
-            assert not re.search(r"^(foremind|make|curl|\{|FOREMIND_)", each.text, re.M), str(each)
+    for found in blocks():
+        if found.language == PICTURE:
+            assert not re.search(r"^(foremind|make|curl|\{|FOREMIND_)", found.text, re.M), str(
+                found
+            )
             continue
         tests = [
             name
             for (file, first), name in RUN.items()
-            if file == each.file and each.first.startswith(first)
+            if file == found.file and found.first.startswith(first)
         ]
-        assert len(tests) == 1, f"{each}: in {tests}"
+        assert len(tests) == 1, f"{found}: in {tests}"
         assert tests[0] in globals(), tests[0]
 
 
@@ -304,7 +306,7 @@ async def test_keys_are_made_as_shown(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "shown", [each for each in blocks() if each.first.startswith("[settings")], ids=str
+    "shown", [block for block in blocks() if block.first.startswith("[settings")], ids=str
 )
 def test_settings_of_a_companion_are_taken(shown: Block, tmp_path: Path) -> None:
     """Each by its name; one that is unknown would be refused."""

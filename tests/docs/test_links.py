@@ -41,7 +41,7 @@ def _prose(path: Path) -> str:
 def _anchors(path: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", _prose(path), re.M)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _files(text: str) -> set[str]:
@@ -101,9 +101,9 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 def test_every_file_that_is_named_is_there(path: Path) -> None:
     """Whatever is written in code and looks like a path."""
     missing = {
-        each
-        for each in _files(_prose(path))
-        if each not in NOT_OURS and not _exists(each, path.parent)
+        file
+        for file in _files(_prose(path))
+        if file not in NOT_OURS and not _exists(file, path.parent)
     }
     assert not missing
 
@@ -116,7 +116,7 @@ def test_nothing_is_excused_without_need() -> None:
 def test_every_promise_of_security_has_a_test() -> None:
     """Each row of the table names tests that are there, or a target that measures."""
     text = (ROOT / "SECURITY.md").read_text("utf-8")
-    rows = [each for each in text.splitlines() if each.startswith("|")][2:]
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 20
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
     for row in rows:
@@ -136,7 +136,7 @@ def test_every_promise_of_security_has_a_test() -> None:
 def test_architecture_has_a_row_for_every_room() -> None:
     """And for every module beside them: neither one too few nor one that is gone."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    rows = [each.split("|")[1] for each in text.splitlines() if each.startswith("| `")]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
     rooms = {f"{each.parent.name}/" for each in PACKAGE.glob("*/__init__.py")}
     assert named == rooms | {each.name for each in PACKAGE.glob("[!_]*.py")}
@@ -156,7 +156,7 @@ def test_imports_go_the_way_that_architecture_says() -> None:
     """The order in the text is the one that the linter holds."""
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     (layers,) = (each["layers"] for each in contract["tool"]["importlinter"]["contracts"])
-    held = [set(re.findall(r"foremind\.(\w+)", each)) for each in layers]
+    held = [set(re.findall(r"foremind\.(\w+)", layer)) for layer in layers]
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     (said,) = re.findall(r"`(cli →[^`]*)`", text)
     assert [set(re.findall(r"\w+", each)) for each in said.split("→")] == held[1:]

@@ -43,8 +43,8 @@ def _commands() -> frozenset[str]:
     root = typer.main.get_command(app)
     assert isinstance(root, typer.core.TyperGroup)
     names = set(root.commands)
-    for name, each in root.commands.items():
-        names |= {f"{name} {inner}" for inner in getattr(each, "commands", {})}
+    for name, command in root.commands.items():
+        names |= {f"{name} {inner}" for inner in getattr(command, "commands", {})}
     return frozenset(names)
 
 
@@ -58,14 +58,14 @@ def is_metric(match: re.Match[str]) -> bool:
 def is_variable(match: re.Match[str]) -> bool:
     """A setting, or one of those that may be there beside them."""
     name = match[1]
-    settings = {f"FOREMIND_{each.upper()}" for each in Settings.model_fields}
+    settings = {f"FOREMIND_{model_field.upper()}" for model_field in Settings.model_fields}
     return name in settings | OTHER_VARIABLES or name.startswith(OTHER_PREFIXES)
 
 
 def is_command(match: re.Match[str]) -> bool:
     """A command, or the group and one of its own; what follows may be an argument."""
     first, _, then = match[1].partition(" ")
-    inner = {each for each in _commands() if each.startswith(f"{first} ")}
+    inner = {command for command in _commands() if command.startswith(f"{first} ")}
     return first in _commands() and (not inner or not then or f"{first} {then}" in inner)
 
 

@@ -74,8 +74,8 @@ class FaultProxy:
             pass  # nobody is there: the connection ends
         finally:
             self._writers.difference_update(ends)
-            for each in ends:
-                each.close()
+            for end in ends:
+                end.close()
             self._serving.discard(task)
 
     async def _pass_on(
@@ -102,26 +102,26 @@ class FaultProxy:
         serving = list(self._serving)
         for task in serving:
             task.cancel()
-        for each in writers:
-            each.transport.abort()  # what was not written yet would keep it open
+        for writer in writers:
+            writer.transport.abort()  # what was not written yet would keep it open
         await asyncio.gather(*serving, return_exceptions=True)
-        for each in writers:
+        for writer in writers:
             with contextlib.suppress(OSError):
-                await each.wait_closed()
+                await writer.wait_closed()
 
     def cut(self) -> None:
         """End every connection, as a peer that goes away."""
-        for each in list(self._writers):
-            each.close()
+        for writer in list(self._writers):
+            writer.close()
 
     def reset(self) -> None:
         """Break every connection with a TCP reset."""
-        for each in list(self._writers):
-            sock = each.get_extra_info("socket")
+        for writer in list(self._writers):
+            sock = writer.get_extra_info("socket")
             open_ = sock is not None and sock.fileno() >= 0  # the other end may have closed it
             if open_ and sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            each.transport.abort()
+            writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

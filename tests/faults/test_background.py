@@ -49,20 +49,20 @@ class World:
         """How often each loop was started again."""
         registry = self.server.app.core.metrics.registry
         return {
-            each.name: registry.get_sample_value(
-                "foremind_task_restarts_total", {"task": each.name}
+            loop.name: registry.get_sample_value(
+                "foremind_task_restarts_total", {"task": loop.name}
             )
             or 0.0
-            for each in self.server.app.core.supervisor.loops
+            for loop in self.server.app.core.supervisor.loops
         }
 
     def down(self) -> set[str]:
         """The loops that do not do their work."""
         registry = self.server.app.core.metrics.registry
         return {
-            each.name
-            for each in self.server.app.core.supervisor.loops
-            if not registry.get_sample_value("foremind_task_up", {"task": each.name})
+            loop.name
+            for loop in self.server.app.core.supervisor.loops
+            if not registry.get_sample_value("foremind_task_up", {"task": loop.name})
         }
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
@@ -125,11 +125,11 @@ async def says(world: World, client: Client, text: str) -> None:
 async def test_every_loop_comes_back_when_it_is_broken(world: World) -> None:
     """What each waits for is cancelled under its hands; none may be gone for good."""
     loops = world.server.app.core.supervisor.loops
-    assert {each.name for each in loops} == LOOPS
+    assert {loop.name for loop in loops} == LOOPS
     before = world.restarts()
-    for each in loops:
-        waits_for = each.task._fut_waiter  # type: ignore[attr-defined]
-        assert waits_for is not None, each.name
+    for loop in loops:
+        waits_for = loop.task._fut_waiter  # type: ignore[attr-defined]
+        assert waits_for is not None, loop.name
         waits_for.cancel()
 
     async def restarted() -> bool:

@@ -194,7 +194,7 @@ async def test_an_exhausted_pool_is_an_error_to_retry(
                 await blocker.close()
             await goes_on(traffic)
         await traffic.check(database_url)
-    assert {each["code"] for each in traffic.errors} == {"storage_unavailable"}
+    assert {error["code"] for error in traffic.errors} == {"storage_unavailable"}
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ async def test_a_proxy_that_ends_leaves_no_socket_open() -> None:
         sockets = [each.get_extra_info("socket") for each in proxy._writers]
         waiting = [each.transport for each in proxy._writers]
         await eventually(lambda: any(each.get_write_buffer_size() for each in waiting))
-    assert [each.fileno() for each in sockets] == [-1, -1]
+    assert [socket.fileno() for socket in sockets] == [-1, -1]
     over.set()
     await hang_up(client)
     server.close()

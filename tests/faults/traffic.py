@@ -73,7 +73,7 @@ class Traffic:
         assert {key: turns.get(key) for key in self.accepted} == self.accepted
         assert set(turns) <= self.sent
         assert [dict(row) for row in stored if row["memories"] != 1] == []
-        assert all(each["retryable"] for each in self.errors), self.errors
+        assert all(error["retryable"] for error in self.errors), self.errors
 
 
 @asynccontextmanager
@@ -87,4 +87,4 @@ async def traffic_on(url: str) -> AsyncIterator[Traffic]:
         for player in players:
             player.cancel()
         results = await asyncio.gather(*players, return_exceptions=True)
-    assert all(isinstance(each, asyncio.CancelledError) for each in results), results
+    assert all(isinstance(result, asyncio.CancelledError) for result in results), results

@@ -11,5 +11,5 @@ def test_every_input_of_the_corpus_is_read_or_refused(name: str) -> None:
     """Nothing is raised that a target does not say it raises."""
     inputs = sorted((CORPUS / name).iterdir())
     assert inputs
-    for each in inputs:
-        TARGETS[name](each.read_bytes())
+    for input_ in inputs:
+        TARGETS[name](input_.read_bytes())

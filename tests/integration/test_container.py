@@ -115,7 +115,7 @@ def test_what_the_container_file_builds_serves(tmp_path: Path) -> None:
         (check,) = [each for each in final if each.name == "HEALTHCHECK"]
         python, *words = json.loads(check.rest[check.rest.index("[") :])
         python = shutil.which(python, path=given["PATH"])
-        words = [each.replace("8770", str(port)) for each in words]
+        words = [word.replace("8770", str(port)) for word in words]
         subprocess.run([python, *words], env=given, check=True)
     finally:
         server.send_signal(signal.SIGTERM)

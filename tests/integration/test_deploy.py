@@ -35,10 +35,10 @@ def exported() -> set[str]:
 
 def labels_of(name: str) -> set[str]:
     """The labels that a metric has."""
-    for each in vars(Metrics()).values():
-        plain = getattr(each, "_name", "")
+    for var in vars(Metrics()).values():
+        plain = getattr(var, "_name", "")
         if name in (plain, f"{plain}_total", f"{plain}_bucket"):
-            return set(each._labelnames)
+            return set(var._labelnames)
     return set()
 
 
@@ -75,7 +75,7 @@ def test_the_dashboard_shows_everything_that_is_counted() -> None:
 def test_the_unit_is_one(tmp_path: Path) -> None:
     """systemd itself reads it, where it is at hand; else its sections and settings are checked."""
     text = (DEPLOY / "foremind.service").read_text()
-    assert [each for each in text.splitlines() if each.startswith("[")] == [
+    assert [line for line in text.splitlines() if line.startswith("[")] == [
         "[Unit]", "[Service]", "[Install]",
     ]  # fmt: skip
     assert "ExecStart=/opt/foremind/bin/foremind serve" in text

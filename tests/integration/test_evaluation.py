@@ -64,11 +64,11 @@ async def test_the_search_benchmark_measures_each_beside_its_baseline(
     monkeypatch.setattr(memory_search, "_SEARCH_SIZES", (40,))
     monkeypatch.setattr(memory_search, "_TABLE", 80)
     figures = await run_benchmarks(["search"], settings, tmp_path, lambda _: None)
-    assert [each.name for each in figures] == [
+    assert [figure.name for figure in figures] == [
         "search 40 of 80 in the process",
         "search 40 of 80 in the database",
     ]
-    assert all(each.p50 > 0 and each.baseline_p50 > 0 for each in figures)
+    assert all(figure.p50 > 0 and figure.baseline_p50 > 0 for figure in figures)
 
 
 async def test_labelled_evidence_is_found_through_store_and_search(
@@ -129,7 +129,7 @@ async def test_a_question_is_asked_in_its_place(built: Core, tmp_path: Path) -> 
     path.write_text(json.dumps(IN_PLACE))
     (dialogue,) = read_locomo(path)
     assert [turn.id for turn in dialogue.turns] == ["D1:1", "D1:2", "D2:1", "D2:2", "D2:3", "D4:1"]
-    assert [(each.text, each.asked_before) for each in dialogue.questions] == [
+    assert [(question.text, question.asked_before) for question in dialogue.questions] == [
         ("Where did I move to?", "2"),
         ("Where did I move next?", "4"),
         ("What is my cat's name?", None),
@@ -163,7 +163,7 @@ async def test_every_variant_is_asked_at_the_same_place(built: Core, tmp_path: P
     dialogues, variants = read_locomo(path), ablation(age_window=False)
     reports = await measure(built, dialogues, variants, done.append)
     assert sum(done) == steps(dialogues, variants)
-    assert {each.questions for each in reports} == {3}
+    assert {report.questions for report in reports} == {3}
 
 
 def test_of_several_speakers_one_is_the_user(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_of_several_speakers_one_is_the_user(tmp_path: Path) -> None:
     path = tmp_path / "several.json"
     path.write_text(json.dumps([sample]))
     (dialogue,) = read_locomo(path)
-    assert [(each.speaker, each.text) for each in dialogue.turns[3:]] == [
+    assert [(turn.speaker, turn.text) for turn in dialogue.turns[3:]] == [
         ("companion", "Kim: Tea?"),
         ("companion", "Lee: Yes."),
         ("companion", "Mo: Me too."),
@@ -240,8 +240,8 @@ async def test_an_ablation_compares_every_improvement(built: Core, tmp_path: Pat
     path.write_text(json.dumps(LOCOMO))
     variants = ablation(age_window=False)
     reports = await measure(built, read_locomo(path), variants, lambda _: None)
-    assert [each.name for each in reports] == [each.name for each in variants]
-    picture = ElementTree.fromstring(draw([recall_bar(each) for each in reports], "tiny & all"))
+    assert [report.name for report in reports] == [variant.name for variant in variants]
+    picture = ElementTree.fromstring(draw([recall_bar(report) for report in reports], "tiny & all"))
     bars = picture.findall("{http://www.w3.org/2000/svg}rect[@fill='#3b7ea1']")
     assert len(bars) == len(variants)
 

@@ -17,12 +17,12 @@ from foremind.retrieval.recall_gate import worth_searching
 def test_the_committed_heads_are_those_of_the_committed_corpus(model: ConvertedEncoder) -> None:
     """At most one line in a hundred is judged otherwise: processors differ in the last digits."""
     corpus = read_corpus()
-    assert len({each.text for each in corpus}) >= 1500
-    vectors = model.encoder().encode([each.text for each in corpus])
+    assert len({example.text for example in corpus}) >= 1500
+    vectors = model.encoder().encode([example.text for example in corpus])
     made = train(corpus, vectors, model.manifest.name)
     kept = msgspec.json.decode(heads_path(model.manifest.name).read_bytes(), type=ClassifierFile)
     features = np.array(
-        [features_of(each.text, v) for each, v in zip(corpus, vectors, strict=True)]
+        [features_of(example.text, v) for example, v in zip(corpus, vectors, strict=True)]
     )
     for name in ("keep", "recall"):
         first, second = (
@@ -40,7 +40,7 @@ def test_small_talk_stays_outside_the_gate(model: ConvertedEncoder) -> None:
     heads = load_heads(model.manifest)
     assert heads is not None
     passing = {"small_talk", "filler", "reaction", "platitude", "encouragement"}
-    texts = [each.text for each in read_corpus() if each.category in passing]
+    texts = [example.text for example in read_corpus() if example.category in passing]
     vectors = model.encoder().encode(texts)
     let_through = [
         worth_searching(text, heads.read(text, vector).recall)

@@ -190,7 +190,7 @@ async def test_ten_thousand_operations_show_nobody_anything_of_others(start: Sta
                 group.create_task(play(each))
         for chat in script.requests:
             marks = {each.lower() for each in MARK.findall(json.dumps(chat))}
-            assert len({each for each in marks if each.endswith(("wrenzq", "marazq"))}) <= 1, marks
+            assert len({mark for mark in marks if mark.endswith(("wrenzq", "marazq"))}) <= 1, marks
         done = {name: sum(each.done.get(name, 0) for each in players) for name in players[0].done}
         assert sum(done.values()) == OPERATIONS
         assert min(done.values()) > 50, done

@@ -61,7 +61,7 @@ async def shelved(built: Core, *documents: str) -> AsyncIterator[tuple[Library, 
 
 async def _embedded(built: Core, companion_id: int) -> bool:
     documents = await built.documents.of_companion(companion_id)
-    return all(each.embedded == each.chunks for each in documents)
+    return all(document.embedded == document.chunks for document in documents)
 
 
 async def found(built: Core, library: Library, companion_id: int, text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ async def test_layers_come_alive_and_keep_to_their_share(settings: Settings) -> 
     clock = ManualClock()
     async with core(settings, clock=clock) as built:
         report = await measure_life(built, clock, read_labelled(HARBOUR), 30, lambda _: None)
-    by_name = {each.layer: each for each in report.layers}
+    by_name = {layer.layer: layer for layer in report.layers}
     alive = {layer for week in report.weeks for layer in week.alive}
     assert alive >= {
         "working", "profile", "hot", "scratchpad", "memories", "vault", "library",
@@ -24,6 +24,6 @@ async def test_layers_come_alive_and_keep_to_their_share(settings: Settings) -> 
     }  # fmt: skip
     assert report.evidence >= 0.8
     assert by_name["memories"].alone > by_name["opening"].alone
-    assert all(each.tokens <= report.budget for each in report.layers)
-    assert sum(each.tokens for each in report.layers) <= report.budget
+    assert all(layer.tokens <= report.budget for layer in report.layers)
+    assert sum(layer.tokens for layer in report.layers) <= report.budget
     assert report.asked["notes"] <= 1

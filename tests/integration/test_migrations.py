@@ -68,9 +68,14 @@ async def _connected(url: str) -> AsyncIterator[Any]:
 async def _left_by_earlier_version(owner: Any) -> None:
     queries = load_queries()
     await owner.execute(queries["create_migrations_table"])
-    for each in load_migrations()[:_EARLIER]:
-        await owner.execute(each.sql)
-        await owner.execute(queries["record_migration"], each.number, each.name, each.checksum)
+    for migration in load_migrations()[:_EARLIER]:
+        await owner.execute(migration.sql)
+        await owner.execute(
+            queries["record_migration"],
+            migration.number,
+            migration.name,
+            migration.checksum,
+        )
     await owner.execute(_HELD)
 
 

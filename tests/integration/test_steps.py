@@ -64,7 +64,7 @@ class Bench:
     async def records(self, bond: OpenedSession, layer: str) -> list[Record]:
         """The records of a layer."""
         records = await self.built.records.all(bond.relationship_id)
-        return [each for each in records if each.layer == layer]
+        return [record for record in records if record.layer == layer]
 
     async def step(self, bond: OpenedSession, name: str) -> StepStatus:
         """How a step stands."""
@@ -124,7 +124,7 @@ def noted(chat: Chat) -> str:
     """An entry for each sentence of the user that begins with a capital F."""
     given = chat["messages"][1]["content"].partition("Said:")[2]
     facts = [line.split('"')[-2] for line in given.splitlines() if '"Fact' in line]
-    operations = [{"op": "ADD", "kind": "other", "entry": each} for each in facts]
+    operations = [{"op": "ADD", "kind": "other", "entry": fact} for fact in facts]
     return json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
 
 
@@ -170,7 +170,7 @@ async def test_rules_stand_in_for_a_model_that_has_no_usable_answer(bench: Bench
         bench.script.background = curate
         await bench.say(bond, "My goal is to learn Greek")
         await bench.settled()
-        assert {each.made_by for each in await bench.records(bond, "scratchpad")} == {
+        assert {record.made_by for record in await bench.records(bond, "scratchpad")} == {
             "rules", "model",
         }  # fmt: skip
 
@@ -223,10 +223,10 @@ async def test_rules_make_every_layer_of_what_a_model_will_not_read(bench: Bench
         await bench.settled()
         for layer in ("summary", "scratchpad", "episodes", "opening", "topics", "hot", "profile"):
             records = await bench.records(bond, layer)
-            assert {each.made_by for each in records} == {"rules"}, layer
+            assert {record.made_by for record in records} == {"rules"}, layer
         steps = await bench.worker.status(bond.relationship_id)
-        assert {each.state for each in steps} == {"idle"}
-        assert not [each.step for each in steps if each.behind and each.step != "summary"]
+        assert {step.state for step in steps} == {"idle"}
+        assert not [step.step for step in steps if step.behind and step.step != "summary"]
 
 
 async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_model(
@@ -237,11 +237,11 @@ async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_
     bench.script.holds = lambda chat: never if "HANGS" in str(chat) else None
     async with bench.worker:
         bonds = [await bench.bond(f"user{each}") for each in range(6)]
-        for each in bonds:
-            await bench.say(each, "HANGS", "Save this: the gate code is 4711")
+        for bond in bonds:
+            await bench.say(bond, "HANGS", "Save this: the gate code is 4711")
 
         async def saved() -> bool:
-            return all([await bench.records(each, "vault") for each in bonds])
+            return all([await bench.records(bond, "vault") for bond in bonds])
 
         await bench.until(saved)
         await eventually(lambda: len(bench.script.asked) >= 3)
@@ -249,8 +249,8 @@ async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_
         await bench.say(ivy, "My goal is to learn Greek")
         await bench.until(lambda: bench.records(ivy, "scratchpad"))
         assert sum("HANGS" in str(each) for each in bench.script.asked) == 3
-        steps = [await bench.step(each, "notes") for each in bonds]
-        states = [each.state for each in steps]
+        steps = [await bench.step(bond, "notes") for bond in bonds]
+        states = [step.state for step in steps]
         assert states.count("running") == 3
         assert set(states) <= {"running", "due", "model"}  # whether ivy has the fourth place
         await bench.clock.advance(10.0)
@@ -279,7 +279,7 @@ async def test_what_is_said_while_notes_are_slow_is_noted_once(bench: Bench) -> 
                 await asyncio.sleep(0.01)
         slow.set()
         await bench.settled()
-    entries = [each.content for each in await bench.records(bond, "scratchpad")]
+    entries = [record.content for record in await bench.records(bond, "scratchpad")]
     assert sorted(entries) == [f"Fact {each}" for each in range(8)]
     # One for what was said first, the rest in portions of ten turns.
     assert sum(is_of(each, "notes") for each in bench.script.asked) == 3
@@ -305,7 +305,7 @@ async def test_rules_that_write_while_a_model_reads_for_the_profile_take_nothing
         await bench.until(lambda: bench.records(bond, "profile"))
         slow.set()
         await bench.settled()
-    profile = "\n".join(each.content for each in await bench.records(bond, "profile"))
+    profile = "\n".join(record.content for record in await bench.records(bond, "profile"))
     assert "Porto" in profile and "baker" in profile
     assert sum(profiles(each) for each in bench.script.asked) == 1
 
@@ -391,7 +391,7 @@ async def test_operations_that_cannot_be_done_spoil_no_others(bench: Bench) -> N
     async with bench.worker:
         await bench.say(bond, "I sold the goat. My goal is to learn Greek")
         await bench.settled()
-    entries = [each.content for each in await bench.records(bond, "scratchpad")]
+    entries = [record.content for record in await bench.records(bond, "scratchpad")]
     assert entries == ["Wants to learn Greek"]
     assert sum(is_of(each, "notes") for each in bench.script.asked) == 1
 
@@ -445,7 +445,7 @@ async def test_a_model_takes_away_nothing_that_somebody_wrote(bench: Bench) -> N
     async with bench.worker:
         await bench.say(bond, "I sold the goat and the cow")
         await bench.settled()
-    left = [each.content for each in await bench.records(bond, "scratchpad")]
+    left = [record.content for record in await bench.records(bond, "scratchpad")]
     assert left == ["Has a goat"]
 
 
@@ -460,5 +460,5 @@ async def test_a_model_is_not_asked_for_what_is_switched_off(bench: Bench) -> No
         await bench.clock.leap(26 * 3600.0)
         await bench.settled()
         steps = await bench.worker.status(bond.relationship_id)
-        assert {each.step: each.behind for each in steps}["episodes"] == 0
+        assert {step.step: step.behind for step in steps}["episodes"] == 0
     assert bench.script.asked == []

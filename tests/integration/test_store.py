@@ -419,7 +419,7 @@ async def test_every_memory_can_say_why(built: Core) -> None:
     session = await opened(built)
     memory = await tell(built, session, "My name is Ines, remember it")
     reasons = await owner_of(built).fetchval("SELECT reasons FROM memories WHERE id = $1", memory)
-    found = {each["name"]: each["score"] for each in json.loads(reasons)}
+    found = {load["name"]: load["score"] for load in json.loads(reasons)}
     assert found["identity"] == 0.85
     assert found["phrase"] == 0.3
     assert list(found.values()) == sorted(found.values(), reverse=True)

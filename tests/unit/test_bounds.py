@@ -152,16 +152,18 @@ def boundless(path: Path) -> Iterator[str]:
     """Caches and queues of a module that are built without a bound."""
     for node in ast.walk(ast.parse(path.read_text())):
         decorators = getattr(node, "decorator_list", [])
-        if any(isinstance(each, ast.Name) and each.id in ("cache", "lru_cache")
-               for each in decorators):  # fmt: skip
+        if any(isinstance(decorator, ast.Name) and decorator.id in ("cache", "lru_cache")
+               for decorator in decorators):  # fmt: skip
             yield "cache"
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func).rpartition(".")[2]
-        bound = bool(node.args) or any(each.arg in ("maxlen", "maxsize") for each in node.keywords)
+        bound = bool(node.args) or any(
+            keyword.arg in ("maxlen", "maxsize") for keyword in node.keywords
+        )
         if name in ("Queue", "lru_cache", "LRUCache", "TTLCache") and not bound:
             yield name
-        if name == "deque" and not any(each.arg == "maxlen" for each in node.keywords):
+        if name == "deque" and not any(keyword.arg == "maxlen" for keyword in node.keywords):
             yield name
 
 

@@ -27,7 +27,7 @@ def _short_waits(code: str) -> Iterator[tuple[str, int]]:
         marks = isinstance(node.func.value, ast.Attribute) and node.func.value.attr == "mark"
         if name not in _WAITS or marks:
             continue
-        times = [each.value for each in node.keywords if each.arg == "timeout"]
+        times = [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
         place = _PLACES.get(name, len(node.args))
         times += node.args[place : place + 1]
         if (not times and name in _ALWAYS) or any(map(_is_short, times)):

@@ -47,7 +47,9 @@ def test_every_number_has_a_least_and_a_most(name: str) -> None:
     def numbers(shape: dict[str, Any]) -> list[dict[str, Any]]:
         found = [shape] if shape.get("type") in ("number", "integer") else []
         parts = [*shape.get("anyOf", []), shape.get("items"), shape.get("additionalProperties")]
-        return found + [each for part in parts if isinstance(part, dict) for each in numbers(part)]
+        return found + [
+            number for part in parts if isinstance(part, dict) for number in numbers(part)
+        ]
 
     for number in numbers(SCHEMA[name]):
         assert {"minimum", "exclusiveMinimum"} & number.keys(), name

@@ -39,9 +39,9 @@ def main() -> None:
         return np.concatenate([encoder.encode([prefix + text]) for text in texts])
 
     matters = tomllib.loads(_PAIRS.read_text("utf-8"))["matter"]
-    records = embed([each["record"] for each in matters], manifest.passage_prefix)
-    same = embed([each["same"] for each in matters], manifest.query_prefix)
-    near = embed([each["near"] for each in matters], manifest.query_prefix)
+    records = embed([matter["record"] for matter in matters], manifest.passage_prefix)
+    same = embed([matter["same"] for matter in matters], manifest.query_prefix)
+    near = embed([matter["near"] for matter in matters], manifest.query_prefix)
     wanted = np.einsum("ij,ij->i", records, same)
     apart = ~np.eye(len(matters), dtype=bool)
     unwanted = np.concatenate(

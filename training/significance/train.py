@@ -80,21 +80,21 @@ def read_corpus() -> list[Utterance]:
 def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str) -> ClassifierFile:
     """Fit both heads on the lines that are not held out."""
     features = _features(corpus, vectors)
-    trained = np.array([not each.held_out for each in corpus])
-    labels = [CATEGORIES[each.category] for each in corpus]
+    trained = np.array([not example.held_out for example in corpus])
+    labels = [CATEGORIES[example.category] for example in corpus]
 
     def fit_one(wanted: list[bool], penalty: float, boundary: float) -> LinearClassifier:
         weights = _fit(features[trained], np.array(wanted, float)[trained], penalty)
         return LinearClassifier(
-            weights=[round(float(each), 4) for each in weights[:-1]],
+            weights=[round(float(weight), 4) for weight in weights[:-1]],
             bias=round(float(weights[-1]) - boundary, 4),
         )
 
     return ClassifierFile(
         model=model,
         shape=list(NAMES),
-        keep=fit_one([each.keep for each in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
-        recall=fit_one([each.recall for each in labels], _RECALL_PENALTY, _RECALL_BOUNDARY),
+        keep=fit_one([label.keep for label in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
+        recall=fit_one([label.recall for label in labels], _RECALL_PENALTY, _RECALL_BOUNDARY),
     )
 
 
@@ -103,17 +103,19 @@ def held_out_accuracy(
 ) -> dict[str, float]:
     """Return the share of held-out lines that each head puts on the right side."""
     features = _features(corpus, vectors)
-    held_out = np.array([each.held_out for each in corpus])
+    held_out = np.array([example.held_out for example in corpus])
     shares = {}
     for name, head in (("keep", file.keep), ("recall", file.recall)):
-        wanted = np.array([getattr(CATEGORIES[each.category], name) for each in corpus])
+        wanted = np.array([getattr(CATEGORIES[example.category], name) for example in corpus])
         said = features @ np.array(head.weights) + head.bias > 0
         shares[name] = float((said == wanted)[held_out].mean())
     return shares
 
 
 def _features(corpus: list[Utterance], vectors: npt.NDArray[np.float32]) -> Array:
-    rows = [features_of(each.text, vector) for each, vector in zip(corpus, vectors, strict=True)]
+    rows = [
+        features_of(example.text, vector) for example, vector in zip(corpus, vectors, strict=True)
+    ]
     return np.array(rows, np.float64)
 
 
@@ -141,11 +143,11 @@ def main() -> None:
     manifest = find_model(parser.parse_args().model, settings.models_dir)
     encoder = prepare_model(manifest, settings.models_dir, print).encoder()
     corpus = read_corpus()
-    vectors = encoder.encode([manifest.passage_prefix + each.text for each in corpus])
+    vectors = encoder.encode([manifest.passage_prefix + example.text for example in corpus])
     file = train(corpus, vectors, manifest.name)
     heads_path(manifest.name).write_bytes(msgspec.json.encode(file) + b"\n")
     shares = held_out_accuracy(corpus, vectors, file)
-    print(f"{len(corpus)} lines, {sum(each.held_out for each in corpus)} of them held out")
+    print(f"{len(corpus)} lines, {sum(example.held_out for example in corpus)} of them held out")
     print(", ".join(f"{name}: {share:.1%} right" for name, share in shares.items()))
 
 

@@ -81,11 +81,11 @@ def _plain(value: str) -> str:
 def entries_of(statements: Iterable[Statement]) -> list[tuple[str, str]]:
     """Return what a profile would hold: of a slot of one value, the last."""
     last: dict[tuple[str, str], tuple[str, str]] = {}
-    for each in statements:
-        if each.holds:
-            value = _plain(each.content)
-            many = each.title if each.title in _ONE else f"{each.title}: {value}"
-            last[(each.slot, many)] = (each.title, value)
+    for statement in statements:
+        if statement.holds:
+            value = _plain(statement.content)
+            many = statement.title if statement.title in _ONE else f"{statement.title}: {value}"
+            last[(statement.slot, many)] = (statement.title, value)
     return list(last.values())
 
 
@@ -109,7 +109,12 @@ def matched(labelled: Labelled, entries: Sequence[tuple[str, str]]) -> list[tupl
     right = []
     for entry in entries:
         fits = next(
-            (each for each in open_labels if each[0] == entry[0] and entry[1] in each[1]), None
+            (
+                open_label
+                for open_label in open_labels
+                if open_label[0] == entry[0] and entry[1] in open_label[1]
+            ),
+            None,
         )
         if fits is not None:
             open_labels.remove(fits)
@@ -123,7 +128,9 @@ def main() -> None:
     parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--wrong", action="store_true", help="list what is wrong or missing")
     asked = parser.parse_args()
-    labelled = [each for each in read_statements() if asked.half in (None, each.half)]
+    labelled = [
+        statement for statement in read_statements() if asked.half in (None, statement.half)
+    ]
     if asked.wrong:
         _list_wrong(labelled)
     print("| statements | entries | precision | recall |\n|---|---|---|---|")

@@ -79,7 +79,7 @@ class Readiness:
 
     async def _migrations(self) -> str:
         applied = {row["number"] for row in await self.database.rows("applied_migrations")}
-        missing = [each for each in load_migrations() if each.number not in applied]
+        missing = [migration for migration in load_migrations() if migration.number not in applied]
         return f"{len(missing)} pending: run foremind db migrate" if missing else "ok"
 
     async def _outcome(self, check: Awaitable[str]) -> str:

@@ -105,7 +105,7 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
             )
         records = await services.records.all(found.relationship.id)
         return json_response(
-            {"records": [_view(each) for each in records if layer in (None, each.layer)]}
+            {"records": [_view(record) for record in records if layer in (None, record.layer)]}
         )
 
     async def write(request: Request) -> Response:

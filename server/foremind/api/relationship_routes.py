@@ -197,7 +197,7 @@ def _changed(
         return own
     if raw is None:
         levels = (own.user, own.operator) if found.caller.admin else (own.user,)
-        patch: dict[str, Any] = {name: None for each in levels for name in given_in(each)}
+        patch: dict[str, Any] = {name: None for level in levels for name in given_in(level)}
     else:
         patch = values_of(raw)
     companion = found.owner.settings
@@ -268,7 +268,7 @@ async def _context(
     messages = prompt.messages()
     layers: dict[str, dict[str, object]] = {}
     for layer in LAYERS:
-        told = [each for each in assembled.portions if each.section.layer == layer]
+        told = [portion for portion in assembled.portions if portion.section.layer == layer]
         layers[layer] = {
             "on": policy.layers.on(layer),
             "tokens": assembled.tokens.get(layer, 0),
@@ -284,11 +284,11 @@ async def _context(
     layers["behaviours"] |= {"lines": list(prompt.instructions)}
     return {
         "messages": messages,
-        "tokens": sum(count(each["content"]) for each in messages),
+        "tokens": sum(count(message["content"]) for message in messages),
         "budget": int(policy.layers.context_tokens * policy.layers.share),
         "layers": layers,
         "left_out": list(prepared.left_out),
         "missing": dict(prepared.missing),
-        "memories": [asdict(each) | {"id": str(each.id)} for each in prompt.memories],
+        "memories": [asdict(memory) | {"id": str(memory.id)} for memory in prompt.memories],
         "timings": asdict(prepared.timings) | {"assembly_ms": assembly_ms},
     }

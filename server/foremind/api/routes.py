@@ -58,7 +58,7 @@ def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]
 
     async def readyz(_: Request) -> Response:
         checks = await services.readiness.check()
-        ready = all(each == "ok" for each in checks.values())
+        ready = all(check == "ok" for check in checks.values())
         return json_response(
             {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
         )

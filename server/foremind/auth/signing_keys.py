@@ -65,7 +65,7 @@ class KeyRing:
 
     def signing(self, kid: str | None) -> SigningKey | None:
         """Return a key that can sign: the one named, else the secret, else the file's newest."""
-        usable = [each for each in self._keys.values() if _signs(each)]
+        usable = [key for key in self._keys.values() if _signs(key)]
         if kid is not None:
             return next((each for each in usable if each.id == kid), None)
         return self._secret or (usable[-1] if usable else None)

@@ -101,7 +101,7 @@ def with_written(written: str, text: str) -> str:
         terms = set(terms_of(line))
         return len(terms & told) >= _TOLD * len(terms) if terms else line.strip() in text
 
-    left = [each for each in written.splitlines() if each.strip() and not is_told(each)]
+    left = [line for line in written.splitlines() if line.strip() and not is_told(line)]
     return "\n".join([*left, text])
 
 

@@ -116,7 +116,7 @@ class CurationContext:
         assert self.server is not None
         count = self.metrics.curated.labels
         room = max(self.room((), max_tokens), self.policy.context_tokens // 4)
-        size = sum(len(each["content"]) for each in messages)
+        size = sum(len(message["content"]) for message in messages)
         messages = await aside(size, lambda: fitted(messages, room, self.count))
         try:
             answer = await ask(

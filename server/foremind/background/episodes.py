@@ -73,11 +73,11 @@ async def tell_again(
     work: CurationContext, portion: ChangeSet, turns: Sequence[TranscriptTurn]
 ) -> None:
     """Make episodes again of turns that went with what else they were made of."""
-    await _leave_open_again(work, {each.session_id for each in turns if each.told})
+    await _leave_open_again(work, {turn.session_id for turn in turns if turn.told})
     by_session: dict[UUID, list[TranscriptTurn]] = {}
-    for each in turns:
-        if not each.told:
-            by_session.setdefault(each.session_id, []).append(each)
+    for turn in turns:
+        if not turn.told:
+            by_session.setdefault(turn.session_id, []).append(turn)
     for part in by_session.values():
         await tell(work, part, closed=False, again=True)
     async with work.changing() as changes:
@@ -187,13 +187,13 @@ async def _tell(
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
-        replace(await _episode(work, each, session_id, sources), told_at=at)
-        for each in told.episodes
+        replace(await _episode(work, episode, session_id, sources), told_at=at)
+        for episode in told.episodes
     ]
     questions = [
-        replace(await _question(work, text, each.references, sources), told_at=at)
-        for each in told.episodes
-        for text in each.open_questions
+        replace(await _question(work, text, episode.references, sources), told_at=at)
+        for episode in told.episodes
+        for text in episode.open_questions
     ]
     settled = {number for number in told.settled if 1 <= number <= len(known)}
     async with work.changing() as changes:
@@ -228,7 +228,7 @@ def _taken_up(
 ) -> Iterator[Record]:
     """Return those whose names were given to an episode and were not said in it."""
     words = {term for each in said for term in terms_of(each.text)}
-    given = {key_of(name) for each in told.episodes for name in each.topic.split(",")}
+    given = {key_of(name) for episode in told.episodes for name in episode.topic.split(",")}
     for each in named:
         key = key_of(each.title)
         if key in given and not set(key.split()) <= words:
@@ -267,7 +267,7 @@ def by_rules(
 
 def _was_removed(work: CurationContext, episode: NewRecord) -> bool:
     keys = removal_keys(episode.session_id, episode.title, alone=True)
-    return any(work.dismissed("episodes", each) for each in keys)
+    return any(work.dismissed("episodes", key) for key in keys)
 
 
 def removal_keys(session_id: UUID | None, title: str, *, alone: bool) -> list[str]:
@@ -287,7 +287,7 @@ async def _episode(
         title=told.topic,
         content=told.summary,
         made_by=work.maker,
-        refs=tuple(" ".join(words_of(each)) for each in told.references),
+        refs=tuple(" ".join(words_of(reference)) for reference in told.references),
         details=Details(
             questions=tuple(told.questions),
             conclusions=tuple(told.conclusions),
@@ -305,12 +305,12 @@ async def _question(
     work: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
 ) -> NewRecord:
     spoken = f" {' '.join(words_of(text))} "
-    refs = (" ".join(words_of(each)) for each in references)
+    refs = (" ".join(words_of(reference)) for reference in references)
     return NewRecord(
         layer="questions",
         content=text,
         made_by=work.maker,
-        refs=tuple(each for each in refs if f" {each} " in spoken),
+        refs=tuple(ref for ref in refs if f" {ref} " in spoken),
         details=Details(status="open"),
         vector=await work.vector(text),
         turns=sources.turns,
@@ -347,7 +347,7 @@ async def _keep_questions(
 
 def without_room(questions: Sequence[Record], added: int) -> list[int]:
     """Return the questions that make room for others: those settled first, then the oldest."""
-    made = [each for each in questions if not by_hand(each.made_by)]
+    made = [question for question in questions if not by_hand(question.made_by)]
     over = len(made) + added - _MOST_QUESTIONS
     made.sort(key=lambda each: each.details.status != "settled")
     return [each.id for each in made[: max(0, over)]]

@@ -63,7 +63,7 @@ class ManualEditor:
         record = replace(
             record,
             kind=record.kind or ("stated" if record.layer == "profile" else ""),
-            refs=tuple(" ".join(words_of(each)) for each in record.refs),
+            refs=tuple(" ".join(words_of(ref)) for ref in record.refs),
             details=Details(status="open" if record.layer == "questions" else ""),
         )
         record = await self._findable(record)

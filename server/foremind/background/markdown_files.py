@@ -90,13 +90,17 @@ def folder_of(
         blocks = [_block(each.id, each, _when(each)) for each in of_layer(records, layer)]
         files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
     files["history.md"] = _history_file(records, history)
-    behaviours = "\n".join(f"- {each.instruction}" for each in companion.settings.behaviours or ())
+    behaviours = "\n".join(
+        f"- {behaviour.instruction}" for behaviour in companion.settings.behaviours or ()
+    )
     files["guidelines.md"] = f"# guidelines\n\n{companion.persona.strip()}\n\n{behaviours}\n"
     base = ExportedBase(
         str(relationship_id),
         {
-            each.id: RenderedFile(each.revision, each.layer, each.kind, each.title, each.content)
-            for each in records
+            record.id: RenderedFile(
+                record.revision, record.layer, record.kind, record.title, record.content
+            )
+            for record in records
         },
     )
     files[BASE] = msgspec.json.format(msgspec.json.encode(base), indent=1).decode() + "\n"
@@ -132,18 +136,18 @@ def edits_of(files: Mapping[str, str], base: ExportedBase) -> list[FileEdit]:
 def conflicts_file(edits: Sequence[FileEdit]) -> str:
     """Return the edits that could not be made, in the form in which they can be made again."""
     blocks = [
-        f"{each.layer}: record {each.record} was changed on the server; the folder said:\n\n"
-        f"{each.title}\n{each.content or '(removed)'}\n"
-        for each in edits
+        f"{edit.layer}: record {edit.record} was changed on the server; the folder said:\n\n"
+        f"{edit.title}\n{edit.content or '(removed)'}\n"
+        for edit in edits
     ]
     return "# conflicts\n\n" + "\n".join(blocks)
 
 
 def _history_file(records: Sequence[Record], history: Mapping[int, Sequence[Revision]]) -> str:
     blocks = [
-        _block(each.id, state, f"made by {state.made_by}, until {_moment(state.replaced_at)}")
-        for each in records
-        for state in history.get(each.id, ())
+        _block(record.id, state, f"made by {state.made_by}, until {_moment(state.replaced_at)}")
+        for record in records
+        for state in history.get(record.id, ())
     ]
     return "# history\n\n" + "\n".join(blocks)
 

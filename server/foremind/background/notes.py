@@ -76,8 +76,8 @@ def _portion(work: CurationContext, turns: Sequence[TranscriptTurn]) -> list[Tra
     shown = work.of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
     room = work.room(_asked_for(work, shown, ()), _MAX_TOKENS)
     within = 0
-    for each in turns[:_MOST_ASKED]:
-        room -= work.count(each.content) + _LINE_TOKENS
+    for turn in turns[:_MOST_ASKED]:
+        room -= work.count(turn.content) + _LINE_TOKENS
         if room < 0:
             break
         within += 1
@@ -91,11 +91,11 @@ def _asked_for(
     entries = [(each.id, each.kind, each.content) for each in entries_shown]
     left = work.policy.context_tokens // 4
     shown = []
-    for each in reversed(entries):
-        left -= work.count(each[2]) + _LINE_TOKENS
+    for entry in reversed(entries):
+        left -= work.count(entry[2]) + _LINE_TOKENS
         if left < 0:
             break
-        shown.append(each)
+        shown.append(entry)
     return for_notes(work.policy.scratchpad, shown[::-1], said)
 
 
@@ -116,9 +116,9 @@ async def _write_notes(
     """Apply operations, each to what is there by then: one of an entry that is gone is dropped."""
     there = await changes.of_layers(_ENTRIES)
     present = {each.id: each for each in work.of("scratchpad") if each.id in there}
-    for each in notes:
-        await _apply(work, changes, each, present)
-    await _make_room(work, changes, sum(each.operation.op == "ADD" for each in notes))
+    for note in notes:
+        await _apply(work, changes, note, present)
+    await _make_room(work, changes, sum(note.operation.op == "ADD" for note in notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ async def _operations(
     turns = tuple(each.turn_id for each in said)
     # Where it was not shown all, each entry stands for no more than it says.
     made_of = shown_lately(entries) if shown is entries else tuple(known)
-    there = {each.content.casefold() for each in entries}
+    there = {entry.content.casefold() for entry in entries}
     new = [each for each in kept if each.op != "ADD" or (each.entry or "").casefold() not in there]
     whole = not answer.cut_off and not answer.mended["too_many"]
     return [await _findable(work, NotesUpdate(each, turns, made_of)) for each in new], whole
@@ -171,7 +171,7 @@ async def _ruled(
     work: CurationContext, said: Sequence[Utterance], entries: Sequence[Record]
 ) -> list[NotesUpdate]:
     """Return what rules note of what was said."""
-    chars = chars_of(said) + sum(len(each.content) for each in entries)
+    chars = chars_of(said) + sum(len(entry.content) for entry in entries)
     ruled = await aside(chars, lambda: by_rules(said, entries))
     return [await _findable(work, each) for each in ruled]
 
@@ -206,9 +206,9 @@ def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
     The model was shown every entry there was whenever it wrote one: what it wrote last was made of
     all before that, and only what was changed since stands for itself.
     """
-    written = [each.updated_at for each in entries if each.made_by == "model"]
+    written = [entry.updated_at for entry in entries if entry.made_by == "model"]
     last = max(written, default=None)
-    return tuple(each.id for each in entries if last is None or each.updated_at >= last)
+    return tuple(entry.id for entry in entries if last is None or entry.updated_at >= last)
 
 
 def checked(
@@ -235,8 +235,8 @@ def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[Notes
     A statement about a slot that an entry fills already (home, work, a taste) updates that entry.
     """
     notes: list[NotesUpdate] = []
-    slots = {fact.slot: each.id for each in entries for fact in facts_in(each.content)}
-    known = {each.content: each.id for each in entries}
+    slots = {fact.slot: entry.id for entry in entries for fact in facts_in(entry.content)}
+    known = {entry.content: entry.id for entry in entries}
     fresh: dict[str, int] = {}
     for utterance in said:
         for text in sentences_of(utterance.text) if utterance.by_user else ():
@@ -311,7 +311,7 @@ async def _apply(
 async def _make_room(work: CurationContext, changes: RecordChanges, added: int) -> None:
     """Remove entries beyond the most there may be; none that somebody wrote by hand."""
     entries = work.of("scratchpad")
-    chars = sum(len(each.content) for each in entries)
+    chars = sum(len(entry.content) for entry in entries)
     gone = await aside(chars, lambda: without_room(entries, added))
     if gone:
         work.metrics.dropped.labels("note").inc(await changes.remove(gone))
@@ -323,7 +323,7 @@ def without_room(entries: Sequence[Record], added: int) -> list[int]:
     over = len(entries) + added - _MOST_ENTRIES
     if over <= 0:
         return []
-    made = [each for each in entries if not by_hand(each.made_by)]
+    made = [entry for entry in entries if not by_hand(entry.made_by)]
     rules = SignificanceRules()
     made.sort(key=lambda each: (judge(each.content, None, rules).score, each.updated_at))
     return [each.id for each in made[:over]]

@@ -112,9 +112,9 @@ def news_of(
         dismissed: tells whether a user had an entry removed, by its key.
     """
     held = _all_held(present, slots)
-    for each in entries:
-        if each.slot in slots and not dismissed(key_of(each.title, each.content)):
-            _take_in(held, each, slots)
+    for entry in entries:
+        if entry.slot in slots and not dismissed(key_of(entry.title, entry.content)):
+            _take_in(held, entry, slots)
     for name, slot in slots.items():
         _keep_within(held, name, slot)
     return _news(held, slots)

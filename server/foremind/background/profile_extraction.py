@@ -30,10 +30,10 @@ def asks_model(work: CurationContext) -> bool:
 
 def to_profile(turns: Sequence[TranscriptTurn], going_on: Collection[UUID]) -> list[TranscriptTurn]:
     """Return the turns that are read next: of sessions that are over, or once they are enough."""
-    over = [place for place, each in enumerate(turns, 1) if each.session_id not in going_on]
+    over = [place for place, turn in enumerate(turns, 1) if turn.session_id not in going_on]
     if over:
         return list(turns[: min(over[-1], _MOST_TURNS)])
-    enough = sum(each.speaker == "user" for each in turns) >= _ENOUGH
+    enough = sum(turn.speaker == "user" for turn in turns) >= _ENOUGH
     return list(turns[:_MOST_TURNS]) if enough else []
 
 
@@ -90,7 +90,7 @@ def _entry(
     except msgspec.ValidationError:
         return None
     name = " ".join(told.slot.casefold().split())
-    name = next((each for each in slots if each.casefold() == name), SLOT_ALIASES.get(name, name))
+    name = next((slot for slot in slots if slot.casefold() == name), SLOT_ALIASES.get(name, name))
     value = " ".join(told.value.split()).rstrip(".")
     if name not in slots or not value or len(value.split()) > _MOST_WORDS:
         return None

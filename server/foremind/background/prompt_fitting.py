@@ -13,7 +13,7 @@ _GAP = " … "
 
 def tokens_of(messages: Sequence[Message], count: CountTokens) -> int:
     """Return the tokens that a prompt takes, with those of the chat template around it."""
-    return sum(count(each["content"]) + TEMPLATE_TOKENS for each in messages)
+    return sum(count(message["content"]) + TEMPLATE_TOKENS for message in messages)
 
 
 def fitted(messages: Sequence[Message], room: int, count: CountTokens) -> list[Message]:
@@ -48,8 +48,8 @@ def _shortened(lines: Sequence[str], characters: int) -> list[str]:
     most = max(2, characters // _LEAST_LINE)
     if len(lines) > most and sum(map(len, lines)) > characters:
         lines = [*lines[: (most + 1) // 2], *lines[-(most // 2) :]]
-    level = _level([len(each) for each in lines], characters - len(lines))
-    return [_cut(each, level) for each in lines]
+    level = _level([len(line) for line in lines], characters - len(lines))
+    return [_cut(line, level) for line in lines]
 
 
 def _level(lengths: Sequence[int], room: int) -> int:

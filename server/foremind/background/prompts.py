@@ -98,8 +98,8 @@ def for_notes(
     """Ask for operations on the scratchpad; entries are (id, kind, text)."""
     kinds = "; ".join(f"{name}: {what}" for name, what in (rules.kinds or {}).items())
     examples = "".join(
-        f" {quoted(each.said)} becomes an entry of kind {each.kind}: {quoted(each.entry)}."
-        for each in rules.examples or ()
+        f" {quoted(example.said)} becomes an entry of kind {example.kind}: {quoted(example.entry)}."
+        for example in rules.examples or ()
     )
     task = rules.prompt or (
         "You keep a short scratchpad about the user of a companion: what is worth knowing in later "
@@ -123,12 +123,12 @@ def for_profile(rules: ProfileRules, said: Sequence[Utterance]) -> list[Message]
         "nothing."
     )
     slots = "; ".join(
-        f"{labelled(name)}{' (many)' if each.many else ''}: {each.description}"
-        for name, each in (rules.slots or {}).items()
+        f"{labelled(name)}{' (many)' if slot.many else ''}: {slot.description}"
+        for name, slot in (rules.slots or {}).items()
     )
     examples = "".join(
-        f" {quoted(each.said)} gives {labelled(each.slot)} the value {quoted(each.value)}."
-        for each in rules.examples or ()
+        f" {quoted(example.said)} gives {labelled(example.slot)} the value {quoted(example.value)}."
+        for example in rules.examples or ()
     )
     return _asked(
         f"{task} Give what the user states as true of themselves now: nothing that others say, no "
@@ -163,7 +163,10 @@ def for_episodes(
     topics: Sequence[str] = (),
 ) -> list[Message]:
     """Ask what a conversation was about; `topics` are those so far, so that names do not split."""
-    known = "\n".join(f"{number}. {quoted(each)}" for number, each in enumerate(open_questions, 1))
+    known = "\n".join(
+        f"{number}. {quoted(open_question)}"
+        for number, open_question in enumerate(open_questions, 1)
+    )
     task = own or (
         "Divide a conversation into 1 to 4 episodes, each with its topic in one to three words, a "
         "summary, references (names, places, works), questions explored, conclusions, and "

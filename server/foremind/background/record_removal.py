@@ -39,7 +39,7 @@ class RecordRemover:
             keys = removal_keys(record.session_id, record.title, alone=alone)
         else:
             keys = [_key_of(record)]
-        digests = [digest_of(bond.salt, record.layer, each) for each in keys if each]
+        digests = [digest_of(bond.salt, record.layer, key) for key in keys if key]
         subject = f"{record.layer} {record.id}"
         return await self._forgetter.forget_record(
             relationship_id, record_id, subject, actor=actor, digests=digests

@@ -9,9 +9,9 @@ async def let_go(work: CurationContext, expirer: RetentionEnforcer) -> None:
     """Remove what is past the days that its kind is kept: records, memories, what was said."""
     retention = work.policy.retention
     old = [
-        each.id
-        for each in work.records
-        if each.layer in retention and work.now - each.updated_at > retention[each.layer]
+        record.id
+        for record in work.records
+        if record.layer in retention and work.now - record.updated_at > retention[record.layer]
     ]
     if old:
         await expirer.records(work.bond.id, old)

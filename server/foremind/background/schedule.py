@@ -102,7 +102,7 @@ def next_look(
     sessions: Sequence[OpenSession], policy: LayerPolicy, now: datetime
 ) -> datetime | None:
     """Return when the next of some sessions is over, if nobody says anything; None for never."""
-    soonest = min([each.active_at + policy.session for each in sessions], default=None)
+    soonest = min([session.active_at + policy.session for session in sessions], default=None)
     return None if soonest is None else max(soonest, now + timedelta(seconds=1))
 
 
@@ -114,10 +114,10 @@ def next_retention(policy: LayerPolicy, now: datetime) -> datetime | None:
 def is_stale(records: Sequence[Record]) -> bool:
     """Tell whether the hot context misses what somebody wrote, or was removed."""
     hot = of_layer(records, "hot")
-    told = [each for each in records if each.layer in ("episodes", "topics")]
+    told = [record for record in records if record.layer in ("episodes", "topics")]
     if not hot:
         return bool(told)
-    written = [each for each in records if each.layer != "hot" and by_hand(each.made_by)]
+    written = [record for record in records if record.layer != "hot" and by_hand(record.made_by)]
     return any(each.updated_at > hot[-1].updated_at for each in written)
 
 

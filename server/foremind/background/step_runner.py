@@ -123,7 +123,7 @@ class StepRunner:
         """Close sessions that are over, and erase what was not to be remembered of them."""
         bond, policy = work.bond, work.policy
         sessions = await self._due.open_sessions(bond.id)
-        over = [each for each in sessions if is_over(each, policy, work.now)]
+        over = [session for session in sessions if is_over(session, policy, work.now)]
         for each in over:
             await self._due.close_session(bond.id, each.id, work.now, work.now - policy.session)
         unkept = await self._due.unkept_turns(bond.id)
@@ -132,7 +132,7 @@ class StepRunner:
             await self._forgetter.forget_turns(bond.id, names, unkept)
         if over:
             await self._due.leave_nothing(bond.id)
-        left = [each for each in sessions if each not in over]
+        left = [session for session in sessions if session not in over]
         return Outcome(made=bool(over), due=next_look(left, policy, work.now))
 
     async def _retention(self, work: CurationContext) -> Outcome:
@@ -168,7 +168,7 @@ class StepRunner:
             await keep_profile(work, ready)
         for portion in portions[:1]:
             await keep_profile(work, await self._due.turns(bond.id, portion.turns), portion)
-        left = [each for each in turns if each not in ready]
+        left = [turn for turn in turns if turn not in ready]
         again = bool(ready) and (len(turns) == _READ_AT_ONCE or bool(to_profile(left, going_on)))
         return Outcome(made=bool(ready), more=again or len(portions) > 1)
 
@@ -197,7 +197,7 @@ class StepRunner:
         if bond.remade_in("episodes") or bond.remade_in("opening"):
             return await self._tell_again(work)
         turns = await self._due.turns_after(bond.id, bond.told_turn_id)
-        untold = [each for each in turns if not each.told]
+        untold = [turn for turn in turns if not turn.told]
         going_on = await self._going_on(work)
         ended = [each for each in untold if each.session_id not in going_on]
         running = [each for each in untold if each.session_id in going_on]
@@ -223,7 +223,7 @@ class StepRunner:
     async def _going_on(self, work: CurationContext) -> set[UUID]:
         """Return the sessions whose time is not over."""
         sessions = await self._due.open_sessions(work.bond.id)
-        return {each.id for each in sessions if not is_over(each, work.policy, work.now)}
+        return {session.id for session in sessions if not is_over(session, work.policy, work.now)}
 
     async def _tell(
         self, work: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, more: bool
@@ -275,4 +275,4 @@ def _is_left(turns: Sequence[TranscriptTurn], upto: int | None, limit: int) -> b
 
 
 def _of_first_session(turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
-    return [each for each in turns if each.session_id == turns[0].session_id]
+    return [turn for turn in turns if turn.session_id == turns[0].session_id]

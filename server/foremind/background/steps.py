@@ -117,9 +117,9 @@ def failed(attempts: int, code: str, now: datetime) -> StepFailure:
 def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[StepState]:
     """Return the steps of a lane that are due, in the order in which they are done."""
     due = [
-        each
-        for each in states
-        if each.lane == lane and each.step in STEP_OF and each.due_at is not None
-        if each.due_at <= now
+        state
+        for state in states
+        if state.lane == lane and state.step in STEP_OF and state.due_at is not None
+        if state.due_at <= now
     ]
     return sorted(due, key=lambda each: _ORDER.index(each.step))

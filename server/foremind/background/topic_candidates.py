@@ -46,18 +46,18 @@ class TopicCandidate:
     @property
     def meetings(self) -> int:
         """In how many conversations it came up, or on how many other days it was noted."""
-        days = {each.created_at.date() for each in self.episodes}
+        days = {episode.created_at.date() for episode in self.episodes}
         noted = {each.created_at.date() for each in self.beside}
-        return len({each.session_id for each in self.episodes}) + len(noted - days)
+        return len({episode.session_id for episode in self.episodes}) + len(noted - days)
 
     @property
     def deserves_a_paragraph(self) -> bool:
         """Tell whether it came up often enough, or something was concluded on it."""
         wanted = set(self.key.split())
         return self.meetings >= _MEETINGS or any(
-            wanted <= set(terms_of(each))
-            for one in self.episodes
-            for each in one.details.conclusions
+            wanted <= set(terms_of(conclusion))
+            for episode in self.episodes
+            for conclusion in episode.details.conclusions
         )
 
     @property
@@ -77,11 +77,11 @@ class TopicCandidate:
         upto = 0 if self.topic is None or self.joined else self.topic.details.upto
         told_at = None if self.topic is None else self.topic.updated_at
         corrected = [
-            each
-            for each in self.episodes
-            if each.id <= upto and told_at is not None and each.updated_at > told_at
+            episode
+            for episode in self.episodes
+            if episode.id <= upto and told_at is not None and episode.updated_at > told_at
         ]
-        new = [each for each in self.episodes if each.id > upto][:_MOST_EPISODES]
+        new = [episode for episode in self.episodes if episode.id > upto][:_MOST_EPISODES]
         return [*corrected[-_MOST_EPISODES:], *new], new[-1].id if new else upto
 
 
@@ -93,20 +93,20 @@ def subjects_of(records: Sequence[Record], *, mentions: bool = False) -> list[To
     """
     topics = of_layer(records, "topics")
     episodes = of_layer(records, "episodes")
-    noted = [each for each in records if each.layer in ("scratchpad", "vault")]
+    noted = [record for record in records if record.layer in ("scratchpad", "vault")]
     called: defaultdict[str, list[str]] = defaultdict(list)
     told: defaultdict[str, list[Record]] = defaultdict(list)
-    for each in episodes:
-        for key, name in {key_of(name): name for name in each.details.topics}.items():
+    for episode in episodes:
+        for key, name in {key_of(name): name for name in episode.details.topics}.items():
             called[key].append(name)
-            told[key].append(each)
+            told[key].append(episode)
     known: dict[str, Record] = {}
-    for each in topics:
-        known.setdefault(key_of(each.title), each)
+    for topic in topics:
+        known.setdefault(key_of(topic.title), topic)
     for name in _named_in_notes(noted):
         called[key_of(name)].append(name)
     if mentions:
-        for name in dict.fromkeys(ref for each in episodes for ref in each.refs):
+        for name in dict.fromkeys(ref for episode in episodes for ref in episode.refs):
             called[key_of(name)].append(name)
         _add_mentions(told, called.keys() | known.keys(), episodes)
     keys = (called.keys() | known.keys()) - _NO_TOPICS
@@ -127,8 +127,8 @@ def _add_mentions(
 ) -> None:
     """Add to each topic the episodes in which all of its words stand."""
     with_term: defaultdict[str, set[int]] = defaultdict(set)
-    for place, each in enumerate(episodes):
-        for term in set(terms_of(f"{each.content} {' '.join(each.refs)}")):
+    for place, episode in enumerate(episodes):
+        for term in set(terms_of(f"{episode.content} {' '.join(episode.refs)}")):
             with_term[term].add(place)
     for key in keys:
         places = set.intersection(*(with_term.get(each, set()) for each in key.split() or [""]))
@@ -191,7 +191,7 @@ def lines_of(
     zone: tzinfo | None,
 ) -> list[tuple[datetime, str]]:
     """Return what a paragraph is made of as dated lines; `questions` says which are settled."""
-    lines = [(each.created_at, _told(each, questions)) for each in episodes]
+    lines = [(episode.created_at, _told(episode, questions)) for episode in episodes]
     lines += [(each.updated_at, f"Noted: {each.content}") for each in beside]
     lines.sort(key=lambda each: each[0])
     return [(at.astimezone(zone), text[:_MOST_TOLD]) for at, text in lines]
@@ -199,10 +199,14 @@ def lines_of(
 
 def _told(episode: Record, questions: Mapping[str, str]) -> str:
     details = episode.details
-    still = [each for each in details.open_questions if questions.get(each) != "settled"]
+    still = [
+        open_question
+        for open_question in details.open_questions
+        if questions.get(open_question) != "settled"
+    ]
     parts = [
         episode.content,
-        *(f"Concluded: {each}" for each in details.conclusions),
+        *(f"Concluded: {conclusion}" for conclusion in details.conclusions),
         *(f"Left open: {each}" for each in still),
     ]
     if episode.refs:
@@ -215,8 +219,8 @@ def by_rules(subject: TopicCandidate, questions: Mapping[str, str], zone: tzinfo
     wanted = set(subject.key.split())
     lines = [*subject.episodes[-_MOST_READ:], *subject.beside]
     said = [
-        Utterance(each.id, "", True, each.content, 0.3, each.created_at.astimezone(zone))
-        for each in sorted(lines, key=lambda each: each.created_at)
+        Utterance(line.id, "", True, line.content, 0.3, line.created_at.astimezone(zone))
+        for line in sorted(lines, key=lambda each: each.created_at)
     ]
     chosen = top_sentences(said, _MOST_READ)
     about = [each for each in chosen if wanted & set(terms_of(each.text))] or chosen
@@ -239,17 +243,17 @@ def _ends(
 ) -> Iterator[tuple[str, str]]:
     """Return the last conclusion and the last open question on a topic."""
     for label, texts in (
-        ("Settled", [text for one in subject.episodes for text in one.details.conclusions]),
+        ("Settled", [text for episode in subject.episodes for text in episode.details.conclusions]),
         (
             "Left open",
             [
                 text
-                for one in subject.episodes
-                for text in one.details.open_questions
+                for episode in subject.episodes
+                for text in episode.details.open_questions
                 if questions.get(text) != "settled"
             ],
         ),
     ):
-        about = [each for each in texts if wanted & set(terms_of(each))]
+        about = [text for text in texts if wanted & set(terms_of(text))]
         if about:
             yield label, about[-1]

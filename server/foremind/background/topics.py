@@ -18,7 +18,7 @@ async def distil(work: CurationContext) -> bool:
     """Write the paragraphs of topics of which there is news; tell whether some are left."""
     if not work.policy.on("topics"):
         return False
-    size = sum(len(each.content) for each in work.records)
+    size = sum(len(record.content) for record in work.records)
     no_model = work.server is None
     found = await aside(size, lambda: subjects_of(work.records, mentions=no_model))
     due = [
@@ -49,7 +49,7 @@ async def _write(work: CurationContext, subject: TopicCandidate) -> bool:
         title=title,
         content=text,
         made_by=work.maker,
-        refs=tuple(" ".join(words_of(each)) for each in subject.names[:_MOST_NAMES]),
+        refs=tuple(" ".join(words_of(name)) for name in subject.names[:_MOST_NAMES]),
         details=Details(sessions=subject.meetings, upto=upto),
         vector=await work.vector(found_by(title, text)),
         sources=tuple(each.id for each in (*subject.episodes, *subject.beside)),
@@ -60,7 +60,7 @@ async def _write(work: CurationContext, subject: TopicCandidate) -> bool:
         else:
             await changes.change(before.id, record, before.revision)
         await changes.remove([each.id for each in subject.joined])
-    return any(each.id > upto for each in subject.episodes)
+    return any(episode.id > upto for episode in subject.episodes)
 
 
 async def _paragraph(work: CurationContext, subject: TopicCandidate) -> tuple[str, int]:
@@ -78,5 +78,5 @@ async def _paragraph(work: CurationContext, subject: TopicCandidate) -> tuple[st
             return (await work.ask("topics", asked, TopicAnswer, _MAX_TOKENS)).text, upto
         except UnusableAnswer as error:
             work.stand_in("topics", error)
-    last = max((each.id for each in subject.episodes), default=0)
+    last = max((episode.id for episode in subject.episodes), default=0)
     return by_rules(subject, questions, work.now.tzinfo), last

@@ -41,11 +41,11 @@ def habits_of(
     """Return what sessions show, by name; nothing before there are three. Pure."""
     if len(sessions) < _LEAST_SESSIONS:
         return {}
-    minutes = median((each.ended - each.began).total_seconds() / 60 for each in sessions)
+    minutes = median((session.ended - session.began).total_seconds() / 60 for session in sessions)
     zone = ZoneInfo(time_zone)
-    hours = Counter(_time_of_day(each.began.astimezone(zone).hour) for each in sessions)
-    said = sum(each.said for each in sessions)
-    asked = sum(each.asked for each in sessions)
+    hours = Counter(_time_of_day(session.began.astimezone(zone).hour) for session in sessions)
+    said = sum(session.said for session in sessions)
+    asked = sum(session.asked for session in sessions)
     found = {
         "session length": f"usually about {max(1, round(minutes))} minutes",
         "time of day": f"usually comes {hours.most_common(1)[0][0]}",
@@ -53,7 +53,7 @@ def habits_of(
     if said:
         share = round(100 * asked / said)
         found["follow-up habit"] = f"asks a question in {share}% of messages"
-    topics = Counter(topic for each in episodes for topic in each.details.topics)
+    topics = Counter(topic for episode in episodes for topic in episode.details.topics)
     if topics:
         names = ", ".join(name for name, _ in topics.most_common(3))
         found["favourite topics"] = f"most often {names}"

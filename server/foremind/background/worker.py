@@ -147,8 +147,8 @@ class BackgroundWorker:
             raise NotFound("id: expected the id of a relationship", param="id")
         now = self._clock.now()
         states = await self._states.of(bond_id)
-        places = {each.place for each in states} - {BY_RULES}
-        taken = {each: await self._states.claims_at(each, now) for each in places}
+        places = {state.place for state in states} - {BY_RULES}
+        taken = {place: await self._states.claims_at(place, now) for place in places}
         cursors = {
             "stated": bond.stated_turn_id,
             "profile": bond.profiled_turn_id,
@@ -159,7 +159,7 @@ class BackgroundWorker:
         return status_of(
             states,
             await self._states.lanes_at_work(bond_id, now),
-            [each for each in places if taken[each] >= _OF_MODEL_AT_ONCE],
+            [place for place in places if taken[place] >= _OF_MODEL_AT_ONCE],
             self._kept_waiting(bond_id),
             await self._states.behind(bond_id, cursors),
             now,
@@ -213,9 +213,9 @@ class BackgroundWorker:
         """Return the steps of a relationship that wait here for a slot of their model server."""
         runs = [self._runs.get((bond_id, lane)) for lane in LANES]
         return {
-            each.step
-            for each in runs
-            if each is not None and each.step is not None and each.waits_for_slot
+            run.step
+            for run in runs
+            if run is not None and run.step is not None and run.waits_for_slot
         }
 
     async def _run(self, loop: SupervisedLoop) -> None:
@@ -278,11 +278,11 @@ class BackgroundWorker:
 
     async def _claim(self) -> ClaimedStep | None:
         now = self._clock.now()
-        at = Counter(each.claimed.place for each in self._runs.values())
+        at = Counter(run.claimed.place for run in self._runs.values())
         of = Counter(
-            (each.claimed.place, each.claimed.companion_id)
-            for each in self._runs.values()
-            if each.claimed.place != BY_RULES
+            (run.claimed.place, run.claimed.companion_id)
+            for run in self._runs.values()
+            if run.claimed.place != BY_RULES
         )
         models = at.total() - at[BY_RULES]
         room = {BY_RULES: _BY_RULES_AT_ONCE}
@@ -337,9 +337,9 @@ class BackgroundWorker:
         if lane == "rules" and bond.inferred_again is not None:
             await self._make_due(bond, ("habits",), self._clock.now())
         while left := [
-            each
-            for each in due_steps(await self._states.of(bond_id), lane, self._clock.now())
-            if each.step not in done
+            due_step
+            for due_step in due_steps(await self._states.of(bond_id), lane, self._clock.now())
+            if due_step.step not in done
         ]:
             done.add(left[0].step)
             if not await self._do_step(work, left[0]):
@@ -395,8 +395,8 @@ class BackgroundWorker:
 
 def _placed(names: Sequence[StepName], place: str) -> list[ScheduledStep]:
     """Return steps with where they wait: those that never ask a model are the rules'."""
-    steps = [STEP_OF[each] for each in names]
+    steps = [STEP_OF[name] for name in names]
     return [
-        ScheduledStep(each.name, each.lane, place if each.lane == "model" else BY_RULES)
-        for each in steps
+        ScheduledStep(step.name, step.lane, place if step.lane == "model" else BY_RULES)
+        for step in steps
     ]

@@ -35,15 +35,15 @@ def bench(
 
 def _table(figures: list[Figure]) -> Table:
     table = Table("what", "unit", "p50", "p90", "p99", "compared to", "its p50", "ratio")
-    for each in figures:
+    for figure in figures:
         table.add_row(
-            each.name,
-            each.unit,
-            f"{each.p50:.2f}",
-            f"{each.p90:.2f}",
-            f"{each.p99:.2f}",
-            each.baseline,
-            f"{each.baseline_p50:.2f}",
-            f"{each.ratio:.1f}",
+            figure.name,
+            figure.unit,
+            f"{figure.p50:.2f}",
+            f"{figure.p90:.2f}",
+            f"{figure.p99:.2f}",
+            figure.baseline,
+            f"{figure.baseline_p50:.2f}",
+            f"{figure.ratio:.1f}",
         )
     return table

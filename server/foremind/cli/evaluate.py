@@ -84,7 +84,9 @@ def evaluate(
     reports = run(_measure(load_settings(), dialogues, variants))
     if plot is not None:
         plot.write_text(
-            draw([recall_bar(each) for each in reports], f"{what}: recall@10, with 95% intervals"),
+            draw(
+                [recall_bar(report) for report in reports], f"{what}: recall@10, with 95% intervals"
+            ),
             "utf-8",
         )
     if json:
@@ -114,21 +116,21 @@ def _table(reports: list[RecallReport]) -> Table:
         "", "recall@5", "recall@10", "95%", "recall@20", "stored", "asked kept", "others dropped",
         "memories", "tokens", "on filler", "search p50",
     )  # fmt: skip
-    for each in reports:
-        low, high = each.recall_at_10_interval
+    for report in reports:
+        low, high = report.recall_at_10_interval
         table.add_row(
-            each.name,
-            f"{each.recall_at_5:.3f}",
-            f"{each.recall_at_10:.3f}",
+            report.name,
+            f"{report.recall_at_5:.3f}",
+            f"{report.recall_at_10:.3f}",
             f"{low:.3f}-{high:.3f}",
-            f"{each.recall_at_20:.3f}",
-            f"{each.stored_fraction:.0%}",
-            f"{each.asked_kept:.1%}",
-            f"{each.others_dropped:.1%}",
-            f"{each.memories:.1f}",
-            f"{each.context_tokens:.0f}",
-            "" if each.filler_memories is None else f"{each.filler_memories:.2f}",
-            f"{each.search_ms_p50:.1f} ms",
+            f"{report.recall_at_20:.3f}",
+            f"{report.stored_fraction:.0%}",
+            f"{report.asked_kept:.1%}",
+            f"{report.others_dropped:.1%}",
+            f"{report.memories:.1f}",
+            f"{report.context_tokens:.0f}",
+            "" if report.filler_memories is None else f"{report.filler_memories:.2f}",
+            f"{report.search_ms_p50:.1f} ms",
         )
     return table
 
@@ -157,13 +159,13 @@ def _show_labels(held: LabelReport) -> None:
 def _show(life: LongitudinalReport) -> None:
     console = Console()
     layers = Table("layer", "tokens", "ms", "evidence without it", "with it alone")
-    for each in life.layers:
+    for layer in life.layers:
         layers.add_row(
-            each.layer,
-            f"{each.tokens:.0f}",
-            f"{each.ms:.2f}",
-            f"{each.without:.3f}",
-            f"{each.alone:.3f}",
+            layer.layer,
+            f"{layer.tokens:.0f}",
+            f"{layer.ms:.2f}",
+            f"{layer.without:.3f}",
+            f"{layer.alone:.3f}",
         )
     weeks = Table("week", "tokens a prompt", "most", "ms", "layers alive")
     for week in life.weeks:
@@ -188,14 +190,14 @@ def _show(life: LongitudinalReport) -> None:
 
 async def _compare(settings: Settings, labelled: LabelledRelationship) -> LabelReport:
     clock = ManualClock()
-    total = sum(len(each.said) for each in labelled.sessions) + len(labelled.asked)
+    total = sum(len(session.said) for session in labelled.sessions) + len(labelled.asked)
     async with _alone(settings, "Living and asking", total, clock) as (built, advance):
         return await measure_labels(built, clock, labelled, advance)
 
 
 async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LongitudinalReport:
     clock = ManualClock()
-    total = sum(len(each.turns) + len(each.questions) for each in dialogues)
+    total = sum(len(dialogue.turns) + len(dialogue.questions) for dialogue in dialogues)
     async with _alone(settings, "Living and asking", total, clock) as (built, advance):
         return await measure_life(built, clock, dialogues, days, advance)
 

@@ -128,12 +128,12 @@ async def _apply(
     editor = ManualEditor(built.records, built.embedder, built.clock)
     conflicts = []
     async with _asking(built, relationship) as ask:
-        for each in edits:
+        for edit in edits:
             try:
-                await _make(editor, built, relationship.id, each)
+                await _make(editor, built, relationship.id, edit)
             except (Conflict, NotFound):
-                if not await _merge(editor, built, relationship.id, each, base, ask):
-                    conflicts.append(each)
+                if not await _merge(editor, built, relationship.id, edit, base, ask):
+                    conflicts.append(edit)
     return conflicts
 
 

@@ -22,14 +22,14 @@ def list_models() -> None:
     """List the models that are known, and whether they are ready on this machine."""
     models_dir = load_settings().models_dir
     table = Table("name", "dimension", "tokens", "pooling", "licence", "ready")
-    for each in known_models(models_dir).values():
+    for manifest in known_models(models_dir).values():
         table.add_row(
-            each.name,
-            str(each.dimension),
-            str(each.max_tokens),
-            each.pooling,
-            each.licence,
-            "yes" if is_prepared(each, models_dir) else "no",
+            manifest.name,
+            str(manifest.dimension),
+            str(manifest.max_tokens),
+            manifest.pooling,
+            manifest.licence,
+            "yes" if is_prepared(manifest, models_dir) else "no",
         )
     rich_print(table)
 

@@ -121,7 +121,7 @@ class Client:
     async def expect_all(self, *types: str) -> dict[str, Event]:
         """Skip other events until one of each of `types` has come, in any order."""
         seen: dict[str, Event] = {}
-        while missing := [each for each in types if each not in seen]:
+        while missing := [type_ for type_ in types if type_ not in seen]:
             event = await self.expect(*missing)
             seen[event["type"]] = event
         return seen

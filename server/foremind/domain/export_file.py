@@ -202,6 +202,6 @@ def as_told_by_user(export: Export) -> Export:
 
     return msgspec.structs.replace(
         export,
-        records=[told(each) for each in export.records],
-        revisions=[told(each) for each in export.revisions],
+        records=[told(record) for record in export.records],
+        revisions=[told(revision) for revision in export.revisions],
     )

@@ -95,7 +95,7 @@ class NewRecord:
 
 def within_limits(record: NewRecord) -> NewRecord:
     """Return a record with whatever is too long cut: what a model writes knows no limits."""
-    cut = [each[:MOST_TITLE] for each in record.refs[:MOST_LISTED]]
+    cut = [ref[:MOST_TITLE] for ref in record.refs[:MOST_LISTED]]
     details = record.details
     lists = {
         name: tuple(each[:MOST_TITLE] for each in value[:MOST_LISTED])
@@ -143,7 +143,7 @@ class Record:
 
 def of_layer(records: Iterable[Record], layer: RecordLayer) -> list[Record]:
     """Return the records of a layer, in the order in which they come."""
-    return [each for each in records if each.layer == layer]
+    return [record for record in records if record.layer == layer]
 
 
 def open_questions(records: Iterable[Record]) -> list[Record]:

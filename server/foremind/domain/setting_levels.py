@@ -169,7 +169,7 @@ def read_settings(raw: object) -> CompanionSettings:
         field = field.partition("[")[0]
         unknown = _UNKNOWN.match(message)
         parts = [field, "" if unknown is None else unknown[1]]
-        raise _refused(".".join(each for each in parts if each), message) from None
+        raise _refused(".".join(part for part in parts if part), message) from None
     problem = problem_with(own)
     if problem is not None:
         raise _refused(*problem)

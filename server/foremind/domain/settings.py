@@ -351,7 +351,7 @@ class Settings(BaseSettings):
     @classmethod
     def _origins(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         origins = tuple(each.rstrip("/").lower() for each in given)
-        if not all(_ORIGIN.fullmatch(each) for each in origins):
+        if not all(_ORIGIN.fullmatch(origin) for origin in origins):
             raise ValueError("expected origins such as https://game.example, without a path")
         return origins
 

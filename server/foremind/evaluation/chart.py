@@ -29,7 +29,7 @@ def draw(bars: Sequence[Bar], title: str) -> str:
     """Return an SVG picture of the bars, top to bottom."""
     height = 2 * _MARGIN + 30 + _ROW * len(bars)
     width = _LABEL + _SCALE + 90
-    rows = "".join(_bar(each, 50 + _ROW * index) for index, each in enumerate(bars))
+    rows = "".join(_bar(bar, 50 + _ROW * index) for index, bar in enumerate(bars))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="13">'

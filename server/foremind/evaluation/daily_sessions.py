@@ -246,9 +246,11 @@ class DailySessions:
 
 def telling(made: AssembledPrompt) -> set[LayerName]:
     """Return the layers that tell something, also where it stands elsewhere already."""
-    return set(made.tokens) | {each.section.layer for each in made.portions if each.numbers()}
+    return set(made.tokens) | {
+        portion.section.layer for portion in made.portions if portion.numbers()
+    }
 
 
 def tokens_of(made: AssembledPrompt) -> int:
     """Return what a whole prompt takes, estimated."""
-    return sum(estimate_tokens(each["content"]) for each in made.prompt.messages())
+    return sum(estimate_tokens(message["content"]) for message in made.prompt.messages())

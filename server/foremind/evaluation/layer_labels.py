@@ -131,7 +131,7 @@ def read_life(path: Path) -> LabelledRelationship:
         life = msgspec.convert(tomllib.loads(path.read_text("utf-8")), LabelledRelationship)
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    days = [each.day for each in life.sessions]
+    days = [session.day for session in life.sessions]
     if not days or sorted(set(days)) != days:
         raise InvalidFile(f"{path}: sessions: expected days that rise")
     for index, asked in enumerate(life.asked):
@@ -166,13 +166,15 @@ async def _compared(
         lines = {layer: section.lines for layer, section in context.recalled.items()}
         drafts.append(_DraftProbe(each, lines, records, days))
         advance(1)
-    profile = [each for each in records if each.layer == "profile" and each.kind != "inferred"]
-    opened = [each for each in records if each.layer == "questions"]
+    profile = [
+        record for record in records if record.layer == "profile" and record.kind != "inferred"
+    ]
+    opened = [record for record in records if record.layer == "questions"]
     return LabelReport(
         made_by="rules" if core.settings.llm_url is None else "model",
-        episodes=_found([each.episodes() for each in drafts]),
-        topics=_found([each.topics() for each in drafts]),
-        documents=_found([each.passages() for each in drafts]),
+        episodes=_found([draft.episodes() for draft in drafts]),
+        topics=_found([draft.topics() for draft in drafts]),
+        documents=_found([draft.passages() for draft in drafts]),
         profile_precision=_share(
             any(_says(entry, each.value) for each in labelled.profile) for entry in profile
         ),
@@ -181,9 +183,10 @@ async def _compared(
             for each in labelled.profile
             if each.required
         ),
-        questions=_share(_is_as_labelled(each, opened) for each in labelled.questions),
+        questions=_share(_is_as_labelled(question, opened) for question in labelled.questions),
         other_questions=sum(
-            not any(_says(entry, each.about) for each in labelled.questions) for entry in opened
+            not any(_says(entry, question.about) for question in labelled.questions)
+            for entry in opened
         ),
     )
 
@@ -192,8 +195,8 @@ async def _embed_documents(
     core: Core, clock: ManualClock, companion_id: int, documents: Sequence[LabelledDocument]
 ) -> None:
     library = Library(core.documents, core.embedder, clock, core.supervisor)
-    for each in documents:
-        await library.add(companion_id, each.title, "text/markdown", each.text.encode())
+    for document in documents:
+        await library.add(companion_id, document.title, "text/markdown", document.text.encode())
     await library.embed_all()
 
 
@@ -244,7 +247,7 @@ class _DraftProbe:
 
     def topics(self) -> "_ProbeResult":
         """Of a topic a word of its title is named."""
-        keys = {key_of(each) for each in self.asked.topics}
+        keys = {key_of(topic) for topic in self.asked.topics}
         return self._of(
             "topics",
             lambda each: bool(keys & {*key_of(each.title).split(), key_of(each.title)}),
@@ -261,7 +264,7 @@ class _DraftProbe:
         self, layer: LayerName, is_right: Callable[[Record], bool], wanted: bool
     ) -> "_ProbeResult":
         """Return of which of a layer's lines the record is right; a line begins like its record."""
-        known = [each for each in self.records if each.layer == layer]
+        known = [record for record in self.records if record.layer == layer]
         right = []
         for line in self.lines.get(layer, ())[:_MOST]:
             shown = [e for e in known if quoted(e.content)[1:-1][:_TELLING_CHARS] in line]
@@ -278,8 +281,8 @@ class _ProbeResult:
 
 
 def _found(drafts: Sequence[_ProbeResult]) -> LabelScore:
-    wanted = [each.right for each in drafts if each.wanted]
-    others = [len(each.right) for each in drafts if not each.wanted]
+    wanted = [draft.right for draft in drafts if draft.wanted]
+    others = [len(draft.right) for draft in drafts if not draft.wanted]
     return LabelScore(
         precision=_mean([_mean(each) for each in wanted]),
         found=_share(any(each) for each in wanted),

@@ -106,7 +106,7 @@ def _questions(items: list[dict[str, Any]], turns: list[DialogueTurn]) -> Iterat
         if before is None:
             place, known = None, turns
         else:
-            place = next((each for each in sessions if int(each) >= int(before)), None)
+            place = next((session for session in sessions if int(session) >= int(before)), None)
             known = [turn for turn in turns if int(turn.session) < int(before)]
         evidence = _evidence(item.get("evidence", ())) & {turn.id for turn in known}
         if evidence:

@@ -157,8 +157,8 @@ def _ask(
 
 def _present(made: AssembledPrompt, wanted: Sequence[str]) -> float:
     """Return the share of the wanted turns of which the prompt holds a sentence."""
-    text = " ".join(each["content"] for each in made.prompt.messages()).replace('\\"', '"')
-    return fmean(any(each in text for each in _sentences(turn)) for turn in wanted)
+    text = " ".join(message["content"] for message in made.prompt.messages()).replace('\\"', '"')
+    return fmean(any(sentence in text for sentence in _sentences(turn)) for turn in wanted)
 
 
 def _sentences(text: str) -> list[str]:
@@ -179,9 +179,9 @@ def _of_layer(layer: LayerName, asked: Sequence[_QuestionResult]) -> LayerReport
 def _one_after_the_other(dialogues: Sequence[Dialogue]) -> Dialogue:
     """Return one long relationship of all sessions."""
     turns = tuple(
-        replace(turn, id=f"{each.id}/{turn.id}", session=f"{each.id}/{turn.session}")
-        for each in dialogues
-        for turn in each.turns
+        replace(turn, id=f"{dialogue.id}/{turn.id}", session=f"{dialogue.id}/{turn.session}")
+        for dialogue in dialogues
+        for turn in dialogue.turns
     )
     first = dialogues[0]
     return Dialogue(ALL, first.user_name, first.companion_name, turns, ())
@@ -192,7 +192,7 @@ def _weeks(costs: Sequence[Costs]) -> list[WeekReport]:
     weeks = []
     for first in range(0, len(costs), _WEEK):
         days = costs[first : first + _WEEK]
-        tokens = [each for day in days for each in day.tokens]
+        tokens = [token for day in days for token in day.tokens]
         ms = [each for day in days for each in day.ms]
         if tokens:
             alive = set().union(*(day.alive for day in days))

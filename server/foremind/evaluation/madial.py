@@ -24,8 +24,8 @@ def read_madial(folder: Path) -> list[Dialogue]:
     """
     try:
         memories: dict[str, Any] = {}
-        for each in _lines(folder / _MEMORIES):
-            memories |= each
+        for line in _lines(folder / _MEMORIES):
+            memories |= line
         turns = tuple(
             DialogueTurn(
                 id=number,
@@ -37,8 +37,8 @@ def read_madial(folder: Path) -> list[Dialogue]:
             for number, memory in sorted(memories.items(), key=lambda item: item[1]["time"])
         )
         questions = tuple(
-            Question(_before_the_test(each), frozenset(map(str, each["relevant-id"])))
-            for each in _lines(folder / _DIALOGUES)
+            Question(_before_the_test(line), frozenset(map(str, line["relevant-id"])))
+            for line in _lines(folder / _DIALOGUES)
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(

@@ -78,12 +78,12 @@ async def measure(
     """
     vectors = VectorCache(core)
     reports: dict[str, RecallReport] = {}
-    tellings = list(dict.fromkeys(each.telling for each in variants))
+    tellings = list(dict.fromkeys(variant.telling for variant in variants))
     for number, telling in enumerate(tellings):
         askers = [
-            _QuestionRunner(core, each, vectors, advance)
-            for each in variants
-            if each.telling == telling
+            _QuestionRunner(core, variant, vectors, advance)
+            for variant in variants
+            if variant.telling == telling
         ]
 
         async def ask_in_place(
@@ -104,14 +104,14 @@ async def measure(
             reports[asker.variant.name] = _report(
                 asker.variant.name, told, asker.asked, asker.filler
             )
-    return [reports[each.name] for each in variants]
+    return [reports[variant.name] for variant in variants]
 
 
 def steps(dialogues: Sequence[Dialogue], variants: Sequence[Variant]) -> int:
     """Return how many steps `measure` will report."""
-    turns = sum(len(each.turns) for each in dialogues)
-    questions = sum(len(each.questions) for each in dialogues)
-    return turns * len({each.telling for each in variants}) + questions * len(variants)
+    turns = sum(len(dialogue.turns) for dialogue in dialogues)
+    questions = sum(len(dialogue.questions) for dialogue in dialogues)
+    return turns * len({variant.telling for variant in variants}) + questions * len(variants)
 
 
 class _QuestionRunner:

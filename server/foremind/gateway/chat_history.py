@@ -34,7 +34,7 @@ class ChatHistory:
 
     def but_for(self, message_id: str | None) -> list[PastTurn]:
         """Return what was said, without a message."""
-        return [each for each in self._turns if message_id is None or each.message_id != message_id]
+        return [turn for turn in self._turns if message_id is None or turn.message_id != message_id]
 
     async def read(
         self, stored: Callable[[], Awaitable[Sequence[Turn]]], message_id: str | None = None
@@ -90,9 +90,9 @@ class ChatHistory:
         if not self.known:
             return False
         past = iter(self._turns)
-        if not any(each.message_id == message_id for each in past):
+        if not any(turn.message_id == message_id for turn in past):
             return True
-        return speaker == "companion" and all(each.speaker == "user" for each in past)
+        return speaker == "companion" and all(turn.speaker == "user" for turn in past)
 
 
 def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
@@ -101,5 +101,5 @@ def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
 
 
 def _read_sentences(turns: Sequence[PastTurn]) -> None:
-    for each in turns:
-        _ = each.says
+    for turn in turns:
+        _ = turn.says

@@ -274,7 +274,7 @@ async def _next(turn: asyncio.Lock) -> None:
 
 def token_offered(subprotocols: list[str]) -> str | None:
     """Return the token among the subprotocols that a client offers, as a browser must send it."""
-    for each in subprotocols:
-        if each.startswith(_BEARER):
-            return each.removeprefix(_BEARER)
+    for subprotocol in subprotocols:
+        if subprotocol.startswith(_BEARER):
+            return subprotocol.removeprefix(_BEARER)
     return None

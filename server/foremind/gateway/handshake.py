@@ -165,8 +165,8 @@ class Handshake:
             forgets = opening.take_forgets(session.relationship_id)
             if not forgets:
                 return past
-            for each in forgets:
-                session.forget(each.memory_version, each.erasures)
+            for forget in forgets:
+                session.forget(forget.memory_version, forget.erasures)
 
     def _known(
         self, resume: Resume | None, opening: PendingSession, companion: str

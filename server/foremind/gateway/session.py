@@ -381,7 +381,9 @@ class Session:
                     memory_id=_text(announcement.memory_id),
                     memory_type=announcement.memory_type,
                     significance=announcement.significance,
-                    reasons=[ReasonView(each.name, each.score) for each in announcement.reasons],
+                    reasons=[
+                        ReasonView(reason.name, reason.score) for reason in announcement.reasons
+                    ],
                 )
             )
 
@@ -499,7 +501,7 @@ class Session:
                 draft=draft,
                 trigger=trigger,
                 memories=(
-                    [memory_view(each, now) for each in context.memories]
+                    [memory_view(memory, now) for memory in context.memories]
                     if self.caller.allows("memory:read")
                     else []
                 ),

@@ -373,7 +373,11 @@ class SessionRegistry:
 
     def _leave(self, sessions: "Iterator[Session] | list[Session]") -> bool:
         """End whichever of some sessions lost its connection longest ago; False: none did."""
-        alone = [(each.detached_at, each) for each in sessions if each.detached_at is not None]
+        alone = [
+            (session.detached_at, session)
+            for session in sessions
+            if session.detached_at is not None
+        ]
         idle = [(since, each) for since, each in alone if not each.busy]
         if not idle:
             return False

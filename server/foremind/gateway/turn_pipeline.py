@@ -646,8 +646,8 @@ class TurnPipeline:
             if exchange.erasures == self._erasures:
                 self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
 
-        for each in exchange.reply.afterwards:
-            self._afterwards.run(each, exchange.policy.voice, said, check, done)
+        for behaviour in exchange.reply.afterwards:
+            self._afterwards.run(behaviour, exchange.policy.voice, said, check, done)
 
     def _finish(self, exchange: _RunningTurn, result: ReplyResult) -> None:
         arrived = exchange.arrived

@@ -184,19 +184,19 @@ def _fit(value: Any, type_: inspect.Type, where: str, mended: Counter[str]) -> A
 def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Counter[str]) -> Any:
     given = _given(value, type_)
     if given is None:
-        names = ", ".join(f"`{each.name}`" for each in type_.fields)
+        names = ", ".join(f"`{member.name}`" for member in type_.fields)
         raise UnparsableAnswer(f"{where} has to be an object with {names}")
     fitted = {}
-    for each in type_.fields:
-        present = given.get(_folded(each.name))
-        if present is None and not isinstance(each.type, inspect.ListType):
-            if each.required:
-                raise UnparsableAnswer(f"`{each.name}` is missing")
+    for member in type_.fields:
+        present = given.get(_folded(member.name))
+        if present is None and not isinstance(member.type, inspect.ListType):
+            if member.required:
+                raise UnparsableAnswer(f"`{member.name}` is missing")
             continue
         try:
-            fitted[each.name] = _fit(present, each.type, f"`{each.name}`", mended)
+            fitted[member.name] = _fit(present, member.type, f"`{member.name}`", mended)
         except UnparsableAnswer:
-            if each.required:
+            if member.required:
                 raise
             mended["dropped"] += 1
     return type_.cls(**fitted)
@@ -204,7 +204,7 @@ def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Count
 
 def _given(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
     """Return the fields that a value gives, however it is wrapped; None where it gives none."""
-    names = {_folded(each.name) for each in type_.fields}
+    names = {_folded(field.name) for field in type_.fields}
     only = type_.fields[0] if len(type_.fields) == 1 else None
     for _ in range(3):
         if isinstance(value, dict):
@@ -219,7 +219,7 @@ def _given(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
                 return None
             (value,) = value.values()
         elif isinstance(value, list):
-            lists = [each for each in type_.fields if isinstance(each.type, inspect.ListType)]
+            lists = [field for field in type_.fields if isinstance(field.type, inspect.ListType)]
             if lists and lists[0] is type_.fields[0]:
                 return {_folded(lists[0].name): value}
             if len(value) != 1:
@@ -233,16 +233,16 @@ def _given(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
 
 
 def _gives(folded: dict[str, Any], type_: inspect.StructType) -> bool:
-    required = {_folded(each.name) for each in type_.fields if each.required}
+    required = {_folded(field.name) for field in type_.fields if field.required}
     return required <= folded.keys()
 
 
 def _fit_list(value: Any, type_: inspect.ListType, where: str, mended: Counter[str]) -> list[Any]:
     fitted = []
     problem = f"{where} is empty"
-    for each in _elements(value, type_.item_type):
+    for element in _elements(value, type_.item_type):
         try:
-            fitted.append(_fit(each, type_.item_type, f"an element of {where}", mended))
+            fitted.append(_fit(element, type_.item_type, f"an element of {where}", mended))
         except UnparsableAnswer as error:
             mended["dropped"] += 1
             problem = str(error)
@@ -262,8 +262,8 @@ def _elements(value: Any, item: inspect.Type) -> list[Any]:
     if isinstance(value, str):
         if not isinstance(item, inspect.StrType):
             return [value] if value.strip() else []
-        lines = (_BULLET.sub("", each).strip() for each in value.splitlines())
-        return [each for each in lines if each]
+        lines = (_BULLET.sub("", line).strip() for line in value.splitlines())
+        return [line for line in lines if line]
     if isinstance(value, dict) and value and isinstance(item, inspect.StructType):
         folded = {_folded(str(name)): each for name, each in value.items()}
         return [value] if _gives(folded, item) else list(value.values())
@@ -309,9 +309,9 @@ def _fit_union(value: Any, type_: inspect.UnionType, where: str, mended: Counter
     optional = len(others) < len(type_.types)
     if optional and (value is None or (isinstance(value, str) and not _meant(value))):
         return None
-    for each in others:
+    for other in others:
         try:
-            return _fit(value, each, where, mended)
+            return _fit(value, other, where, mended)
         except UnparsableAnswer:
             continue
     if optional:

@@ -172,7 +172,7 @@ class SlotPool:
 
     def known(self, messages: Sequence[Message]) -> int:
         """Return how many characters of a prompt some slot has probably read."""
-        return max((shared(each, messages) for each in self._prompts), default=0)
+        return max((shared(prompt, messages) for prompt in self._prompts), default=0)
 
     def keep(self, seat: SlotLease) -> None:
         """Make what sits here work that is waited for."""

@@ -95,7 +95,7 @@ class StreamParser:
         if event.get("error"):
             raise ReportedError
         choices = event.get("choices")
-        found = [each for each in choices if isinstance(each, dict)] if choices else []
+        found = [choice for choice in choices if isinstance(choice, dict)] if choices else []
         return [text for each in found for text in self._choice(each)]
 
     def _choice(self, choice: dict[str, Any]) -> list[str]:
@@ -106,7 +106,7 @@ class StreamParser:
         if not self._said and not texts[0]:  # or a last event repeats what was said
             texts = [self._text(choice.get("message")) or _plain(choice.get("text"))]
         self._said |= bool(texts[0])
-        return [each for each in texts if each]
+        return [text for text in texts if text]
 
     def _text(self, message: Any) -> str:
         if not isinstance(message, dict):
@@ -117,7 +117,7 @@ class StreamParser:
         if isinstance(content, list):  # parts: only those of type text are said
             parts = [each for each in content if isinstance(each, dict)]
             return "".join(
-                _plain(each.get("text")) for each in parts if each.get("type", "text") == "text"
+                _plain(part.get("text")) for part in parts if part.get("type", "text") == "text"
             )
         return _plain(content)
 

@@ -83,4 +83,4 @@ def _one_word_differs(one: str, other: str) -> bool:
 
 
 def _folded(words: Sequence[str]) -> set[str]:
-    return {each.casefold() for each in words}
+    return {word.casefold() for word in words}

@@ -323,8 +323,8 @@ def _check(scope: ErasureScope, said: ErasedTexts, gone: ErasedContent) -> None:
     if (
         not gone.written
         and not gone.shortened
-        and not any(each in said.turns for each in gone.turns)
-        and not any(each.turns & gone.turns for each in said.records.values())
+        and not any(turn in said.turns for turn in gone.turns)
+        and not any(record.turns & gone.turns for record in said.records.values())
     ):
         raise NotFound(
             f"{scope.param}: expected something that is remembered here", param=scope.param

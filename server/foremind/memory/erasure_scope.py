@@ -46,14 +46,14 @@ class ErasedTexts:
 
     def add_turns(self, turns: Sequence[TranscriptText]) -> None:
         """Take in more of what was said."""
-        self.turns |= {each.id: each for each in turns}
-        self.corpus.add((each.id, each.content) for each in turns)
+        self.turns |= {turn.id: turn for turn in turns}
+        self.corpus.add((turn.id, turn.content) for turn in turns)
 
     def add_records(self, records: Sequence[RecordText]) -> None:
         """Take in more records, or earlier states of them."""
-        self.records |= {each.id: each for each in records if each.revision == 0}
-        self.states |= {(each.id, each.revision): each for each in records}
-        self.written.add(((each.id, each.revision), each.text) for each in records)
+        self.records |= {record.id: record for record in records if record.revision == 0}
+        self.states |= {(record.id, record.revision): record for record in records}
+        self.written.add(((record.id, record.revision), record.text) for record in records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ def all_that_holds(
         near: from which cosines on two texts speak of the same.
     """
     turns = set(named)
-    spoken = {said.turns[each].content for each in turns if each in said.turns}
+    spoken = {said.turns[turn].content for turn in turns if turn in said.turns}
     if repeated:
         turns |= {key for text in spoken for key in said.corpus.quoting(text)}
-        spoken |= {said.turns[each].content for each in turns if each in said.turns}
+        spoken |= {said.turns[turn].content for turn in turns if turn in said.turns}
     if alone:
         spoken = {text for text in spoken if not _said_by_user(said, text, turns)}
     answers = _replies_made_of(said, turns, spoken, instead, near)
@@ -104,7 +104,9 @@ def all_that_holds(
     written = _exactly(said.written, spoken, about)
     # What was made by a model or rules follows its sources.
     written |= {key for key in _mostly(said.written, spoken, few) if said.states[key].by_hand}
-    written |= {(each.id, 0) for each in said.records.values() if _taken_from(said, each, turns)}
+    written |= {
+        (record.id, 0) for record in said.records.values() if _taken_from(said, record, turns)
+    }
     if alone:
         written = {key for key in written if not said.states[key].by_hand}
     rests = {key: _without(said, key, spoken, about, few) for key in written}
@@ -120,7 +122,7 @@ def all_that_holds(
 def _said_by_user(said: ErasedTexts, text: str, without: set[int]) -> bool:
     """Tell whether the user says a text in other turns than some."""
     others = said.corpus.quoting(text) - without
-    return any(said.turns[each].speaker == "user" for each in others)
+    return any(said.turns[other].speaker == "user" for other in others)
 
 
 def _exactly(corpus: Corpus[Key], spoken: Iterable[str], about: str | None) -> set[Key]:
@@ -144,9 +146,9 @@ def _taken_from(said: ErasedTexts, record: RecordText, turns: set[int]) -> bool:
     if not record.by_hand or not own:
         return False
     return any(
-        len(own & said.corpus.terms[each]) >= SHARE * len(own)
-        for each in record.turns & turns
-        if each in said.corpus.terms
+        len(own & said.corpus.terms[turn]) >= SHARE * len(own)
+        for turn in record.turns & turns
+        if turn in said.corpus.terms
     )
 
 
@@ -164,8 +166,8 @@ def _without(
     state, record = said.states[key], said.records.get(key[0])
     if record is None or record.layer != "hot" or not state.by_hand:
         return ""
-    lines = [each for each in state.content.splitlines() if each.strip()]
-    left = "\n".join(each for each in lines if not _speaks_of(each, spoken, about, few))
+    lines = [line for line in state.content.splitlines() if line.strip()]
+    left = "\n".join(line for line in lines if not _speaks_of(line, spoken, about, few))
     whole = f"{state.title}\n{left}"
     return (
         "" if len(left) == len("\n".join(lines)) or _speaks_of(whole, spoken, about, few) else left
@@ -186,9 +188,9 @@ def _replies_made_of(
         return set()
     first = min(turns)
     later = [
-        each
-        for each in said.turns.values()
-        if each.speaker == "companion" and each.alive and each.id > first and each.id not in turns
+        turn
+        for turn in said.turns.values()
+        if turn.speaker == "companion" and turn.alive and turn.id > first and turn.id not in turns
     ]
     found = {each.id for each in later if each.reply_to in turns}
     quoting = {key for text in spoken for key in said.corpus.quoting(text)}
@@ -217,15 +219,15 @@ def _speaking_of(
     needed = 1 if len(turns) <= _FEW else 2
     told = frozenset(
         term
-        for each in turns
-        if each in said.turns
-        for name in _NAMES.findall(said.turns[each].content)
+        for turn in turns
+        if turn in said.turns
+        for name in _NAMES.findall(said.turns[turn].content)
         for term in terms_of(name)
     )
-    shared = {each.id: said.corpus.terms[each.id] & own for each in replies}
-    worded = [each for each in replies if len(shared[each.id]) >= needed]
+    shared = {reply.id: said.corpus.terms[reply.id] & own for reply in replies}
+    worded = [reply for reply in replies if len(shared[reply.id]) >= needed]
     found = {each.id for each in worded if each.vector is None or shared[each.id] & told}
-    gone = _rows([said.turns[each] for each in turns if _has_vector(said, each)])
+    gone = _rows([said.turns[turn] for turn in turns if _has_vector(said, turn)])
     near = [each for each in worded if each.vector is not None]
     if not len(gone):
         return {each.id for each in worded}
@@ -246,9 +248,9 @@ def _own_words(said: ErasedTexts, turns: set[int], instead: str | None) -> set[s
     kept.add([(0, instead or "")])
     words = {
         term
-        for each in turns
-        if each in said.turns and said.turns[each].speaker == "user"
-        for term in said.corpus.terms[each]
+        for turn in turns
+        if turn in said.turns and said.turns[turn].speaker == "user"
+        for term in said.corpus.terms[turn]
     }
     return {
         term
@@ -269,10 +271,10 @@ def _nearest_to(
     that is still there, the reply stays.
     """
     stated = [
-        each
-        for each in said.turns.values()
-        if each.speaker == "user" and each.vector is not None
-        and not _asks(each)
+        turn
+        for turn in said.turns.values()
+        if turn.speaker == "user" and turn.vector is not None
+        and not _asks(turn)
     ]  # fmt: skip
     gone = _rows([each for each in stated if each.id in turns and each.memory_id is not None])
     left = [each for each in stated if each.id not in turns]
@@ -284,7 +286,7 @@ def _nearest_to(
         part = replies[first : first + _AT_ONCE]
         for asked in (False, True):
             pairs = [(each, _voiced(said.turns, each, asked=asked)) for each in part]
-            near = [(each, which) for each, which in pairs if which is not None]
+            near = [(pair, which) for pair, which in pairs if which is not None]
             if not near:
                 continue
             matrix = _rows([which for _, which in near])
@@ -311,5 +313,5 @@ def _asks(turn: TranscriptText) -> bool:
 
 
 def _rows(turns: Sequence[TranscriptText]) -> Matrix:
-    made = [np.frombuffer(each.vector or b"", ">f2", offset=4) for each in turns]
+    made = [np.frombuffer(turn.vector or b"", ">f2", offset=4) for turn in turns]
     return np.asarray(made, np.float32) if made else np.empty((0, 0), np.float32)

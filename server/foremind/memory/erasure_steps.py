@@ -77,7 +77,7 @@ async def _find(
     said = ErasedTexts()
     unread: list[TranscriptText] = []
     async for turns in reader.turns():
-        unread += [each for each in turns if each.vector is None and each.content.strip()]
+        unread += [turn for turn in turns if turn.vector is None and turn.content.strip()]
         await asyncio.to_thread(said.add_turns, turns)
     async for records in reader.records():
         await asyncio.to_thread(said.add_records, records)
@@ -161,7 +161,7 @@ class ErasureSteps:
             about: words that go where all of them stand together.
             session: one of which nothing stays.
         """
-        spoken = {said.turns[each].content for each in gone.turns if each in said.turns}
+        spoken = {said.turns[turn].content for turn in gone.turns if turn in said.turns}
         cleared = 0
         for session_id, state in (await self._transaction.states_of_sessions()).items():
             left = (
@@ -204,8 +204,8 @@ class ErasureSteps:
         transaction = self._transaction
         states: dict[int, list[RecordText]] = {}
         concerned = {*made, *(record for record, _ in written)}.difference(named)
-        for each in await transaction.states(concerned):
-            states.setdefault(each.id, []).append(each)
+        for state in await transaction.states(concerned):
+            states.setdefault(state.id, []).append(state)
         fates = {
             record: fate_of(
                 states[record],
@@ -216,7 +216,7 @@ class ErasureSteps:
         }
         went = [states[each][0] for each, fate in fates.items() if fate.goes]
         # Whoever removes the hot context has it written anew.
-        went += [each for each in await transaction.states(named) if each.layer == "hot"][:1]
+        went += [state for state in await transaction.states(named) if state.layer == "hot"][:1]
         left = await transaction.sources_left([each.id for each in went], turns)
         back = {each: fate.back_to for each, fate in fates.items() if fate.back_to is not None}
         for record, revision in back.items():
@@ -247,9 +247,9 @@ class ErasureSteps:
         """Read the memories beside turns anew, as if these had not been said, or are by now."""
         lines, session_of = await self._transaction.exchanges(turns)
         touched: set[int] = set()
-        for each in turns:
-            line = lines[session_of[each]]
-            place = bisect_left(line, each)
+        for turn in turns:
+            line = lines[session_of[turn]]
+            place = bisect_left(line, turn)
             touched |= set(line[max(0, place - REACH) : place + REACH + 1])
         around = {
             each: line[max(0, place - REACH) : place + REACH + 1]

@@ -28,7 +28,7 @@ _MAX_WORDS = 4  # a longer value is a story
 def facts_in(text: str) -> list[Fact]:
     """Return what `text` states of its speaker, near its beginning, that contradicts others."""
     facts = (fact_of(each) for each in statements_in(text) if each.holds)
-    return list(dict.fromkeys(each for each in facts if each is not None))
+    return list(dict.fromkeys(fact for fact in facts if fact is not None))
 
 
 def fact_of(statement: Statement) -> Fact | None:

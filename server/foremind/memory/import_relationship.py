@@ -78,7 +78,7 @@ class RelationshipImporter:
             if each.judged and said[each.id].strip()
         }
         names = await self._rememberer.name_vectors(export.user_name, companion_name)
-        memory_of = {each.turn: each.id for each in export.memories}
+        memory_of = {memory.turn: memory.id for memory in export.memories}
         memories: dict[str, MemoryText] = {}
         for whole in _by_session(export).values():
             talk = [each for each in whole if said[each.id].strip()]  # what is gone does not count
@@ -97,13 +97,13 @@ class RelationshipImporter:
                     else aside(len(each.content), partial(read_alone, each, each.vector))
                 )
         records = {
-            each.id: await embed(found_by(each.title, each.content))
-            for each in export.records
-            if each.layer in FOUND_BY_MEANING
+            record.id: await embed(found_by(record.title, record.content))
+            for record in export.records
+            if record.layer in FOUND_BY_MEANING
         }
         facts = {
-            each.id: await aside(len(each.content), partial(facts_in, each.content))
-            for each in export.memories
+            memory.id: await aside(len(memory.content), partial(facts_in, memory.content))
+            for memory in export.memories
         }
         expired = {each.id for each in export.turns if not each.text.strip()}
         return CreatedRelationship(turns, memories, records, facts, expired)
@@ -127,7 +127,7 @@ def check(export: Export) -> None:
     for name, most in MOST_OF.items():
         if "." not in name and len(getattr(export, name)) > most:
             raise InvalidMessage(f"{name}: expected at most {most}", param=name)
-    sessions = {each.id for each in export.sessions}
+    sessions = {session.id for session in export.sessions}
     turns: Mapping[str, ExportedTurn] = {each.id: each for each in export.turns}
     if len(turns) != len(export.turns):
         raise InvalidMessage("turns: expected every id once", param="turns")
@@ -170,15 +170,15 @@ def _check_statuses(export: Export) -> None:
 
 def _said(export: Export) -> dict[str, str]:
     """Return the text of each turn: where it is no longer kept, what is remembered of it."""
-    remembered = {each.turn: each.content for each in export.memories}
+    remembered = {memory.turn: memory.content for memory in export.memories}
     return {
-        each.id: each.text if each.text.strip() else remembered.get(each.id, "")
-        for each in export.turns
+        turn.id: turn.text if turn.text.strip() else remembered.get(turn.id, "")
+        for turn in export.turns
     }
 
 
 def _by_session(export: Export) -> dict[str, list[ExportedTurn]]:
     sessions: dict[str, list[ExportedTurn]] = {}
-    for each in export.turns:
-        sessions.setdefault(each.session, []).append(each)
+    for turn in export.turns:
+        sessions.setdefault(turn.session, []).append(turn)
     return sessions

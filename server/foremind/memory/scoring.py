@@ -46,7 +46,7 @@ def judge(
     floors = _floors(text, rules, answer)
     reasons = [each for each in (*signals, *floors) if each.score > 0]
     score = max(
-        [sum(each.score for each in signals), *(each.score for each in floors)], default=0.0
+        [sum(signal.score for signal in signals), *(floor.score for floor in floors)], default=0.0
     )
     if learned is not None and rules.learned is not False:
         worth = 2 * _LEARNED_AT_BOUNDARY / (1 + math.exp(-_LEARNED_SLOPE * learned))

@@ -48,13 +48,13 @@ class AccessCounts:
     def note(self, relationship_id: int, record_ids: Collection[int], now: datetime) -> None:
         """Note that records of a relationship stood in a prompt; returns at once."""
         counts = self._counts[relationship_id]
-        for each in record_ids:
-            known = counts.get(each)
+        for record_id in record_ids:
+            known = counts.get(record_id)
             if known is not None:
                 known.times += 1
                 known.last = now
             elif self._waiting < MOST_WAITING:
-                counts[each] = _Count(1, now)
+                counts[record_id] = _Count(1, now)
                 self._waiting += 1
         if not counts:
             del self._counts[relationship_id]
@@ -75,10 +75,10 @@ class AccessCounts:
     def _written(self, relationship_id: int, times: dict[int, int]) -> None:
         """Take off what was written; more may have come meanwhile."""
         counts = self._counts[relationship_id]
-        for each, number in times.items():
-            counts[each].times -= number
-            if not counts[each].times:
-                del counts[each]
+        for time, number in times.items():
+            counts[time].times -= number
+            if not counts[time].times:
+                del counts[time]
                 self._waiting -= 1
         if not counts:
             del self._counts[relationship_id]

@@ -13,7 +13,7 @@ _SHARE = 1 / 3
 def used_in(reply: str, memories: Sequence[Recalled]) -> list[int]:
     """Return the ids of the memories that `reply` speaks of."""
     said = set(terms_of(reply))
-    return [each.id for each in memories if _speaks_of(said, set(terms_of(each.content)))]
+    return [memory.id for memory in memories if _speaks_of(said, set(terms_of(memory.content)))]
 
 
 def _speaks_of(said: set[str], memory: set[str]) -> bool:

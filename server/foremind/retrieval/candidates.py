@@ -37,17 +37,17 @@ class CandidateSet:
 
 def gathered(candidates: Sequence[Candidate], terms: Sequence[str]) -> CandidateSet:
     """Return candidates that were read one by one, as columns; `terms` are distinct."""
-    memories = [each.memory for each in candidates]
-    frequencies = [[each.matches.get(term, 0.0) for term in terms] for each in candidates]
+    memories = [candidate.memory for candidate in candidates]
+    frequencies = [[candidate.matches.get(term, 0.0) for term in terms] for candidate in candidates]
     return CandidateSet(
         terms=terms,
-        ids=np.array([each.id for each in memories], np.int64),
-        cosines=np.array([each.cosine for each in candidates], np.float64),
+        ids=np.array([memory.id for memory in memories], np.int64),
+        cosines=np.array([candidate.cosine for candidate in candidates], np.float64),
         frequencies=np.array(frequencies, np.float64).reshape(len(candidates), len(terms)),
-        lengths=np.array([each.length for each in memories], np.float64),
-        significance=np.array([each.significance for each in memories], np.float64),
-        created=np.array([each.created_at.timestamp() for each in memories], np.float64),
-        superseded=np.array([each.superseded for each in memories], np.bool_),
-        sessions=np.unique([each.session for each in memories], return_inverse=True)[1],
+        lengths=np.array([memory.length for memory in memories], np.float64),
+        significance=np.array([memory.significance for memory in memories], np.float64),
+        created=np.array([memory.created_at.timestamp() for memory in memories], np.float64),
+        superseded=np.array([memory.superseded for memory in memories], np.bool_),
+        sessions=np.unique([memory.session for memory in memories], return_inverse=True)[1],
         memory=memories.__getitem__,
     )

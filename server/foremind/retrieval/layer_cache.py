@@ -91,7 +91,7 @@ class RelationshipLayers:
         self.count = count
         self.standing = StandingLayers(standing_sections(records, count), state.summarised_turn_id)
         #: About what it takes in memory; at most MOST_RECORDS records.
-        self.size_bytes = sum(_size_bytes(each) for each in records)
+        self.size_bytes = sum(_size_bytes(record) for record in records)
         self._others = others
         self._manifest = manifest
 

@@ -40,13 +40,13 @@ class SearchableRecord:
 
     def __init__(self, records: Sequence[Record]) -> None:
         # Their vectors lie in one array.
-        self._records = [replace(each, vector=None) for each in records]
-        vectors = [each.vector for each in records if each.vector is not None]
-        self._with_vector = [i for i, each in enumerate(records) if each.vector is not None]
+        self._records = [replace(record, vector=None) for record in records]
+        vectors = [record.vector for record in records if record.vector is not None]
+        self._with_vector = [i for i, record in enumerate(records) if record.vector is not None]
         self._vectors = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
         self._by_reference: defaultdict[str, set[int]] = defaultdict(set)
-        for index, each in enumerate(records):
-            for reference in each.refs:
+        for index, record in enumerate(records):
+            for reference in record.refs:
                 self._by_reference[reference].add(index)
 
     @classmethod
@@ -72,7 +72,9 @@ class SearchableRecord:
             cosines = self._vectors @ vector
             near = zip(self._with_vector, cosines.tolist(), strict=True)
             scores = dict(near)
-        named = {index for each in references for index in self._by_reference.get(each, ())}
+        named = {
+            index for reference in references for index in self._by_reference.get(reference, ())
+        }
         found = {index for index, cosine in scores.items() if cosine >= least} | named
         order = sorted(
             found,

@@ -182,7 +182,7 @@ def _scores(
     significance = candidates.significance
     if policy.decay == "product":
         memories = _memories(candidates)
-        weights = [policy.user_weight if each.speaker == "user" else 1.0 for each in memories]
+        weights = [policy.user_weight if memory.speaker == "user" else 1.0 for memory in memories]
         fresh = _recencies(memories, policy, now)
         scores = cosines * significance * np.array(weights) * fresh / max(1.0, policy.user_weight)
     else:
@@ -228,8 +228,8 @@ def _memories(candidates: CandidateSet) -> list[KnownMemory]:
 def _recencies(memories: Sequence[KnownMemory], policy: RecallPolicy, now: datetime) -> Numbers:
     return np.array(
         [
-            recency(policy, each.significance, each.created_at, each.last_used_at, now)
-            for each in memories
+            recency(policy, memory.significance, memory.created_at, memory.last_used_at, now)
+            for memory in memories
         ]
     )
 
@@ -240,7 +240,7 @@ def _fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
     told = np.array(
         [
             [np.inf, -np.inf] if happened is None else [each.timestamp() for each in happened]
-            for happened in (each.happened for each in _memories(candidates))
+            for happened in (memory.happened for memory in _memories(candidates))
         ]
     )
     fits = [

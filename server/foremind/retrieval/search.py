@@ -105,7 +105,7 @@ class RankedSearch:
                 terms=sorted(set(asked.terms)),
                 policy=query.policy,
                 now=query.now,
-                times=[(each.start, each.end) for each in asked.times],
+                times=[(time.start, time.end) for time in asked.times],
             )
         )
         return rank(candidates, asked, statistics, query.policy, query.now)

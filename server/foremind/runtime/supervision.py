@@ -159,8 +159,8 @@ class Supervisor:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for each in reversed(list(self._loops.values())):
-            await each.stop()
+        for loop in reversed(list(self._loops.values())):
+            await loop.stop()
 
     @property
     def loops(self) -> list[SupervisedLoop]:
@@ -201,13 +201,13 @@ class Supervisor:
 
     def troubles(self) -> dict[str, str]:
         """Return what is wrong, by the name of the loop."""
-        found = {name: each.trouble() for name, each in self._loops.items()}
+        found = {name: loop.trouble() for name, loop in self._loops.items()}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
 
     def try_again(self) -> None:
         """End every pause before a restart: what they waited for is back."""
-        for each in self._loops.values():
-            each.try_again()
+        for loop in self._loops.values():
+            loop.try_again()
 
 
 def pause_s(failures: int, draw: float) -> float:
@@ -231,8 +231,8 @@ def is_owned(task: "asyncio.Task[Any]") -> bool:
 
 async def stop(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks and wait until they have ended, however they do."""
-    for each in tasks:
-        each.cancel()
+    for task in tasks:
+        task.cancel()
     if tasks:
         await asyncio.wait(tasks)
 

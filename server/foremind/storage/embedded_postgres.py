@@ -228,7 +228,7 @@ class EmbeddedPostgres:
     def _last_words(self) -> str:
         with suppress(OSError):
             lines = (self.folder / "log").read_text("utf-8", "replace").splitlines()
-            fatal = [each for each in lines[-20:] if "FATAL" in each or "PANIC" in each]
+            fatal = [line for line in lines[-20:] if "FATAL" in line or "PANIC" in line]
             return f" ({fatal[-1]})" if fatal else ""
         return ""
 

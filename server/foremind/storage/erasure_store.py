@@ -228,13 +228,13 @@ class ErasureTransaction:
 
     async def hand_down(self, records: Collection[int]) -> None:
         """Let what was made of records be made of what these were made of."""
-        for each in records:
-            await self._connection.execute("hand_down_sources", self._relationship_id, [each])
+        for record in records:
+            await self._connection.execute("hand_down_sources", self._relationship_id, [record])
 
     async def remember_again(self, turns: Collection[int]) -> None:
         """Have turns judged anew, once this transaction commits."""
-        for each in sorted(turns):
-            await self._connection.execute("enqueue", REMEMBER_TURN, self._relationship_id, each)
+        for turn in sorted(turns):
+            await self._connection.execute("enqueue", REMEMBER_TURN, self._relationship_id, turn)
 
     async def said_again(self, memories: Collection[int], without: Collection[int]) -> set[int]:
         """Return the turns that said again what memories say, but for some."""
@@ -368,15 +368,15 @@ class ErasureTransaction:
         ]
         await self._connection.execute("forget_words", whose, ids)
         await self._connection.execute(
-            "write_words", whose, *([each[part] for each in words] for part in range(3))
+            "write_words", whose, *([word[part] for word in words] for part in range(3))
         )
         await self._connection.execute(
             "rewrite_memories",
             whose,
             ids,
-            [HalfVector(each.vector) for each in texts.values()],
-            [each.length for each in texts.values()],
-            [pack_words(each.terms) for each in texts.values()],
+            [HalfVector(text.vector) for text in texts.values()],
+            [text.length for text in texts.values()],
+            [pack_words(text.terms) for text in texts.values()],
             await self._version.stamp(),
         )
 
@@ -419,13 +419,13 @@ def _record_text(row: Any) -> RecordText:
     named = [] if row["kind"] in _KINDS else [row["kind"]]
     named += [] if known.status in _STATUSES else [known.status]
     lists = (known.questions, known.conclusions, known.open_questions, known.topics)
-    listed = [text for each in lists for text in each]
+    listed = [text for list_ in lists for text in list_]
     parts = (row["title"], row["content"], *row["refs"], *named, *listed)
     return RecordText(
         row["id"],
         0,
         row["made_by"],
-        "\n".join(each for each in parts if each),
+        "\n".join(part for part in parts if part),
         row["title"],
         row["content"],
         row["layer"],

@@ -90,7 +90,7 @@ async def status(url: str) -> tuple[list[Migration], list[Migration]]:
         exists = await connection.fetchval(load_queries()["has_migrations_table"])
         applied = await _applied(connection) if exists else {}
         todo = pending(load_migrations(), applied)
-        return [each for each in load_migrations() if each not in todo], todo
+        return [migration for migration in load_migrations() if migration not in todo], todo
 
 
 class _connected:  # noqa: N801 - used as a context manager only

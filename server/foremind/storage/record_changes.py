@@ -185,8 +185,8 @@ class RecordChanges:
 
         What was made of them is from now on made of what they were made of.
         """
-        for each in record_ids:
-            await self.connection.execute("hand_down_sources", self.relationship_id, [each])
+        for record_id in record_ids:
+            await self.connection.execute("hand_down_sources", self.relationship_id, [record_id])
         removed = await delete_records(self.connection, self.relationship_id, record_ids)
         self._changed |= bool(removed)
         return sum(removed.values())

@@ -63,9 +63,9 @@ class RecordStore:
         await self._database.of(relationship_id).execute(
             "note_uses",
             relationship_id,
-            [each.record_id for each in uses],
-            [each.times for each in uses],
-            [each.last for each in uses],
+            [use.record_id for use in uses],
+            [use.times for use in uses],
+            [use.last for use in uses],
         )
 
     async def revisions(self, relationship_id: int, record_id: int) -> list[Revision]:

@@ -174,7 +174,7 @@ class StepStore:
 
 def _parts(steps: Sequence[ScheduledStep]) -> tuple[list[str], list[str], list[str]]:
     return (
-        [each.step for each in steps],
-        [each.lane for each in steps],
-        [each.place for each in steps],
+        [step.step for step in steps],
+        [step.lane for step in steps],
+        [step.place for step in steps],
     )

@@ -186,29 +186,29 @@ class _ExportWriter:
         self._records: dict[str, int] = {}
 
     async def sessions(self, export: Export) -> None:
-        for each in export.sessions:
+        for session in export.sessions:
             row = await self._one(
-                "import_session", self._id, each.opened_at, each.active_at, each.closed_at
+                "import_session", self._id, session.opened_at, session.active_at, session.closed_at
             )
-            self._sessions[each.id] = row["id"]
-            if each.state is not None and each.closed_at is None:
+            self._sessions[session.id] = row["id"]
+            if session.state is not None and session.closed_at is None:
                 await self._connection.execute(
                     "import_state",
                     self._id,
                     row["id"],
-                    each.state.task,
-                    flags_json(each.state),
+                    session.state.task,
+                    flags_json(session.state),
                     self._now,
                 )
 
     async def turns(self, export: Export, made: CreatedRelationship) -> None:
-        for each in export.turns:
-            row = await self._turn(each, each.message_id, made)
+        for turn in export.turns:
+            row = await self._turn(turn, turn.message_id, made)
             if row is None:  # this user used the id with another companion
-                row = await self._turn(each, f"{each.message_id}~{self._id}", made)
+                row = await self._turn(turn, f"{turn.message_id}~{self._id}", made)
             if row is None:
                 raise Conflict("The file says something twice.")
-            self._turns[each.id] = row["id"]
+            self._turns[turn.id] = row["id"]
 
     async def _turn(
         self, turn: ExportedTurn, message_id: str | None, made: CreatedRelationship
@@ -234,46 +234,48 @@ class _ExportWriter:
 
     async def memories(self, export: Export, made: CreatedRelationship) -> None:
         version = MemoryVersion(self._connection, self._id)
-        for each in export.memories:
-            text = made.memories[each.id]
+        for memory in export.memories:
+            text = made.memories[memory.id]
             row = await self._one(
                 "insert_memory",
                 self._id,
-                each.created_at,
-                self._turns[each.turn],
-                each.significance,
+                memory.created_at,
+                self._turns[memory.turn],
+                memory.significance,
                 text.length,
-                each.memory_type,
-                each.speaker,
+                memory.memory_type,
+                memory.speaker,
                 HalfVector(text.vector),
-                each.content,
+                memory.content,
                 list(text.terms),
                 list(text.terms.values()),
                 self._fingerprint,
-                msgspec.json.encode(each.reasons).decode(),
-                each.happened_from,
-                each.happened_to,
+                msgspec.json.encode(memory.reasons).decode(),
+                memory.happened_from,
+                memory.happened_to,
                 pack_words(text.terms),
                 await version.stamp(),
             )
-            self._memories[each.id] = row["id"]
-            for fact in made.facts.get(each.id, ()):
+            self._memories[memory.id] = row["id"]
+            for fact in made.facts.get(memory.id, ()):
                 await self._connection.execute(
                     "restate_fact", self._id, row["id"], fact.slot, fact.value
                 )
-            for again in each.again:
+            for again in memory.again:
                 await self._connection.execute(
                     "import_source", self._turns[again], row["id"], self._id
                 )
-        for each in export.memories:
-            newer = None if each.superseded_by is None else self._memories.get(each.superseded_by)
+        for memory in export.memories:
+            newer = (
+                None if memory.superseded_by is None else self._memories.get(memory.superseded_by)
+            )
             await self._connection.execute(
                 "import_marks",
                 self._id,
-                self._memories[each.id],
-                each.last_used_at,
+                self._memories[memory.id],
+                memory.last_used_at,
                 newer,
-                each.created_at,
+                memory.created_at,
                 await version.stamp(),
             )
         for change in export.changes:
@@ -291,40 +293,44 @@ class _ExportWriter:
 
     async def records(self, export: Export, made: CreatedRelationship, actor: str) -> None:
         changes = RecordChanges(self._connection, self._id, self._fingerprint, self._now)
-        for each in export.records:
+        for record in export.records:
             new = await changes.add(
                 NewRecord(
-                    layer=each.layer,
-                    kind=each.kind,
-                    title=each.title,
-                    content=each.content,
-                    refs=tuple(each.refs),
-                    details=_restored(each.details, _upto(self._turns, each.details.turn)),
-                    made_by=each.made_by,
-                    vector=made.records.get(each.id),
-                    session_id=None if each.session is None else self._sessions.get(each.session),
-                    turns=tuple(self._turns[turn] for turn in each.turns if turn in self._turns),
+                    layer=record.layer,
+                    kind=record.kind,
+                    title=record.title,
+                    content=record.content,
+                    refs=tuple(record.refs),
+                    details=_restored(record.details, _upto(self._turns, record.details.turn)),
+                    made_by=record.made_by,
+                    vector=made.records.get(record.id),
+                    session_id=None
+                    if record.session is None
+                    else self._sessions.get(record.session),
+                    turns=tuple(self._turns[turn] for turn in record.turns if turn in self._turns),
                 )
             )
-            self._records[each.id] = new
+            self._records[record.id] = new
         # Records may be made of later ones: a topic that is written anew is made of new episodes.
         earlier_of: dict[str, list[ExportedRevision]] = {}
         for old in export.revisions:
             earlier_of.setdefault(old.record, []).append(old)
-        for each in export.records:
-            new = self._records[each.id]
-            sources = [self._records[one] for one in each.sources if one in self._records]
+        for record in export.records:
+            new = self._records[record.id]
+            sources = [
+                self._records[source] for source in record.sources if source in self._records
+            ]
             await changes.add_sources(new, (), sources)
-            if upto := _upto(self._records, each.details.upto):
+            if upto := _upto(self._records, record.details.upto):
                 await self._connection.execute("import_upto", self._id, new, upto)
-            earlier = earlier_of.get(each.id, [])
+            earlier = earlier_of.get(record.id, [])
             for old in earlier:
                 await self._connection.execute(
                     "import_revision",
                     self._id,
                     new,
                     old.revision,
-                    each.layer,
+                    record.layer,
                     old.kind,
                     old.title,
                     old.content,
@@ -336,11 +342,11 @@ class _ExportWriter:
                 "import_dates",
                 self._id,
                 new,
-                each.created_at,
-                each.updated_at,
+                record.created_at,
+                record.updated_at,
                 revision,
-                each.used,
-                each.used_at,
+                record.used,
+                record.used_at,
             )
         await changes.check_room("records")
         await changes.audit(actor, "import", f"{len(export.turns)} turns")

@@ -26,9 +26,9 @@ def curate(chat: dict[str, Any]) -> str:
                     "topic": _topic(said),
                     "summary": f"They spoke at length. {last}",
                     "references": re.findall(r"\b[A-Z][a-z]{3,}\b", " ".join(users)),
-                    "questions": [each for each in users if each.endswith("?")][:3],
-                    "conclusions": [each for each in users if "decided" in each],
-                    "open_questions": [each for each in users if "later" in each],
+                    "questions": [user for user in users if user.endswith("?")][:3],
+                    "conclusions": [user for user in users if "decided" in user],
+                    "open_questions": [user for user in users if "later" in user],
                 }
             ],
             "left_at": f"They parted after: {last}",
@@ -37,7 +37,7 @@ def curate(chat: dict[str, Any]) -> str:
         '{"entries"': {"entries": []},
         '{"text"': {"text": "Written by the model: " + " | ".join(said[-8:])},
     }
-    return next(json.dumps(each) for shape, each in answers.items() if shape in task)
+    return next(json.dumps(answer) for shape, answer in answers.items() if shape in task)
 
 
 def _topic(said: list[str]) -> str:

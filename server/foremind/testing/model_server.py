@@ -68,19 +68,21 @@ class Script:
     @property
     def spoken(self) -> list[Chat]:
         """The requests for which a player waits."""
-        return [each for each in self.requests if each["temperature"] > 0]
+        return [request for request in self.requests if request["temperature"] > 0]
 
     @property
     def asked(self) -> list[Chat]:
         """The requests made in the background."""
         return [
-            each for each in self.requests if each["temperature"] == 0 and each["max_tokens"] > 1
+            request
+            for request in self.requests
+            if request["temperature"] == 0 and request["max_tokens"] > 1
         ]
 
     @property
     def read(self) -> list[Chat]:
         """The requests that only have the model read a prompt."""
-        return [each for each in self.requests if each["max_tokens"] == 1]
+        return [request for request in self.requests if request["max_tokens"] == 1]
 
 
 class ScriptedModel:
@@ -157,7 +159,7 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
 
 def alternates(messages: list[dict[str, Any]]) -> bool:
     """Tell whether user and assistant take turns, after any instructions; the user is first."""
-    roles = [each["role"] for each in messages]
+    roles = [message["role"] for message in messages]
     spoken = roles[1:] if roles[:1] == ["system"] else roles
     turns = [("user", "assistant")[number % 2] for number in range(len(spoken))]
     return bool(spoken) and spoken == turns and spoken[-1] == "user"

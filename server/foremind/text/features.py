@@ -44,13 +44,13 @@ def shape_of(text: str) -> npt.NDArray[np.float32]:
     return _SCALE * np.array(
         [
             math.log1p(len(text)),
-            sum(each.endswith("?") for each in sentences) / len(sentences),
+            sum(sentence.endswith("?") for sentence in sentences) / len(sentences),
             any(char.isdigit() for char in text),
             _TIME.search(text) is not None,
             min(3, len(names_in(text))) / 2,
             5 * len(_FIRST_PERSON.findall(text)) / words,
             5 * len(_SECOND_PERSON.findall(text)) / words,
-            sum(each.endswith("!") for each in sentences) / len(sentences),
+            sum(sentence.endswith("!") for sentence in sentences) / len(sentences),
             _REACTION.match(text) is not None,
         ],
         np.float32,

@@ -36,7 +36,7 @@ def keys_of(sentences: list[str]) -> list[int]:
 
     0 stands for one that is too short to say anything, or only introduces the next.
     """
-    return [_key(each) for each in sentences]
+    return [_key(sentence) for sentence in sentences]
 
 
 def _key(sentence: str) -> int:

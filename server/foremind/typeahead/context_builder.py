@@ -129,7 +129,7 @@ class ContextBuilder:
             counter_for(policy.tokenizer),
             preface=hunch(memories),
         )
-        draft = replace(draft, touched=tuple(each.content for each in memories[:_TOUCHING]))
+        draft = replace(draft, touched=tuple(memory.content for memory in memories[:_TOUCHING]))
         chars = sum(map(len, (text, *draft.touched)))
         for layer in _HELD:
             if held is not None and policy.on(layer):

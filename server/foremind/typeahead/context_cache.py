@@ -186,10 +186,10 @@ class _RelationshipEntries:
 
 def bytes_of(context: PreparedContext) -> int:
     """Return about what a context takes in memory, in bytes, rather too many."""
-    texts = [context.text, *(each.content for each in context.memories)]
+    texts = [context.text, *(memory.content for memory in context.memories)]
     for section in (*context.recalled.values(), *context.standing.sections.values()):
         texts += section.lines
-        texts += [one for each in section.shapes if each for quote in each.quotes
+        texts += [one for shape in section.shapes if shape for quote in shape.quotes
                   for one in (quote.before, *quote.sentences)]  # fmt: skip
     return (
         _BESIDES_BYTES

@@ -33,7 +33,7 @@ def test_the_weightiest_sentences_are_chosen_in_the_order_they_were_said() -> No
         "Nothing else to say. I promise to bring you the lamp of the lighthouse.",
         "My goal is to finish the lighthouse before the winter comes.",
     )
-    assert [each.text for each in top_sentences(talk, 2)] == [
+    assert [sentence.text for sentence in top_sentences(talk, 2)] == [
         "My goal is to finish the lighthouse before the winter.",
         "I promise to bring you the lamp of the lighthouse.",
     ]

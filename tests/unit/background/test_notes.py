@@ -71,7 +71,7 @@ def test_a_statement_about_the_same_updates_its_entry() -> None:
     """One home, not two."""
     talk = [Utterance(1, "Ana", True, "I moved to Porto. My goal is to sail.", 0.5)]
     notes = by_rules(talk, [entry(7, "I live in Lisbon")])
-    assert [(each.operation, each.turns) for each in notes] == [
+    assert [(note.operation, note.turns) for note in notes] == [
         (NoteOperation("UPDATE", 7, "identity", "I moved to Porto."), (1,)),
         (NoteOperation("ADD", None, "goal", "My goal is to sail."), (1,)),
     ]

@@ -49,7 +49,7 @@ def taken_in(present: list[Record], entries: list[ProfileEntry], *dismissed: str
 
 def values(records: list[NewRecord]) -> list[tuple[str, str]]:
     """Titles and contents."""
-    return [(each.title, each.content) for each in records]
+    return [(record.title, record.content) for record in records]
 
 
 def test_an_entry_is_a_value_of_a_slot_with_the_turn_it_was_made_of() -> None:

@@ -43,7 +43,7 @@ def policy(**settings: object) -> LayerPolicy:
 
 def ids(portions: Sequence[Sequence[TranscriptTurn]]) -> list[list[int]]:
     """The first and last turn of each portion."""
-    return [[each[0].id, each[-1].id] for each in portions]
+    return [[portion[0].id, portion[-1].id] for portion in portions]
 
 
 def sized(*chars: int) -> list[TranscriptTurn]:

@@ -131,7 +131,7 @@ class World:
     async def revoked(self, *token: Any) -> bool:
         """Tell whether a token was revoked at some moment."""
         await self.reading()
-        found = any(each.covers(*token) for each in self.revocations)
+        found = any(revocation.covers(*token) for revocation in self.revocations)
         await self.wait()
         return found
 
@@ -180,7 +180,7 @@ class World:
     async def versions_of(self, ids: list[int]) -> dict[int, tuple[int, int]]:
         """Return the memory versions of relationships, and how often something was erased."""
         await self.reading()
-        return {each: (self.versions[each], self.versions[each]) for each in ids}
+        return {id_: (self.versions[id_], self.versions[id_]) for id_ in ids}
 
 
 async def no_state(*_: object) -> SessionState:
@@ -331,8 +331,8 @@ class Server:
         assert not held & world.forgotten, "what is forgotten is in no session"
         assert session._terms._memory_version == world.versions[session.relationship_id]
         assert not any(
-            each.covers(caller.user_id, caller.token_id, caller.issued_at)
-            for each in world.revocations
+            revocation.covers(caller.user_id, caller.token_id, caller.issued_at)
+            for revocation in world.revocations
         ), "a revoked token opens nothing"
 
 

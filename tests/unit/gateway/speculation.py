@@ -333,7 +333,7 @@ def _check_prompt(world: World, sent: Sent, prompt: Prompt, accepted: float) -> 
             *_in_force([(at, ids) for at, _, ids in world.versions], sent.entered, accepted)
         )
         assert {each.id for each in given} <= there, "nothing that is forgotten"
-    text = "\n".join(each["content"] for each in prompt.messages())
+    text = "\n".join(message["content"] for message in prompt.messages())
     assert all(each.content in text for each in given)
 
 

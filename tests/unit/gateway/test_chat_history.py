@@ -34,7 +34,7 @@ async def test_what_changes_while_it_is_read_is_read_anew() -> None:
         return answers.pop(0)
 
     await said.read(asked)
-    assert [each.id for each in said.turns] == [1, 2]
+    assert [turn.id for turn in said.turns] == [1, 2]
 
 
 async def test_the_message_under_way_is_no_past_of_its_own() -> None:
@@ -46,7 +46,7 @@ async def test_the_message_under_way_is_no_past_of_its_own() -> None:
         return [stored(YES), stored(HELLO)]
 
     await said.read(asked, "m1")
-    assert [each.id for each in said.turns] == [2]
+    assert [turn.id for turn in said.turns] == [2]
     assert past(HELLO, YES).but_for("m1") == [YES]
 
 
@@ -54,10 +54,10 @@ def test_a_message_that_comes_again_stands_once_and_last() -> None:
     """Nothing answered it; of what is told twice only the first counts."""
     said = past(HELLO, PastTurn("user", "Are you there?", 3, "m3"))
     said.add(HELLO)
-    assert [each.id for each in said.turns] == [3, 1]
+    assert [turn.id for turn in said.turns] == [3, 1]
     assert not said.hear(HELLO)
     assert said.hear(YES)
-    assert [each.id for each in said.turns] == [3, 1, 2]
+    assert [turn.id for turn in said.turns] == [3, 1, 2]
 
 
 def test_what_is_stored_elsewhere_is_missed_only_where_all_is_known() -> None:

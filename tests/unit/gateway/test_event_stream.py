@@ -53,13 +53,13 @@ def test_a_long_reply_that_nobody_hears_stays_whole() -> None:
     stream.emit(ResponseDelta(response_id="r", delta="heard "))
     stream.attach(None)
     pieces = [f"piece {number} " for number in range(3000)]
-    for each in pieces:
-        stream.emit(ResponseDelta(response_id="r", delta=each))
+    for piece in pieces:
+        stream.emit(ResponseDelta(response_id="r", delta=piece))
     missed = stream.missed(2)
     assert missed is not None
     events = [json.loads(each) for each in missed]
-    assert "".join(each["delta"] for each in events) == "".join(pieces)
-    assert [each["seq"] for each in events] == list(range(3, 3 + len(events)))
+    assert "".join(event["delta"] for event in events) == "".join(pieces)
+    assert [event["seq"] for event in events] == list(range(3, 3 + len(events)))
     assert len(events) < MOST_EVENTS
     assert max(map(len, missed)) < 8192
 

@@ -59,9 +59,9 @@ def test_a_user_has_twice_as_much_over_all_connections() -> None:
     """More connections help no further."""
     of_user = UserBudget(SETTINGS)
     paces = [FlowControl(ConnectionBudget(SETTINGS)) for _ in range(4)]
-    for each in paces:
-        each.of_user = of_user
-    waits = [each.take("send", 0.2, 0.0) for _ in range(20) for each in paces]
+    for pace in paces:
+        pace.of_user = of_user
+    waits = [pace.take("send", 0.2, 0.0) for _ in range(20) for pace in paces]
     assert waits.count(0.0) == 40
 
 

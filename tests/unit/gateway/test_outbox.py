@@ -57,7 +57,7 @@ async def test_an_idle_connection_has_no_task() -> None:
     async with Outbox(await connected(wire), 100, Metrics()) as outbox:
         outbox.put(b"1")
         await turns()
-        assert [each.get_name() for each in asyncio.all_tasks()].count("outbox") == 0
+        assert [task.get_name() for task in asyncio.all_tasks()].count("outbox") == 0
 
 
 async def test_more_than_there_is_room_for_at_once_closes_before_anything_is_sent() -> None:
@@ -103,5 +103,5 @@ async def test_what_comes_after_the_peer_is_gone_is_dropped() -> None:
         await turns()
         outbox.put(b"2")
         await turns()
-        assert not [each for each in asyncio.all_tasks() if each.get_name() == "outbox"]
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox"]
     assert wire.sent == []

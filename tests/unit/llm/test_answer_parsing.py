@@ -72,7 +72,7 @@ def test_what_is_too_much_is_cut_and_the_rest_kept() -> None:
     long = "She has a boat. " * 30
     lines = [f"Line {number}." for number in range(5)]
     answer = read(json.dumps({"lines": [long, *lines]}), SummaryAnswer)
-    assert [len(each) <= 300 for each in answer.value.lines] == [True] * 5
+    assert [len(line) <= 300 for line in answer.value.lines] == [True] * 5
     assert answer.value.lines[0].endswith("boat.")
     assert answer.mended == {"too_long": 1, "too_many": 1}
     assert read('{"lines": "- One day.\\n- Two days."}', SummaryAnswer).value.lines == [

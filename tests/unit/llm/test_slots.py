@@ -162,18 +162,18 @@ async def test_background_work_takes_all_slots_that_nobody_wants_in_turn() -> No
     slots = SlotPool(2)
     works = [InBackground(slots) for _ in range(3)]
     await settle()
-    assert [each.seated for each in works] == [True, True, False]
+    assert [work.seated for work in works] == [True, True, False]
     with slots.taken():
         await settle()
-        assert [each.displaced for each in works] == [0, 1, 0]
+        assert [work.displaced for work in works] == [0, 1, 0]
         works[0].end.set()
         await settle()
-        assert [each.seated for each in works] == [False, False, True]
+        assert [work.seated for work in works] == [False, False, True]
     await settle()
-    assert [each.seated for each in works] == [False, True, True]
-    for each in works:
-        each.end.set()
-        await each.task
+    assert [work.seated for work in works] == [False, True, True]
+    for work in works:
+        work.end.set()
+        await work.task
 
 
 async def test_one_slot_is_held_free_for_whoever_types() -> None:

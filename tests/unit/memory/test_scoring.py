@@ -43,7 +43,7 @@ def test_the_largest_of_signals_floors_and_learning_counts() -> None:
     """And every reason is named, largest first."""
     verdict = judge("I promise my favourite is rain", 0.5, PLAIN)
     assert verdict.score == 0.60
-    assert [each.name for each in verdict.reasons] == ["preference", "learned", "phrase"]
+    assert [reason.name for reason in verdict.reasons] == ["preference", "learned", "phrase"]
 
 
 def test_the_learned_boundary_is_the_default_threshold() -> None:
@@ -76,7 +76,7 @@ def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> No
     """Whatever is typed; and a score above zero has a reason."""
     verdict = judge(text, learned, PLAIN)
     assert 0.0 <= verdict.score <= 1.0
-    assert verdict.score == 0 or max(each.score for each in verdict.reasons) > 0
+    assert verdict.score == 0 or max(reason.score for reason in verdict.reasons) > 0
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def told(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("half", HALVES)
 def test_rules_read_labelled_statements(half: Half) -> None:
     """Those that they were adjusted on, and those that nobody looked at meanwhile."""
-    labelled = [each for each in read_statements() if each.half == half]
+    labelled = [statement for statement in read_statements() if statement.half == half]
     score = score_of(labelled)
     assert score.precision >= _LEAST_PRECISION, score
     assert score.recall >= _LEAST_RECALL, score

@@ -121,8 +121,8 @@ def test_a_keyword_share_is_no_larger_for_company(
     """Between 0 and 1, and never more beside others than alone."""
     statistics = WordStatistics(200, 2000, spread)
     candidates = [
-        candidate(number, 0.5, **{word: n for word, n in each.items() if word in spread})
-        for number, each in enumerate(memories)
+        candidate(number, 0.5, **{word: n for word, n in memory.items() if word in spread})
+        for number, memory in enumerate(memories)
     ]
     policy = dataclasses.replace(POLICY, limit=20)
     for each in rank(candidates, asked, statistics, policy):
@@ -286,7 +286,7 @@ def test_more_similar_recent_or_significant_never_ranks_lower(
 def test_only_what_is_near_the_best_comes_back() -> None:
     """However many may; a share of nothing lets all through."""
     cosines = (0.9, 0.7, 0.5, 0.3)
-    found = [candidate(number, each) for number, each in enumerate(cosines, 1)]
+    found = [candidate(number, cosine) for number, cosine in enumerate(cosines, 1)]
     statistics = WordStatistics(10, 100, {})
     near = dataclasses.replace(POLICY, min_share=0.68)
     assert [each.id for each in rank(found, [], statistics, near)] == [1, 2]
@@ -329,4 +329,4 @@ def test_what_holds_now_comes_before_what_it_took_the_place_of() -> None:
     statistics = WordStatistics(10, 100, {})
     assert [each.id for each in rank(found, [], statistics, POLICY)] == [2, 3, 1]
     past = rank_asked(found, ParsedQuery((), about_the_past=True), statistics, POLICY, NOW)
-    assert [each.id for each in past] == [1, 3, 2]
+    assert [turn.id for turn in past] == [1, 3, 2]

@@ -155,7 +155,7 @@ async def test_stopping_ends_every_loop_even_in_its_pause() -> None:
     async with world.supervisor as supervisor:
         loops = [supervisor.start("fails", fails), supervisor.start("idle", _idle)]
         await world.clock.advance(0.0)
-    assert all(each.task.done() for each in loops)
+    assert all(loop.task.done() for loop in loops)
 
 
 async def test_two_loops_of_one_name_are_a_defect() -> None:

@@ -12,10 +12,10 @@ from foremind.storage.failure_classes import DRIVER, SQLSTATES, errors_translate
 
 RAISED = sorted(
     {
-        each
+        var
         for module in (exceptions, _base)
-        for each in vars(module).values()
-        if inspect.isclass(each) and issubclass(each, Exception) and not issubclass(each, Warning)
+        for var in vars(module).values()
+        if inspect.isclass(var) and issubclass(var, Exception) and not issubclass(var, Warning)
     },
     key=lambda each: (each.__module__, each.__qualname__),
 )

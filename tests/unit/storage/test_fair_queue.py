@@ -77,7 +77,7 @@ def test_who_waits_too_long_or_gives_up_takes_nobodys_place() -> None:
         assert done == ["bo", "cy"]
         outcomes = await asyncio.gather(*greedy, return_exceptions=True)
         assert done.count("ana") == 3  # the others waited for ten seconds
-        assert sum(isinstance(each, RateLimited) for each in outcomes) == 16
+        assert sum(isinstance(outcome, RateLimited) for outcome in outcomes) == 16
         await use("ana", 1.0)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

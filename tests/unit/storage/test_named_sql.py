@@ -48,7 +48,9 @@ def test_one_place_raises_the_memory_version() -> None:
 
 def test_migrations_are_numbered_without_gaps() -> None:
     """They run in this order."""
-    assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+    assert [migration.number for migration in load_migrations()] == list(
+        range(1, len(load_migrations()) + 1)
+    )
 
 
 def test_only_what_has_not_run_is_pending() -> None:

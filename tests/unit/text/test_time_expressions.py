@@ -100,4 +100,4 @@ def test_whatever_is_typed_gives_few_spans(text: str, now: datetime) -> None:
     """At most four, each with an end after its start."""
     spans = spans_in(text, now)
     assert len(spans) <= 4
-    assert all(each.start < each.end for each in spans)
+    assert all(span.start < span.end for span in spans)

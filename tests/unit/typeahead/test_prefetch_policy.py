@@ -27,8 +27,8 @@ def test_whoever_types_faster_is_waited_for_less() -> None:
 def test_an_end_of_a_sentence_or_word_is_believed_earlier() -> None:
     """A full stop settles before a space, that before a word, that before half a word."""
     drafts = ("I am here.", "I am here ", "I am here", "I am her")
-    rests = [typist().settle_s(each, 0.0) for each in drafts]
-    assert all(isinstance(each, float) for each in rests)
+    rests = [typist().settle_s(draft, 0.0) for draft in drafts]
+    assert all(isinstance(rest, float) for rest in rests)
     assert rests == sorted(set(rests))
 
 

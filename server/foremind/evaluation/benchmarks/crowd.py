@@ -66,7 +66,9 @@ async def bench_drafts(settings: Settings, say: Say) -> list[Figure]:
         with running_server(settings, unlimited) as (url, process):
             async with _crowd(url, 20) as clients:
                 before, cpu = time.perf_counter(), _cpu_s(process)
-                sent = await asyncio.gather(*(_pour(each, before + _DRAFTS_S) for each in clients))
+                sent = await asyncio.gather(
+                    *(_pour(client, before + _DRAFTS_S) for client in clients)
+                )
                 per_s[eager] = sum(sent) / (_cpu_s(process) - cpu)
     return [number("drafts a second and core", "1/s", per_s["true"], "pauses only", per_s["false"])]
 
@@ -78,7 +80,7 @@ async def bench_typists(settings: Settings, say: Say) -> list[Figure]:
         say(f"{_TYPISTS} typists, eager {eager} ...")
         with running_server(settings, {"FOREMIND_EAGER": eager}) as (url, _):
             async with _crowd(url, _TYPISTS) as clients:
-                await asyncio.gather(*(_type_on(each, entered) for each in clients))
+                await asyncio.gather(*(_type_on(client, entered) for client in clients))
     name = f"Enter to model request, {_TYPISTS} typists at {_KEYS_PER_S:.0f} keys a second"
     return [figure(name, "pauses only", taken["true"], taken["false"])]
 

@@ -77,7 +77,7 @@ def _operation(action: str, summary: str, messages: tuple[type, ...]) -> dict[st
         "summary": summary,
         "channel": {"$ref": "#/channels/conversation"},
         "messages": [
-            {"$ref": f"#/channels/conversation/messages/{each.__name__}"} for each in messages
+            {"$ref": f"#/channels/conversation/messages/{message.__name__}"} for message in messages
         ],
     }
 

@@ -124,14 +124,14 @@ async def listening(
 def _shared(settings: Settings) -> Callable[[str], bool]:
     """Return what tells an address that many may share: this machine's, proxies', and hosts'."""
     proxies = set(settings.trusted_proxies)
-    networks = [*settings.host_addresses, *(_network(each) for each in proxies)]
+    networks = [*settings.host_addresses, *(_network(proxy) for proxy in proxies)]
 
     def shared(address: str) -> bool:
         if "*" in proxies or address in proxies:
             return True
         with contextlib.suppress(ValueError):
             parsed = ipaddress.ip_address(address)
-            return parsed.is_loopback or any(parsed in each for each in networks if each)
+            return parsed.is_loopback or any(parsed in network for network in networks if network)
         return False
 
     return shared

@@ -83,7 +83,7 @@ def assemble(
         opening=opening,
         now=now,
     )
-    instructions = [each.instruction for each in behaviours if not each.after]
+    instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
     standing_now = _standing(policy, standing, instructions, count, opening=opening)
     beside = dict(recalled)
     if "state" in standing:  # it changes with every word of the game, and stands last
@@ -126,7 +126,7 @@ def assemble(
     return AssembledPrompt(
         prompt,
         shared.tokens,
-        [each for each in behaviours if each.after],
+        [behaviour for behaviour in behaviours if behaviour.after],
         shared.spare,
         sum(each.spared for each in shown),
         shown,
@@ -142,7 +142,9 @@ def _standing(
     opening: bool,
 ) -> list[Section]:
     """Return what does not depend on what was recalled, in the order in which it is told."""
-    told = [section("behaviours", [f"- {each.strip()}" for each in instructions], count)]
+    told = [
+        section("behaviours", [f"- {instruction.strip()}" for instruction in instructions], count)
+    ]
     told += [standing[layer] for layer in _STANDING if layer in standing and policy.on(layer)]
     return [each for each in told if each.lines and (each.layer != "opening" or opening)]
 
@@ -188,21 +190,21 @@ def _share(
 
 def _laid(portions: Sequence[BudgetShare], layers: Sequence[LayerName]) -> tuple[Section, ...]:
     """Return what is shown of some layers, in their order."""
-    shown = {each.section.layer: each.shown() for each in portions if each.tokens}
+    shown = {portion.section.layer: portion.shown() for portion in portions if portion.tokens}
     return tuple(shown[layer] for layer in layers if layer in shown)
 
 
 def _told(portions: Sequence[BudgetShare], layer: LayerName) -> list[int]:
     """Return which lines of a layer the prompt tells, in the layer's own words or elsewhere."""
-    told = next((each for each in portions if each.section.layer == layer), None)
+    told = next((portion for portion in portions if portion.section.layer == layer), None)
     return [] if told is None else told.numbers()
 
 
 def _tokens_of(portions: Sequence[BudgetShare]) -> dict[LayerName, int]:
     used: dict[LayerName, int] = {}
-    for each in portions:
-        if each.tokens:
-            used[each.section.layer] = used.get(each.section.layer, 0) + each.tokens
+    for portion in portions:
+        if portion.tokens:
+            used[portion.section.layer] = used.get(portion.section.layer, 0) + portion.tokens
     return used
 
 
@@ -212,7 +214,7 @@ def without_repeated(turns: Sequence[PastTurn], message: str) -> Sequence[PastTu
     while answered and turns[answered - 1].speaker == "user":
         answered -= 1
     said = message.strip()
-    tail = [each for each in turns[answered:] if each.content.strip() != said]
+    tail = [turn for turn in turns[answered:] if turn.content.strip() != said]
     return turns if len(tail) == len(turns) - answered else [*turns[:answered], *tail]
 
 

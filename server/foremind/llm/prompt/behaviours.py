@@ -25,12 +25,15 @@ def holding(
     """
     said = f" {' '.join(words_of(message))} "
     return [
-        each
-        for each in behaviours
-        if (not each.says or any(f" {' '.join(words_of(phrase))} " in said for phrase in each.says))
-        and (each.recalls is None or each.recalls in recalled)
-        and (each.opening is None or each.opening == opening)
-        and _in_hours(each, now.hour)
+        behaviour
+        for behaviour in behaviours
+        if (
+            not behaviour.says
+            or any(f" {' '.join(words_of(phrase))} " in said for phrase in behaviour.says)
+        )
+        and (behaviour.recalls is None or behaviour.recalls in recalled)
+        and (behaviour.opening is None or behaviour.opening == opening)
+        and _in_hours(behaviour, now.hour)
     ]
 
 

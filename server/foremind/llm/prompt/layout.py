@@ -86,7 +86,7 @@ class Prompt:
     def records(self) -> set[int]:
         """The ids of the records that stand in it."""
         sections = [*self.standing, *self.recalled, *(one for part in self.added for one in part)]
-        return {each for section in sections for each in section.records}
+        return {record for section in sections for record in section.records}
 
     def messages(self) -> list[Message]:
         """Lay the prompt out for a chat model; the work is done once."""
@@ -110,7 +110,7 @@ class Prompt:
         blocks = [_block(each.layer, each.lines) for each in self.recalled]
         blocks.append(f"Today is {self.now:%A}, {self.now.day} {self.now:%B %Y}.")
         if self.instructions:
-            lines = [f"- {each.strip()}" for each in self.instructions]
+            lines = [f"- {instruction.strip()}" for instruction in self.instructions]
             blocks.append(_block("instructions", lines))
         blocks += [_block(each.layer, each.lines) for part in self.added for each in part]
         return "\n".join(blocks) + "\n\n"

@@ -47,7 +47,7 @@ def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 def length(messages: Sequence[Message]) -> int:
     """Return the characters of a prompt."""
-    return sum(len(each["content"]) for each in messages)
+    return sum(len(message["content"]) for message in messages)
 
 
 def _common(one: str, other: str) -> int:

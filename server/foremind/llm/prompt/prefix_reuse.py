@@ -40,12 +40,15 @@ def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
     tokens = dict(fresh.tokens)
     for each in leftover:
         tokens[each.layer] = tokens.get(each.layer, 0) + sum(each.tokens)
-    known = {each.id for each in new.memories}
+    known = {memory.id for memory in new.memories}
     prompt = replace(
         new,
         recalled=earlier.recalled,
         added=(*earlier.added, added) if added else earlier.added,
-        memories=(*new.memories, *(each for each in earlier.memories if each.id not in known)),
+        memories=(
+            *new.memories,
+            *(memory for memory in earlier.memories if memory.id not in known),
+        ),
     )
     return AssembledPrompt(prompt, tokens, fresh.afterwards, fresh.spare - extra)
 
@@ -73,5 +76,5 @@ def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
 
 def _says(sections: Sequence[Section]) -> set[int]:
     """Return the sentences that sections hold."""
-    shapes = (each for section in sections for each in section.shapes)
-    return {key for each in shapes if each is not None for key in each.keys}
+    shapes = (shape for section in sections for shape in section.shapes)
+    return {key for shape in shapes if shape is not None for key in shape.keys}

@@ -43,7 +43,7 @@ class QuotedLine(msgspec.Struct, frozen=True, gc=False):
 
     def text(self) -> str:
         """Return the line as the model is given it."""
-        return "".join([*(_written(each) for each in self.quotes), self.after])
+        return "".join([*(_written(quote) for quote in self.quotes), self.after])
 
 
 def line(
@@ -75,9 +75,9 @@ def without(told: QuotedLine, known: Set[int]) -> QuotedLine | None:
         return told
     if told.keys <= known:
         return None
-    first, *others = (_without(each, known) for each in told.quotes)
-    quotes = (first, *(each for each in others if each.sentences))
-    keys = frozenset(key for each in quotes for key in each.keys) - {0}
+    first, *others = (_without(quote, known) for quote in told.quotes)
+    quotes = (first, *(other for other in others if other.sentences))
+    keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
     return QuotedLine(quotes, told.after, told.by_hand, keys) if keys else None
 
 
@@ -106,12 +106,12 @@ def shortened(told: QuotedLine, tokens: int, count: Callable[[str], int]) -> Quo
 def _first(told: QuotedLine, number: int) -> QuotedLine:
     """Return a line with only its first sentences."""
     quotes: list[Quote] = []
-    for each in told.quotes:
+    for quote in told.quotes:
         if number <= 0 and quotes:
             break
-        quotes.append(Quote(each.before, _ended(each.sentences[:number]), each.keys[:number]))
-        number -= len(each.sentences)
-    keys = frozenset(key for each in quotes for key in each.keys) - {0}
+        quotes.append(Quote(quote.before, _ended(quote.sentences[:number]), quote.keys[:number]))
+        number -= len(quote.sentences)
+    keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
     return QuotedLine(tuple(quotes), told.after, told.by_hand, keys)
 
 
@@ -141,7 +141,7 @@ def _without(quote: Quote, known: Set[int]) -> Quote:
 
 def _ended(sentences: Sequence[str]) -> tuple[str, ...]:
     """Return sentences without the white space that led to the next."""
-    return (*sentences[:-1], *(each.rstrip() for each in sentences[-1:]))
+    return (*sentences[:-1], *(sentence.rstrip() for sentence in sentences[-1:]))
 
 
 def _written(quote: Quote) -> str:

@@ -89,9 +89,9 @@ def memory_line(memory: Recalled, user_name: str, now: datetime) -> QuotedLine:
 
 def memory_lines(memories: Sequence[Recalled], user_name: str, now: datetime) -> list[QuotedLine]:
     """Return memories as lines, best first."""
-    return [memory_line(each, user_name, now) for each in memories]
+    return [memory_line(memory, user_name, now) for memory in memories]
 
 
 def hunch(memories: Sequence[Recalled]) -> str:
     """Return what is said before memories where even the best of them is weak."""
-    return HUNCH if max((each.relevance for each in memories), default=WEAK) < WEAK else ""
+    return HUNCH if max((memory.relevance for memory in memories), default=WEAK) < WEAK else ""

@@ -71,12 +71,12 @@ def section(
     preface: str = "",
 ) -> Section:
     """Write lines out, each made of the record in its place, or all of a single one."""
-    ids = [each.id for each in records]
+    ids = [record.id for record in records]
     made_of = tuple(ids * len(lines) if len(ids) == 1 else ids)
-    makers = tuple(sorted({each.made_by for each in records}))
-    texts = tuple(each if isinstance(each, str) else each.text() for each in lines)
-    shapes = tuple(None if isinstance(each, str) else each for each in lines)
-    tokens = tuple(count(each) for each in texts)
+    makers = tuple(sorted({record.made_by for record in records}))
+    texts = tuple(line if isinstance(line, str) else line.text() for line in lines)
+    shapes = tuple(None if isinstance(line, str) else line for line in lines)
+    tokens = tuple(count(text) for text in texts)
     return _made(layer, texts, tokens, makers, shapes, preface, made_of)
 
 
@@ -90,7 +90,7 @@ def _made(
     records: tuple[int, ...],
 ) -> Section:
     """Return a section that knows what it says: it is asked for each prompt."""
-    known = [each for each in shapes if each is not None]
+    known = [shape for shape in shapes if shape is not None]
     says = frozenset[int]().union(*(each.keys for each in known))
     distinct = len(says) == sum(len(each.keys) for each in known)
     return Section(
@@ -141,11 +141,11 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
 def _lines_of(record: Record) -> list[QuotedLine]:
     """Return the lines of a layer that is one text."""
     mine = by_hand(record.made_by)
-    texts = [each.strip() for each in record.content.splitlines() if each.strip()]
+    texts = [line.strip() for line in record.content.splitlines() if line.strip()]
     if record.layer == "opening":
         before = f"- {_LEFT.format(day=day_in_words(record.created_at))} "
         return [line((before, " ".join(texts)), by_hand=mine)] if texts else []
-    return [line(("- ", each), by_hand=mine) for each in texts]
+    return [line(("- ", text), by_hand=mine) for text in texts]
 
 
 def state_section(state: SessionState, count: CountTokens) -> Section:

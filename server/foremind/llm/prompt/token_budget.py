@@ -66,8 +66,8 @@ class BudgetShare:
     def lines(self) -> list[str]:
         """Return what it tells in the section's own words, here or where else it stands."""
         lines = [
-            self.told[each].text if each == self.cut else self.section.lines[each]
-            for each in self.numbers()
+            self.told[number].text if number == self.cut else self.section.lines[number]
+            for number in self.numbers()
         ]
         return self._begun(lines)
 
@@ -112,18 +112,18 @@ def share_out(
         said: the sentences that the talk holds, which no layer repeats.
     """
     sharing = _BudgetSplit(tokens, set(said), count)
-    if sum(sharing.cost(each) for each in portions) <= tokens:  # then nobody has to give way
-        for each in portions:
-            sharing.fill(each, sharing.left)
+    if sum(sharing.cost(portion) for portion in portions) <= tokens:  # then nobody has to give way
+        for portion in portions:
+            sharing.fill(portion, sharing.left)
         return tokens - sharing.left
     by_priority = sorted(portions, key=lambda each: _PRIORITY[each.section.layer])
     for each in by_priority:
         sharing.fill(each, sharing.left, by_hand=True)
     taken: dict[LayerName, int] = {}
-    for each in portions:
-        layer = each.section.layer
-        sharing.fill(each, int(tokens * SHARES[layer]) - taken.get(layer, each.tokens))
-        taken[layer] = taken.get(layer, 0) + each.tokens
+    for portion in portions:
+        layer = portion.section.layer
+        sharing.fill(portion, int(tokens * SHARES[layer]) - taken.get(layer, portion.tokens))
+        taken[layer] = taken.get(layer, 0) + portion.tokens
     for each in by_priority:
         sharing.fill(each, sharing.left)
     return tokens - sharing.left

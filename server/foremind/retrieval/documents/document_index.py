@@ -32,16 +32,20 @@ class DocumentIndex:
 
     def __init__(self, chunks: Sequence[Chunk], least: float) -> None:
         self._least = least
-        packed = [(row, each.packed) for row, each in enumerate(chunks) if each.packed is not None]
+        packed = [
+            (row, chunk.packed) for row, chunk in enumerate(chunks) if chunk.packed is not None
+        ]
         self._with_vector = np.array([row for row, _ in packed], np.int64)
         self._vectors = Vectors([vector for _, vector in packed])
-        self.chunks = [replace(each, packed=None) for each in chunks]  # they lie in one array
-        self._words = QueryTerms([count_terms(f"{each.title} {each.content}") for each in chunks])
+        self.chunks = [replace(chunk, packed=None) for chunk in chunks]  # they lie in one array
+        self._words = QueryTerms(
+            [count_terms(f"{chunk.title} {chunk.content}") for chunk in chunks]
+        )
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        texts = sum(getsizeof(each.content) + _CHUNK_BYTES for each in self.chunks)
+        texts = sum(getsizeof(chunk.content) + _CHUNK_BYTES for chunk in self.chunks)
         return texts + self._vectors.size_bytes + self._words.size_bytes
 
     def search(self, text: str, vector: npt.NDArray[np.float32]) -> list[Chunk]:

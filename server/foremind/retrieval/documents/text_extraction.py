@@ -97,8 +97,8 @@ def _borders(name: str) -> tuple[str, str]:
 def _shown(tag: Tag) -> list[Tag | str]:
     """Return what is in an element, the last first, but comments and declarations."""
     return [
-        each
-        for each in reversed(tag.contents)
-        if isinstance(each, Tag)
-        or (isinstance(each, NavigableString) and not isinstance(each, PreformattedString))
+        content
+        for content in reversed(tag.contents)
+        if isinstance(content, Tag)
+        or (isinstance(content, NavigableString) and not isinstance(content, PreformattedString))
     ]

@@ -43,7 +43,7 @@ class OnnxEncoder:
         self._session = ort.InferenceSession(
             str(graph), options, providers=["CPUExecutionProvider"]
         )
-        self._inputs = {each.name for each in self._session.get_inputs()}
+        self._inputs = {input_.name for input_ in self._session.get_inputs()}
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         # The published tokenizer files pad every text to a fixed length.
         self._tokenizer.no_padding()

@@ -63,9 +63,9 @@ class MemoryIndex:
     def changed(self, state: IndexState, changes: Sequence[IndexedMemory]) -> "MemoryIndex":
         """Return the index with these memories added or replaced."""
         blocks = list(self._blocks)
-        newest = {each.memory.id: each for each in changes}
+        newest = {change.memory.id: change for change in changes}
         while newest and blocks and len(blocks[-1]) <= _GROWTH * len(newest):
-            newest = {each.memory.id: each for each in blocks.pop().memories} | newest
+            newest = {memory.memory.id: memory for memory in blocks.pop().memories} | newest
         if newest:
             blocks.append(Segment(list(newest.values())))
         return MemoryIndex(state, blocks)
@@ -138,7 +138,7 @@ class MemoryIndex:
 
     def _worded(self, found: TermHits, counts: Sequence[int]) -> Numbers:
         """Return BM25 without the length of the memory, which chooses candidates, of every row."""
-        rarities = np.array([rarity(each, self.state.memories) for each in counts])
+        rarities = np.array([rarity(count, self.state.memories) for count in counts])
         # In the order in which the database's query calculates: what is equal there is here.
         weights = rarities[found.terms] * found.frequencies / (found.frequencies + K1)
         scores = np.bincount(found.rows, weights, minlength=len(self._rows))

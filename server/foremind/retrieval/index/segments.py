@@ -22,17 +22,18 @@ class Segment:
 
     def __init__(self, memories: Sequence[IndexedMemory]) -> None:
         self.memories = memories = sorted(memories, key=lambda each: each.memory.id)
-        self.vectors = Vectors([each.vector for each in memories])
-        known = [each.memory for each in memories]
+        self.vectors = Vectors([memory.vector for memory in memories])
+        known = [memory.memory for memory in memories]
         self.ids = np.array([each.id for each in known], np.int64)
         self.lengths = np.array([each.length for each in known], np.float64)
         self.superseded = np.array([each.superseded for each in known], np.bool_)
         self.sessions = np.array([each.session for each in known], np.int64)
         self.significance = np.array([each.significance for each in known], np.float64)
         self.created = np.array([each.created_at.timestamp() for each in known], np.float64)
-        self.postings = _Postings([each.words for each in memories])
+        self.postings = _Postings([memory.words for memory in memories])
         texts = sum(
-            len(each.memory.content) + len(each.vector) + len(each.words) for each in memories
+            len(memory.memory.content) + len(memory.vector) + len(memory.words)
+            for memory in memories
         )
         self.size_bytes = (
             self.vectors.size_bytes + self.postings.size_bytes + texts + _ROW_BYTES * len(memories)
@@ -84,7 +85,7 @@ class _Postings:
 
     def of(self, terms: Sequence[str]) -> TermHits:
         """Return where the terms stand, in the block's own rows."""
-        hashes = np.array([hash_of(each) for each in terms], np.uint64)
+        hashes = np.array([hash_of(term) for term in terms], np.uint64)
         places = np.searchsorted(self._hashes, hashes)
         parts = [
             slice(self._starts[place], self._ends[place])

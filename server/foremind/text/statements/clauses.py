@@ -120,7 +120,7 @@ def begins(words: frozenset[str], value: str) -> bool:
 
 
 def either(words: frozenset[str]) -> str:
-    return "|".join(re.escape(each) for each in sorted(words, key=len, reverse=True))
+    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
 
 
 Found = Iterator[Statement]

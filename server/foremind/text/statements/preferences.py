@@ -103,7 +103,7 @@ def tastes(clause: str) -> Found:
 def _divided(said: str) -> list[str]:
     """Divide "chocolate and old films", and leave "books on growth and psychology" whole."""
     parts = [each.strip() for each in _DIVIDED.split(said) if each.strip()]
-    alike = all(len(words_of(bare(each))) <= _MOST_DIVIDED for each in parts)
+    alike = all(len(words_of(bare(part))) <= _MOST_DIVIDED for part in parts)
     return parts if alike and len(parts) <= 3 else [said]
 
 

@@ -151,7 +151,7 @@ def test_user_and_companion_always_take_turns(
     whole = assembled(history=tuple(history), message=message, context_tokens=700 + words)
     laid = whole.prompt.messages()
     assert alternates([dict(each) for each in laid])
-    said = [each.content for each in whole.prompt.history if each.content.strip()]
+    said = [turn.content for turn in whole.prompt.history if turn.content.strip()]
     told = "\n\n".join(each["content"] for each in laid[1:]).replace("…\n\n", "", 1)
     today = "Today is Wednesday, 20 May 2026."
     assert told.split("\n\n") == [*said, today, message]

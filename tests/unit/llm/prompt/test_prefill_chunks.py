@@ -17,7 +17,7 @@ PROMPT: list[Message] = [
 
 def text(messages: list[Message]) -> str:
     """What a chat template would make of it, roughly."""
-    return "".join(f"<{each['role']}>{each['content']}" for each in messages)
+    return "".join(f"<{message['role']}>{message['content']}" for message in messages)
 
 
 def test_the_beginning_of_the_persona_is_followed_by_a_word_of_the_user() -> None:

@@ -38,7 +38,7 @@ def test_what_is_not_recalled_any_more_stays_in_its_place() -> None:
     earlier = assembled((PORTO, ANA), message="Do you")
     laid = staying(earlier.prompt, assembled((PORTO,), message="Do you know?"))
     assert read_until_the_message(earlier, laid)
-    assert [each.id for each in laid.prompt.memories] == [PORTO.id, ANA.id]
+    assert [memory.id for memory in laid.prompt.memories] == [PORTO.id, ANA.id]
 
 
 def test_it_goes_on_from_pause_to_pause() -> None:
@@ -100,8 +100,10 @@ def test_nothing_that_was_recalled_is_ever_missing(recalled: list[set[Recalled]]
         fresh = assembled(memories, message=f"draft {number}")
         laid = fresh if laid is None else staying(laid.prompt, fresh)
         content = laid.prompt.messages()[-1]["content"]
-        assert all(each.content in content and each in laid.prompt.memories for each in memories)
+        assert all(
+            memory.content in content and memory in laid.prompt.memories for memory in memories
+        )
         assert laid.prompt.messages()[:-1] == fresh.prompt.messages()[:-1]
         assert content.endswith(f"draft {number}")
-        assert all(each.content in content for each in laid.prompt.memories)
+        assert all(memory.content in content for memory in laid.prompt.memories)
         assert sum(laid.tokens.values()) <= 16_384 * 0.2

@@ -22,13 +22,13 @@ NEEDS = st.lists(
 
 def portion(layer: LayerName, texts: list[str], by_hand: bool = False) -> BudgetShare:
     """A layer that has texts to tell."""
-    lines = [line(("- told: ", each), by_hand=by_hand) for each in texts]
+    lines = [line(("- told: ", text), by_hand=by_hand) for text in texts]
     return BudgetShare(section(layer, lines, estimate_tokens))
 
 
 def told(*portions: BudgetShare) -> list[str]:
     """What a prompt shows of them."""
-    return [text for each in portions for text in each.shown().lines]
+    return [text for portion in portions for text in portion.shown().lines]
 
 
 def share(portions: list[BudgetShare], tokens: int, said: str = "") -> int:
@@ -56,7 +56,7 @@ def test_every_sentence_stands_once_within_the_tokens(
     needs: list[tuple[LayerName, list[str], bool]], tokens: int, said: str
 ) -> None:
     """Whoever holds it; and what the talk says in no layer."""
-    portions = [portion(*each) for each in needs]
+    portions = [portion(*need) for need in needs]
     assert share(portions, tokens, said) <= tokens
     text = "\n".join(told(*portions)).lower()
     for each in WORDS:
@@ -114,7 +114,7 @@ def test_every_layer_has_its_own_share(tokens: int) -> None:
     most = int(tokens * SHARES["topics"])
     share([alone], most)
     made = [layer for layer in SHARES if layer not in ("behaviours", "state")]
-    crowded = [portion(layer, [f"{layer} {each}" for each in texts]) for layer in made]
+    crowded = [portion(layer, [f"{layer} {text}" for text in texts]) for layer in made]
     share(crowded, tokens)
     topics = next(each for each in crowded if each.section.layer == "topics")
     assert len(told(topics)) >= len(told(alone)) // 2
@@ -123,8 +123,8 @@ def test_every_layer_has_its_own_share(tokens: int) -> None:
 def test_what_is_left_over_goes_to_what_matters_most() -> None:
     """The profile before episodes."""
     texts = [f"This is a sentence of some length, number {number}." for number in range(10)]
-    episodes = portion("episodes", [f"Once: {each}" for each in texts])
-    profile = portion("profile", [f"I said, {each}" for each in texts])
+    episodes = portion("episodes", [f"Once: {text}" for text in texts])
+    profile = portion("profile", [f"I said, {text}" for text in texts])
     share([episodes, profile], 350)
     assert len(told(profile)) == 10
     assert 0 < len(told(episodes)) < 10

@@ -50,7 +50,7 @@ def test_a_list_is_cut_between_its_entries() -> None:
     """They have less to do with each other than sentences."""
     entries = [f"- dish {n} with potatoes, salad and something of the day" for n in range(20)]
     parts = passages_of("# Menu\n" + "\n".join(entries))
-    assert [line for each in parts for line in each.splitlines()[1:]] == entries
+    assert [line for part in parts for line in part.splitlines()[1:]] == entries
     assert len(parts) > 5
 
 
@@ -61,14 +61,14 @@ def test_no_word_of_a_document_is_lost_and_no_passage_is_long(text: str) -> None
     whole = "\n".join(passages)
     for word in _WORD.findall(text):
         assert len(word) > 300 or word in whole
-    for each in passages:
-        assert each.strip()
-        assert estimate_tokens(each) <= 2 * PASSAGE_TOKENS or not each.isascii()
+    for passage in passages:
+        assert passage.strip()
+        assert estimate_tokens(passage) <= 2 * PASSAGE_TOKENS or not passage.isascii()
 
 
 @given(st.lists(st.text("abc. \n", min_size=1, max_size=30), min_size=3, max_size=40))
 def test_what_was_cut_in_chunks_that_share_text_is_joined_again(units: list[str]) -> None:
     """As documents were cut once, half of each chunk being the end of the one before."""
-    units = [f"Sentence {number} of a document: {each}" for number, each in enumerate(units)]
+    units = [f"Sentence {number} of a document: {unit}" for number, unit in enumerate(units)]
     chunks = ["".join(units[start : start + 4]).strip() for start in range(0, len(units), 2)]
     assert joined(chunks) == "".join(units).strip()

@@ -56,7 +56,7 @@ def test_the_nearest_come_first_however_many_there_are(count: int) -> None:
     chunks = [
         Chunk(n, "", "text", unit(rng, asked if n % 7 == 0 else None).packed) for n in range(count)
     ]
-    whole = [HalfVector.from_binary(each.packed or b"").to_numpy() for each in chunks]
+    whole = [HalfVector.from_binary(chunk.packed or b"").to_numpy() for chunk in chunks]
     cosines = np.stack(whole).astype(np.float32) @ asked
     expected = [int(n) for n in np.argsort(-cosines)[:3] if cosines[n] >= 0.5]
     assert [each.id for each in DocumentIndex(chunks, 0.5).search("", asked)] == expected
