@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 export FOREMIND_DATA_DIR ?= .foremind
 
-.PHONY: setup serve test lint bench load replay warm background compare hostile soak fuzz pictures lock clean
+.PHONY: setup serve test lint bench load replay warm background compare hostile soak fuzz pictures docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -83,6 +83,9 @@ fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
 
 pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
 	$(BIN)/python -m tests.pictures
+
+docs: $(VENV)/runtime.stamp  ## docs/settings.md, from the code
+	@$(BIN)/python -m tests.docs.settings_reference --write
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies anew
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \

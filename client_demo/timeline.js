@@ -66,9 +66,9 @@ export class Timeline {
       rows.push(["ready", ready, ready, "good", null]);
     }
     if (enter) rows.push(["Enter", enter, enter, "enter", null]);
-    if (accepted) rows.push(["safe", enter, accepted, "", accepted - enter]);
+    if (accepted) rows.push(["saved", enter, accepted, "", accepted - enter]);
     if (token) rows.push(["first word", enter, token, "", token - enter]);
-    if (stored) rows.push([kept ? "remembered" : "let go", enter, stored, "", stored - enter]);
+    if (stored) rows.push([kept ? "remembered" : "not kept", enter, stored, "", stored - enter]);
     return rows;
   }
 

@@ -1,7 +1,7 @@
-"""A game server that hosts a companion for its players: it signs them in, and relays both ways.
+"""A game server that hosts a companion: it mints players' tokens and relays in both directions.
 
-The game tells the host what each player types and says; the host tells the game what the companion
-says, word by word. Run it to see two players talk:
+The game passes on what each player types and sends; the host passes back what the companion says,
+as it is generated. Run it to see two players talk:
 
     FOREMIND_AUTH_SECRET=... foremind serve
     FOREMIND_AUTH_SECRET=... python examples/npc_host.py
@@ -19,14 +19,14 @@ import jwt
 
 from foremind.client import Conversation, Identity
 
-TOKEN_S = 600  # a token's life; every connection gets a fresh one
+TOKEN_S = 600  # lifetime of a token; every connection gets a fresh one
 
 
 @dataclass
-class Seat:
-    """One player beside the companion."""
+class Player:
+    """One player's conversation with the companion."""
 
-    mind: Conversation
+    conversation: Conversation
     relay: "asyncio.Task[None]"
     stack: AsyncExitStack
 
@@ -36,27 +36,27 @@ class NpcHost:
 
     Args:
         url: the Foremind server's socket.
-        companion: the slug of whom the players talk with.
-        secret: what the server knows as FOREMIND_AUTH_SECRET; it never leaves the game server.
-        says: called with a player's id and the next words for that player; None ends a reply.
+        companion: the slug of the companion.
+        secret: the Foremind server's FOREMIND_AUTH_SECRET; it never leaves the game server.
+        on_reply: called with a player's id and the next piece of the reply; None ends the reply.
     """
 
     def __init__(
-        self, url: str, companion: str, secret: str, says: Callable[[str, str | None], None]
+        self, url: str, companion: str, secret: str, on_reply: Callable[[str, str | None], None]
     ) -> None:
         self._url = url
         self._companion = companion
         self._secret = secret
-        self._says = says
-        self._seats: dict[str, Seat] = {}
+        self._on_reply = on_reply
+        self._players: dict[str, Player] = {}
 
-    async def join(self, player: str, name: str) -> None:
-        """A player comes near."""
+    async def join(self, player_id: str, name: str) -> None:
+        """Open a player's conversation."""
 
         async def token() -> str:
             now = int(time.time())
             claims = {
-                "sub": player,
+                "sub": player_id,
                 "name": name,
                 "iat": now,
                 "exp": now + TOKEN_S,
@@ -66,56 +66,57 @@ class NpcHost:
             return jwt.encode(claims, self._secret, algorithm="HS256")
 
         stack = AsyncExitStack()
-        who = Identity(self._companion, token=token)
-        mind = await stack.enter_async_context(Conversation(self._url, who))
-        relay = asyncio.create_task(self._relay(player, mind))
-        self._seats[player] = Seat(mind, relay, stack)
+        identity = Identity(self._companion, token=token)
+        conversation = await stack.enter_async_context(Conversation(self._url, identity))
+        relay = asyncio.create_task(self._relay(player_id, conversation))
+        self._players[player_id] = Player(conversation, relay, stack)
 
-    async def leave(self, player: str) -> None:
-        """A player goes away; what was said is remembered."""
-        seat = self._seats.pop(player)
-        seat.relay.cancel()
-        await asyncio.gather(seat.relay, return_exceptions=True)
-        await seat.stack.aclose()
+    async def leave(self, player_id: str) -> None:
+        """Close a player's conversation; what was said is remembered."""
+        player = self._players.pop(player_id)
+        player.relay.cancel()
+        await asyncio.gather(player.relay, return_exceptions=True)
+        await player.stack.aclose()
 
-    def typed(self, player: str, draft: str) -> None:
-        """A player's chat box now reads `draft`: the companion recalls while it is typed."""
-        self._seats[player].mind.type(draft)
+    def type(self, player_id: str, draft: str) -> None:
+        """Pass on what a player's chat box now reads, so that the companion can recall early."""
+        self._players[player_id].conversation.type(draft)
 
-    async def said(self, player: str, text: str) -> None:
-        """A player pressed Enter; returns once it is stored, while the reply is still spoken."""
-        await self._seats[player].mind.send(text)
+    async def send(self, player_id: str, text: str) -> None:
+        """Send a player's message; return once it is stored, while the reply is still streaming."""
+        await self._players[player_id].conversation.send(text)
 
-    async def _relay(self, player: str, mind: Conversation) -> None:
-        async for event in mind.events():
+    async def _relay(self, player_id: str, conversation: Conversation) -> None:
+        async for event in conversation.events():
             if event["type"] == "response.output_text.delta":
-                self._says(player, event["delta"])
+                self._on_reply(player_id, event["delta"])
             elif event["type"] == "response.done":
-                self._says(player, None)
+                self._on_reply(player_id, None)
 
 
 async def main() -> None:
-    """Two players who do not know of each other."""
+    """Let two players talk, one after the other; neither learns what the other said."""
     url = os.environ.get("FOREMIND_URL", "ws://127.0.0.1:8770/v1/ws")
-    over = asyncio.Queue[str]()
+    replies_done = asyncio.Queue[str]()
 
-    def says(player: str, words: str | None) -> None:
-        print(f"[{player}] {words}" if words else f"[{player}] .")
-        if words is None:
-            over.put_nowait(player)
+    def on_reply(player_id: str, piece: str | None) -> None:
+        print(f"[{player_id}] {piece}" if piece else f"[{player_id}] .")
+        if piece is None:
+            replies_done.put_nowait(player_id)
 
-    host = NpcHost(url, "wren", os.environ["FOREMIND_AUTH_SECRET"], says)
-    for player, text in (("ana", "I promise to bring the map"), ("bo", "What did Ana promise?")):
-        await host.join(player, player.title())
+    host = NpcHost(url, "wren", os.environ["FOREMIND_AUTH_SECRET"], on_reply)
+    messages = {"ana": "I promise to bring the map", "bo": "What did Ana promise?"}
+    for player_id, text in messages.items():
+        await host.join(player_id, player_id.title())
         for end in range(1, len(text) + 1):
-            host.typed(player, text[:end])
+            host.type(player_id, text[:end])
             await asyncio.sleep(0.03)
-        await host.said(player, text)
-        await over.get()
-        await host.leave(player)
+        await host.send(player_id, text)
+        await replies_done.get()
+        await host.leave(player_id)
 
 
 if __name__ == "__main__":
     if "FOREMIND_AUTH_SECRET" not in os.environ:
-        sys.exit("Set FOREMIND_AUTH_SECRET to what the server has.")
+        sys.exit("Set FOREMIND_AUTH_SECRET to the same secret as the server's.")
     asyncio.run(main())

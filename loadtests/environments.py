@@ -1,4 +1,4 @@
-"""Environments of their own for what is measured beside Foremind, made once in the data folder."""
+"""Virtual environments for the systems that Foremind is compared with, created once."""
 
 import subprocess
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def environment(folder: Path, requirements: Path) -> Path:
-    """Return the Python of an environment with some requirements, making it where there is none."""
+    """Return the Python of a virtual environment, creating it if it does not exist."""
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
-        print(f"Making the environment {folder.name} (once) ...")
+        print(f"Creating the environment {folder.name} (once) ...")
         venv.create(folder, with_pip=True, clear=True)
         check([str(python), "-m", "pip", "install", "-q", "-r", str(requirements)])
         (folder / "made").touch()
@@ -18,6 +18,6 @@ def environment(folder: Path, requirements: Path) -> Path:
 
 
 def check(command: list[str]) -> None:
-    """Run a command, and end the program where it fails."""
+    """Run a command; exit if it fails."""
     if subprocess.run(command, check=False).returncode:
-        sys.exit(f"This failed: {' '.join(command)}")
+        sys.exit(f"Command failed: {' '.join(command)}")

@@ -1,9 +1,9 @@
-"""Typists for locust: each opens a session, types, presses Enter, reads the reply, and again.
+"""Typists for locust: each opens a session, types, presses Enter, reads the reply, and repeats.
 
     locust -f loadtests/locustfile.py --headless -u 40 -r 10 -t 2m --host ws://127.0.0.1:8770
 
-`make load` does this against a server of its own and writes a report. Locust runs on gevent, so
-the client is websocket-client; the asyncio one would not run here.
+`make load` starts a server for this and writes a report. Locust runs on gevent, so the client is
+websocket-client; Foremind's own needs asyncio.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ _numbers = itertools.count()
 _outcomes: Counter[str] = Counter()
 _times: defaultdict[str, list[float]] = defaultdict(list)  # bounded by the length of the run
 
-_WHO = ("my sister", "my neighbour", "the smith", "my old teacher", "our captain", "the baker")
-_SAID = (
+_PEOPLE = ("my sister", "my neighbour", "the smith", "my old teacher", "our captain", "the baker")
+_MESSAGES = (
     "I promise to bring {} some bread tomorrow",
     "{} told me a secret about the harbour",
     "remember that {} is afraid of thunder",
@@ -42,7 +42,7 @@ _SAID = (
 
 
 class TypistUser(User):
-    """One player at a keyboard."""
+    """One player who types messages and reads replies."""
 
     def on_start(self) -> None:
         """Connect and open a session."""
@@ -59,14 +59,14 @@ class TypistUser(User):
         self.report("session open", started)
 
     def on_stop(self) -> None:
-        """Leave."""
+        """Disconnect."""
         self.reader.kill()
         self.socket.close()
 
     @task
-    def say_something(self) -> None:
-        """Type a message as people type, press Enter, read the reply."""
-        text = self.random.choice(_SAID).format(self.random.choice(_WHO))
+    def send_message(self) -> None:
+        """Type a message at human speed, press Enter, read the reply."""
+        text = self.random.choice(_MESSAGES).format(self.random.choice(_PEOPLE))
         for wait, draft in self.typist.type(text, self.random):
             gevent.sleep(wait)
             self.write({"type": "draft.update", "text": draft})
@@ -94,14 +94,18 @@ class TypistUser(User):
         self.socket.send(json.dumps(message))
 
     def read(self) -> None:
-        """Take in events, and answer pings, also while typing."""
+        """Receive events and answer pings, also while typing."""
         with contextlib.suppress(OSError, websocket.WebSocketException):
             while frame := self.socket.recv():
                 self.events.put(json.loads(frame))
         self.events.put({"type": "error", "error": {"code": "connection lost"}})
 
     def expect(self, *types: str) -> dict[str, Any]:
-        """Skip events until one of `types`; an error event is an error."""
+        """Return the next event of one of `types`, skipping others.
+
+        Raises:
+            RuntimeError: an error event came first.
+        """
         while True:
             event: dict[str, Any] = self.events.get(timeout=30)
             if event["type"] in types:
@@ -110,11 +114,11 @@ class TypistUser(User):
                 raise RuntimeError(event["error"]["code"])
 
     def report(self, name: str, started: float, error: Exception | None = None) -> None:
-        """Record how long something took."""
+        """Record the time since `started`."""
         self.fire(name, (time.perf_counter() - started) * 1000, error)
 
     def fire(self, name: str, milliseconds: float, error: Exception | None) -> None:
-        """Record a duration."""
+        """Record a duration here and in locust's statistics."""
         _times[name].append(milliseconds)
         self.environment.events.request.fire(
             request_type="ws",
@@ -127,7 +131,7 @@ class TypistUser(User):
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator] # locust has no types
 def write_report(environment: Any, **_: Any) -> None:
-    """Write the figures where `loadtests.run` asked for them."""
+    """Write the figures to the path in FOREMIND_LOAD_REPORT, if set."""
     path = os.environ.get("FOREMIND_LOAD_REPORT")
     if path is None:
         return
@@ -135,7 +139,7 @@ def write_report(environment: Any, **_: Any) -> None:
         name: {
             "count": len(times),
             "errors": environment.stats.entries[name, "ws"].num_failures,
-            **{f"p{share}_ms": _percentile(times, share) for share in (50, 95, 99)},
+            **{f"p{percent}_ms": _percentile(times, percent) for percent in (50, 95, 99)},
         }
         for name, times in _times.items()
     }
@@ -143,6 +147,6 @@ def write_report(environment: Any, **_: Any) -> None:
     Path(path).write_text(json.dumps(report))
 
 
-def _percentile(times: list[float], share: int) -> float:
-    """Return a percentile of milliseconds; locust's own are rounded to whole ones."""
-    return round(sorted(times)[min(len(times) - 1, len(times) * share // 100)], 2)
+def _percentile(times_ms: list[float], percent: int) -> float:
+    """Return a percentile in milliseconds; locust's own are rounded to integers."""
+    return round(sorted(times_ms)[min(len(times_ms) - 1, len(times_ms) * percent // 100)], 2)

@@ -1,7 +1,7 @@
 """Recorded typing: files of the 136M Keystrokes study (Dhakal et al., CHI 2018).
 
-The recordings are free for research and not part of this repository; each is a table, separated by
-tabs, with one row a key press.
+The recordings are free for research and not part of this repository; each is a tab-separated table
+with one row per key press.
 """
 
 import csv
@@ -15,20 +15,20 @@ _BACKSPACE = "BKSP"
 
 @dataclass(frozen=True)
 class Recording:
-    """One sentence as it was typed: (seconds since the first key, the draft after the key)."""
+    """One typed sentence: for each key, the seconds since the first key and the draft after it."""
 
     keys: tuple[tuple[float, str], ...]
 
     @property
     def text(self) -> str:
-        """What stood there in the end."""
+        """The finished sentence."""
         return self.keys[-1][1]
 
 
 def read_recordings(paths: Iterable[Path]) -> list[list[Recording]]:
-    """Return the sentences of each file; a folder counts as the files in it."""
+    """Return the sentences of each file; a folder stands for the `.txt` files in it."""
     files = [
-        each for path in paths for each in (sorted(path.glob("*.txt")) if path.is_dir() else [path])
+        file for path in paths for file in (sorted(path.glob("*.txt")) if path.is_dir() else [path])
     ]
     return [_read(file) for file in files]
 
@@ -52,6 +52,6 @@ def _recording(presses: list[tuple[float, str]]) -> Recording:
         elif len(letter) == 1:
             draft += letter
         else:
-            continue  # a shift, say
+            continue  # a modifier key
         keys.append(((milliseconds - presses[0][0]) / 1000, draft))
     return Recording(tuple(keys))

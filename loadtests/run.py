@@ -1,4 +1,4 @@
-"""`make load`: typists against a server of their own; the report goes to loadtests/results/."""
+"""`make load`: run typists against a new server; write a report to loadtests/results/."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ def main() -> None:
     text = _markdown(report)
     (RESULTS / "load.md").write_text(text)
     print(text)
-    if any(each["errors"] for each in report["figures"].values()):
+    if any(figure["errors"] for figure in report["figures"].values()):
         sys.exit("There were errors.")
 
 
@@ -56,16 +56,16 @@ def _markdown(report: dict[str, Any]) -> str:
         "# Load",
         "",
         f"`make load`: {report['typists']} typists for {report['seconds']} seconds on one "
-        "machine, client and server on the same two cores, offline voice. "
+        "machine, client and server on the same two cores, with the offline model. "
         f"Contexts on Enter: {shares}.",
         "",
         "| what | count | errors | p50 ms | p95 ms | p99 ms |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {name} | {each['count']} | {each['errors']} | {each['p50_ms']:.2f} "
-        f"| {each['p95_ms']:.2f} | {each['p99_ms']:.2f} |"
-        for name, each in sorted(report["figures"].items())
+        f"| {name} | {figure['count']} | {figure['errors']} | {figure['p50_ms']:.2f} "
+        f"| {figure['p95_ms']:.2f} | {figure['p99_ms']:.2f} |"
+        for name, figure in sorted(report["figures"].items())
     ]
     return "\n".join(lines) + "\n"
 

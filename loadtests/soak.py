@@ -1,8 +1,8 @@
-"""`make soak MINUTES=60`: typists who come, edit, cancel, drop out, come back; what is left?
+"""`make soak MINUTES=60`: look for leaks while typists connect, edit, cancel, drop and reconnect.
 
-Memory after warm-up may grow by less than one percent an hour, and once everybody has gone, tasks,
-connections, sessions and queues are back where they were. Now and then a typist has everything
-forgotten, so that what is stored, and may be held, does not grow all the while.
+Memory after warm-up may grow by less than one percent an hour, and once all clients have
+disconnected, tasks, connections, sessions and queues are back at their initial level. Now and then
+a typist erases all its memories, so that stored and cached data does not grow all the time.
 """
 
 import argparse
@@ -26,24 +26,30 @@ from foremind.domain.settings import load_settings
 from foremind.testing.server_process import running_server
 
 RESULTS = Path(__file__).parent / "results"
-_WARM_UP = 0.5  # share of the time: what is held within bounds has to fill them first
+_WARM_UP = 0.5  # share of the duration: bounded caches have to fill up first
 _SAMPLE_S = 5.0
-_ROOM_BYTES = 4_194_304  # little, so that what may be held is held before the warm-up ends
-_FORGETS = 0.03  # share of the times a typist comes after which it has everything forgotten
-_MOST_GROWTH_PERCENT = 1.0
-_AN_HOUR = 60.0  # minutes; in a shorter run the slope is mostly noise
+_CACHE_BYTES = 4_194_304  # small, so that the caches are full before the warm-up ends
+_ERASE_SHARE = 0.03  # share of connections on which a typist erases its memories
+_MAX_GROWTH_PERCENT = 1.0
+_MIN_MINUTES = 60.0  # in a shorter run the slope is mostly noise
 _RESUME_S = 10.0  # short, so that sessions end within the test
-_ONCE_S = 30.0
+_FIRST_ROUND_S = 30.0
 _SETTLE_S = 25.0
 _GAUGES = (
     "foremind_sessions", "foremind_connections", "foremind_embedding_queue_depth",
     "foremind_waiting_jobs", "foremind_tasks",
 )  # fmt: skip
-_SAID = ("the harbour at night", "my brother's boat", "the old mill", "our promise", "the storm")
+_SUBJECTS = (
+    "the harbour at night",
+    "my brother's boat",
+    "the old mill",
+    "our promise",
+    "the storm",
+)
 
 
 def main() -> None:
-    """Run, print, write `soak.json`; exit with 1 where something grew or stayed."""
+    """Run, print, write `soak.json`; exit with 1 if anything grew or was not released."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--typists", type=int, default=30)
@@ -54,8 +60,8 @@ def main() -> None:
         own = settings.in_scratch(Path(scratch))
         bounds = {
             "FOREMIND_RESUME_S": str(_RESUME_S),
-            "FOREMIND_INDEX_BYTES": str(_ROOM_BYTES),
-            "FOREMIND_LAYERS_BYTES": str(_ROOM_BYTES),
+            "FOREMIND_INDEX_BYTES": str(_CACHE_BYTES),
+            "FOREMIND_LAYERS_BYTES": str(_CACHE_BYTES),
         }
         with running_server(own, bounds) as (url, process):
             report = uvloop.run(_soak(url, process, options))
@@ -64,119 +70,120 @@ def main() -> None:
     (RESULTS / "soak.json").write_text(text + "\n")
     print(text)
     if report["left"] != report["floor"] or report["errors"]:
-        sys.exit("Something stayed.")
-    if options.minutes >= _AN_HOUR and report["growth_percent_an_hour"] > _MOST_GROWTH_PERCENT:
-        sys.exit("It grows.")
+        sys.exit("Something was not released, or there were errors.")
+    if options.minutes >= _MIN_MINUTES and report["growth_percent_an_hour"] > _MAX_GROWTH_PERCENT:
+        sys.exit("Memory grows.")
 
 
 async def _soak(url: str, process: psutil.Process, options: argparse.Namespace) -> dict[str, Any]:
-    # Once over first: pools fill and modules load, and stay.
-    await _typed(url, options.typists, time.monotonic() + _ONCE_S, _nothing_seen())
+    # A first round fills pools and imports modules, which stay.
+    deadline = time.monotonic() + _FIRST_ROUND_S
+    await _run_typists(url, options.typists, deadline, _zero_counts())
     await asyncio.sleep(_SETTLE_S)
     floor = await _gauges(url, process)
-    seen = _nothing_seen()
-    began = time.monotonic()
-    until = began + options.minutes * 60
-    samples: list[tuple[float, float]] = []
+    counts = _zero_counts()
+    started = time.monotonic()
+    deadline = started + options.minutes * 60
+    samples: list[tuple[float, float]] = []  # seconds since the start, resident KiB
     async with asyncio.TaskGroup() as group:
-        group.create_task(_typed(url, options.typists, until, seen))
-        while time.monotonic() < until:
+        group.create_task(_run_typists(url, options.typists, deadline, counts))
+        while time.monotonic() < deadline:
             await asyncio.sleep(_SAMPLE_S)
-            samples.append((time.monotonic() - began, process.memory_info().rss / 1024))
+            samples.append((time.monotonic() - started, process.memory_info().rss / 1024))
     await asyncio.sleep(_SETTLE_S)
     left = await _gauges(url, process)
     warm = [sample for sample in samples if sample[0] > _WARM_UP * options.minutes * 60]
-    slope, _ = np.polyfit([at for at, _ in warm], [rss for _, rss in warm], 1)
-    usual = float(np.median([rss for _, rss in warm]))
+    slope, _ = np.polyfit([elapsed_s for elapsed_s, _ in warm], [rss for _, rss in warm], 1)
+    median_kib = float(np.median([rss for _, rss in warm]))
     each_minute = samples[:: round(60 / _SAMPLE_S)]
     return {
         "minutes": options.minutes,
         "typists": options.typists,
-        **seen,
-        "resident_kib": round(usual),
+        **counts,
+        "resident_kib": round(median_kib),
         "resident_kib_each_minute": [round(rss) for _, rss in each_minute],
-        "growth_percent_an_hour": round(float(slope) * 3600 / usual * 100, 2),
+        "growth_percent_an_hour": round(float(slope) * 3600 / median_kib * 100, 2),
         "floor": floor,
         "left": left,
     }
 
 
 async def _gauges(url: str, process: psutil.Process) -> dict[str, float]:
-    """What may not stay once everybody has gone."""
+    """Return the gauges that must be back at their level once all clients have disconnected."""
     async with httpx2.AsyncClient() as http:
-        text = (await http.get(f"{_address(url)}/metrics")).text
-    read = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    sockets = [
-        net_connection
-        for net_connection in process.net_connections()
-        if net_connection.status == "ESTABLISHED"
+        text = (await http.get(f"{_http_url(url)}/metrics")).text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    connections = [
+        connection for connection in process.net_connections() if connection.status == "ESTABLISHED"
     ]
     return {
-        **{name: float(read[name]) for name in _GAUGES},
-        "client_sockets": float(len([socket for socket in sockets if socket.laddr])),
+        **{name: float(values[name]) for name in _GAUGES},
+        "client_sockets": float(
+            len([connection for connection in connections if connection.laddr])
+        ),
     }
 
 
-def _nothing_seen() -> dict[str, int]:
+def _zero_counts() -> dict[str, int]:
     return {"messages": 0, "reconnects": 0, "cancelled": 0, "forgotten": 0, "errors": 0}
 
 
-async def _typed(url: str, typists: int, until: float, seen: dict[str, int]) -> None:
+async def _run_typists(url: str, typists: int, deadline: float, counts: dict[str, int]) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(typists):
-            group.create_task(_typist(url, number, until, seen))
+            group.create_task(_typist(url, number, deadline, counts))
 
 
-def _address(url: str) -> str:
+def _http_url(url: str) -> str:
     return url.replace("ws://", "http://").removesuffix("/v1/ws")
 
 
-async def _forgotten(url: str, user: str, relationship: int) -> None:
-    path = f"{_address(url)}/v1/relationships/{relationship}/memories"
+async def _erase_memories(url: str, user_id: str, relationship_id: int) -> None:
+    path = f"{_http_url(url)}/v1/relationships/{relationship_id}/memories"
     async with httpx2.AsyncClient(timeout=30) as http:
-        (await http.delete(path, params={"user": user})).raise_for_status()
+        (await http.delete(path, params={"user": user_id})).raise_for_status()
 
 
-async def _typist(url: str, number: int, until: float, seen: dict[str, int]) -> None:
-    draw = random.Random(number)
+async def _typist(url: str, number: int, deadline: float, counts: dict[str, int]) -> None:
+    rng = random.Random(number)
     resume: tuple[str, int] | None = None
-    while time.monotonic() < until:
+    while time.monotonic() < deadline:
         with contextlib.suppress(Closed, OSError):
             async with connect(url) as client:
                 opened = await client.open_session(
                     "wren", user_id=f"soak-{number}", name="S", resume=resume
                 )
                 resume = opened["session_id"], opened["seq"]
-                seen["reconnects"] += 1
-                if draw.random() < _FORGETS:
-                    await _forgotten(url, f"soak-{number}", opened["relationship_id"])
-                    seen["forgotten"] += 1
-                for _ in range(draw.randrange(1, 6)):
-                    resume = resume[0], await _say(client, draw, seen)
-        if draw.random() < 0.1:
+                counts["reconnects"] += 1
+                if rng.random() < _ERASE_SHARE:
+                    await _erase_memories(url, f"soak-{number}", opened["relationship_id"])
+                    counts["forgotten"] += 1
+                for _ in range(rng.randrange(1, 6)):
+                    resume = resume[0], await _send_message(client, rng, counts)
+        if rng.random() < 0.1:
             resume = None
-        await asyncio.sleep(draw.uniform(0.1, 2.0))
+        await asyncio.sleep(rng.uniform(0.1, 2.0))
 
 
-async def _say(client: Client, draw: random.Random, seen: dict[str, int]) -> int:
-    """Type, edit, perhaps give up or cancel; return the number of the last event."""
-    text = f"Do you remember {draw.choice(_SAID)}, number {draw.randrange(1000)}?"
+async def _send_message(client: Client, rng: random.Random, counts: dict[str, int]) -> int:
+    """Type and send; sometimes clear the draft or cancel. Return the last event's `seq`."""
+    text = f"Do you remember {rng.choice(_SUBJECTS)}, number {rng.randrange(1000)}?"
     for end in range(1, len(text) + 1, 2):
         await client.draft(text[:end])
-        await asyncio.sleep(draw.expovariate(12.0))
-    if draw.random() < 0.1:
+        await asyncio.sleep(rng.expovariate(12.0))
+    if rng.random() < 0.1:
         await client.clear_draft()
     await client.send(text)
     while True:
         event = await client.next_event()
         if event["type"] == "error":
-            seen["errors"] += event["error"]["param"] != "response_id"
+            counts["errors"] += event["error"]["param"] != "response_id"
             return int(event["seq"])
-        if event["type"] == "response.created" and draw.random() < 0.1:
+        if event["type"] == "response.created" and rng.random() < 0.1:
             await client.cancel(event["response_id"])
-            seen["cancelled"] += 1
+            counts["cancelled"] += 1
         if event["type"] == "response.done":
-            seen["messages"] += 1
+            counts["messages"] += 1
             return int(event["seq"])
 
 

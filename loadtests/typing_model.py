@@ -1,4 +1,4 @@
-"""How people type: intervals between keys, drawn as recorded typing has them.
+"""A model of human typing: inter-key intervals drawn from fits to recordings.
 
 The two typists are log-normal fits to recordings of the 136M Keystrokes study (Dhakal et al.,
 CHI 2018, doi 10.1145/3173574.3174220): one types fluently, one hesitates, mostly between words.
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 ENTER_AFTER_S = (0.15, 0.30)  # between the last letter and Enter
-_LONGEST_S = 4.0
+_MAX_INTERVAL_S = 4.0
 
 
 @dataclass(frozen=True)
 class Typist:
-    """Intervals are exp(normal(mu, sigma)) milliseconds; pauses interrupt with given shares."""
+    """Intervals are exp(normal(mu, sigma)) milliseconds; pauses occur with given probabilities."""
 
     name: str
     mu: float
@@ -24,27 +24,27 @@ class Typist:
     pause_after_word: float
     pause_mu: float = math.log(780)
     pause_sigma: float = 0.35
-    corrections: float = 0.08  # share of letters that are mistyped and taken back
+    corrections: float = 0.08  # share of characters that are mistyped and corrected
 
-    def interval(self, randomness: random.Random, after_space: bool) -> float:
+    def interval(self, rng: random.Random, after_space: bool) -> float:
         """Draw the seconds until the next key."""
-        share = self.pause_after_word if after_space else self.pause_in_word
-        if randomness.random() < share:
-            drawn = randomness.lognormvariate(self.pause_mu, self.pause_sigma)
+        pause_probability = self.pause_after_word if after_space else self.pause_in_word
+        if rng.random() < pause_probability:
+            interval_ms = rng.lognormvariate(self.pause_mu, self.pause_sigma)
         else:
-            drawn = randomness.lognormvariate(self.mu, self.sigma)
-        return min(_LONGEST_S, drawn / 1000)
+            interval_ms = rng.lognormvariate(self.mu, self.sigma)
+        return min(_MAX_INTERVAL_S, interval_ms / 1000)
 
-    def type(self, text: str, randomness: random.Random) -> Iterator[tuple[float, str]]:
-        """Yield the seconds to wait and the draft after each key, slips and corrections too."""
+    def type(self, text: str, rng: random.Random) -> Iterator[tuple[float, str]]:
+        """Yield the seconds before each key and the draft after it, with typos and corrections."""
         draft = ""
-        for letter in text:
+        for char in text:
             after_space = draft.endswith(" ")
-            if randomness.random() < self.corrections:
-                yield self.interval(randomness, after_space), draft + "x"
-                yield self.interval(randomness, False), draft
-            draft += letter
-            yield self.interval(randomness, after_space), draft
+            if rng.random() < self.corrections:
+                yield self.interval(rng, after_space), draft + "x"
+                yield self.interval(rng, False), draft
+            draft += char
+            yield self.interval(rng, after_space), draft
 
 
 TYPISTS = (

@@ -1,4 +1,4 @@
-"""Finds the Chromium that the page tests drive, or says what to install."""
+"""Find the Chromium for the page tests, or explain how to install one."""
 
 import shutil
 import subprocess
@@ -20,10 +20,10 @@ def find_browser() -> str | None:
 
 
 def ensure_browser() -> str:
-    """Return a Chromium, letting playwright install one where there is none.
+    """Return the path of a Chromium, having playwright install one if necessary.
 
     Raises:
-        SystemExit: there is none and none could be installed.
+        SystemExit: there is none, and installing one failed.
     """
     if found := find_browser():
         return found

@@ -1,4 +1,4 @@
-"""Real parts for every test: PostgreSQL with pgvector, the embedding model, sockets."""
+"""Fixtures with real components: PostgreSQL with pgvector, the embedding model, sockets."""
 
 import asyncio
 import gc
@@ -38,22 +38,23 @@ from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[1]
 Entered = TypeVar("Entered")
-#: Seconds after which what should have happened never will. On a good day nothing waits as long; on
-#: a bad one the machine is busy with something else, which is not what a test is about.
+#: Timeout of every wait in tests, in seconds: far longer than any takes, even on a busy machine.
 PATIENCE = 100.0
-_MARK = "a test"
-_READS = {"index-update", "layers-read", "library-read"}
+_ORIGIN = "a test"
+_READ_TASKS = {"index-update", "layers-read", "library-read"}
 _numbers = itertools.count()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long the longest tests run."""
+    """Add the options for how long the longest tests run."""
     parser.addoption("--kills", type=int, default=50, help="how often the server is killed")
-    parser.addoption("--lives", type=int, default=6, help="how many lives twins live")
+    parser.addoption(
+        "--lives", type=int, default=6, help="number of random conversations in the twins test"
+    )
 
 
 def pytest_configure() -> None:
-    """Keep the settings of the person who runs the tests out of them, and the machine's speed."""
+    """Isolate tests from the environment's settings, and Hypothesis from the machine's speed."""
     hypothesis.settings.register_profile(
         "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
@@ -88,7 +89,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def database_url(postgres: str) -> AsyncIterator[str]:
-    """The URL of a migrated database of this test's own."""
+    """The URL of a migrated database for this test alone."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
     try:
@@ -101,7 +102,7 @@ async def database_url(postgres: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Settings:
-    """Settings for a patient server on a free port with this test's database."""
+    """Settings with long timeouts and a free port, on this test's database."""
     return load_settings(
         port=0,
         database_url=database_url,
@@ -118,16 +119,16 @@ def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Sett
 
 @pytest.fixture
 async def built(settings: Settings) -> AsyncIterator[Core]:
-    """The store and the model, without a door."""
+    """The components without the servers for sockets and HTTP."""
     async with core(settings) as parts:
         yield parts
 
 
 class CheckedClient(Client):
-    """Holds every frame that comes to the contract."""
+    """Checks every received frame against the contract."""
 
     async def next_event(self) -> Event:
-        """Return the next event, which is one of the contract's."""
+        """Return the next event, having checked it."""
         event = await super().next_event()
         check_event(event)
         return event
@@ -140,7 +141,7 @@ class Owner:
         self._core = core
 
     def acquire(self) -> AbstractAsyncContextManager[Any]:
-        """Connect for the length of a block."""
+        """Connect for the duration of a block."""
         return owner_connection(self._core)
 
     async def fetch(self, query: str, *args: object) -> list[Any]:
@@ -165,7 +166,7 @@ class Owner:
 
 
 def owner_of(core: Core) -> Owner:
-    """The owner's view of what a server works on."""
+    """Return the owner's view of a server's database."""
     return Owner(core)
 
 
@@ -179,20 +180,20 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """Where its WebSocket is."""
+        """The URL of its WebSocket."""
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
     async def connect(self, **options: str) -> Client:
-        """Open a connection that ends with the test; every frame must be as the contract says."""
+        """Open a connection that is closed after the test; its frames are checked."""
         connection = connect(self.url, kind=CheckedClient, **options)
         return await self.entered(connection)
 
     async def entered(self, context: AbstractAsyncContextManager[Entered]) -> Entered:
-        """Enter something that ends with the test."""
+        """Enter a context that is exited after the test."""
         return await self._stack.enter_async_context(context)
 
     async def session(self, user: str = "ana", companion: str = "wren") -> Client:
-        """Open a session that ends with the test."""
+        """Open a session on a connection that is closed after the test."""
         client = await self.connect()
         opened = await client.open_session(companion, user_id=user, name=user.title())
         assert opened["type"] == "session.opened", opened
@@ -203,18 +204,18 @@ class RunningServer:
 async def _serving(
     settings: Settings, clock: Clock | None
 ) -> AsyncIterator[tuple[Application, int]]:
-    """Run a server; while it stops, time passes again also by a clock that stands still."""
+    """Run a server; while it stops, a manual clock runs so that its timers expire."""
 
-    async def passing(stopped: ManualClock) -> None:
+    async def keep_advancing(manual_clock: ManualClock) -> None:
         while True:
-            await stopped.advance(1.0)
+            await manual_clock.advance(1.0)
             await asyncio.sleep(0.01)
 
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(serving(settings, clock=clock))
         task = None
         if isinstance(clock, ManualClock):
-            task = asyncio.create_task(passing(clock))
+            task = asyncio.create_task(keep_advancing(clock))
         await stack.aclose()
         if task is not None:
             task.cancel()
@@ -226,64 +227,74 @@ StartServer = Callable[..., Awaitable[RunningServer]]
 
 @pytest.fixture
 async def watchdog() -> AsyncIterator[Watchdog]:
-    """Fail the test in which a server holds the event loop for more than 50 ms."""
+    """Fail the test if a server blocks the event loop for more than 50 ms."""
     watchdog = Watchdog()
     with watchdog.watching():
         yield watchdog
     if watchdog.holds:
-        pytest.fail("\n".join(["The event loop was held.", *watchdog.holds]), pytrace=False)
+        pytest.fail("\n".join(["The event loop was blocked.", *watchdog.holds]), pytrace=False)
 
 
 @pytest.fixture
 async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartServer]:
-    """Start servers: `await start(clock=..., pause_ms=...)`; they stop with the test."""
+    """Start servers: `await start(clock=..., pause_ms=...)`; they are stopped after the test."""
     async with AsyncExitStack() as stack:
 
         async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
             server = _serving(load_settings(**(settings.model_dump() | changes)), clock)
-            with watchdog.looking_away():
+            with watchdog.paused():
                 app, port = await stack.enter_async_context(server)
             return RunningServer(app, port, stack)
 
         yield begin
-        with watchdog.looking_away():
+        with watchdog.paused():
             await stack.aclose()
-    gc.collect()  # a server is garbage in cycles, and 40 MB; the collector waits for more of them
+    gc.collect()  # a stopped server is cyclic garbage of 40 MB, too few objects for the collector
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for something that another task does; fail where it does not happen."""
+    """Wait until a condition holds.
+
+    Raises:
+        TimeoutError: it did not hold within PATIENCE.
+    """
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-class _Ear:
-    """Stands where a session would, and notes that it was looked at."""
+class _SessionProbe:
+    """Replaces a session in the registry, and detects that an announcement reached it."""
 
     def __init__(self) -> None:
         self.id = uuid.uuid4().hex
-        self.heard = asyncio.Event()
+        self.reached = asyncio.Event()
 
     @property
     def origin(self) -> str:
-        """Asked for by whoever has something to tell."""
-        self.heard.set()
-        return _MARK
+        """Read by the handler of an announcement."""
+        self.reached.set()
+        return _ORIGIN
 
 
 async def everything_heard(server: RunningServer) -> None:
-    """Wait until a server has heard, and read, whatever was announced so far."""
-    ear = _Ear()
-    server.app.registry._by_id[ear.id] = [cast("Any", ear)]
-    await server.app.core.database.announce(SessionTaken(ear.id, _MARK))
-    await eventually(ear.heard.is_set)  # announcements keep their order
-    del server.app.registry._by_id[ear.id]
-    await eventually(lambda: not any(task.get_name() in _READS for task in asyncio.all_tasks()))
+    """Wait until a server has handled all announcements so far, including the reads they cause."""
+    probe = _SessionProbe()
+    server.app.registry._by_id[probe.id] = [cast("Any", probe)]
+    await server.app.core.database.announce(SessionTaken(probe.id, _ORIGIN))
+    await eventually(probe.reached.is_set)  # announcements keep their order
+    del server.app.registry._by_id[probe.id]
+    await eventually(
+        lambda: not any(task.get_name() in _READ_TASKS for task in asyncio.all_tasks())
+    )
 
 
 async def patiently(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that has to be asked for; fail where it does not happen."""
+    """Wait until an asynchronous condition holds.
+
+    Raises:
+        TimeoutError: it did not hold within PATIENCE.
+    """
     async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)

@@ -1,10 +1,12 @@
-"""Takes the pictures of the page that the documents show: `make pictures`."""
+"""Take the pictures of the demo page for the documentation: `make pictures`."""
 
 import asyncio
+import io
 import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.async_api import Page, async_playwright, expect
 
 from foremind.domain.settings import load_settings
@@ -13,7 +15,7 @@ from tests.acceptance.test_page import ARGUMENTS
 from tests.browser import ensure_browser
 
 DOCS = Path(__file__).parents[1] / "docs"
-_SAID = (
+_MESSAGES = (
     "My sister Lena got married last Saturday in Faro",
     "haha yeah, that was a day",
     "I can't eat shellfish",
@@ -21,14 +23,17 @@ _SAID = (
     "Who got married?",
 )
 _KEY_MS = 60
-_BEFORE_ENTER_MS = 250  # as typists take between the last key and Enter
+_BEFORE_ENTER_MS = 250  # a typical interval between the last key and Enter
+_FRAME_MS = 120
+_GIF_SIZE = (826, 490)
+_GIF_COLORS = 48
 
 
 async def main() -> None:
-    """Talk for a while with a server of its own, and take both pictures."""
+    """Have a conversation with a new server, and take the screenshots and the moving picture."""
     with tempfile.TemporaryDirectory() as folder:
-        present = load_settings()
-        settings = load_settings(data_dir=Path(folder), models_path=present.models_dir)
+        models_dir = load_settings().models_dir
+        settings = load_settings(data_dir=Path(folder), models_path=models_dir)
         with running_server(settings) as (url, _):
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(
@@ -36,7 +41,7 @@ async def main() -> None:
                 )
                 page = await browser.new_page(viewport={"width": 1180, "height": 700})
                 await page.goto(url.replace("ws://", "http://").replace("/v1/ws", "/"))
-                await _talk(page)
+                await _converse(page)
                 await page.screenshot(path=DOCS / "page.png")
                 await page.locator("#open-panel").click()
                 notes = page.locator("#layers details", has_text="Notes").locator("li")
@@ -45,17 +50,41 @@ async def main() -> None:
                 await browser.close()
 
 
-async def _talk(page: Page) -> None:
+async def _converse(page: Page) -> None:
     await expect(page.locator("#introduce")).to_be_visible()
     await page.keyboard.type("Ana")
     await page.keyboard.press("Enter")
-    for number, said in enumerate(_SAID, 1):
-        await expect(page.locator("#draft")).to_be_focused()
-        await page.keyboard.type(said, delay=_KEY_MS)
-        await page.wait_for_timeout(_BEFORE_ENTER_MS)
-        await page.keyboard.press("Enter")
-        await expect(page.locator("#turns li.companion")).to_have_count(number + 1)
-        await expect(page.locator("#turns li.user").last).to_contain_text("significance")
+    for number, message in enumerate(_MESSAGES[:-1], 1):
+        await _say(page, message, number)
+    recording = asyncio.create_task(_record(page))
+    await _say(page, _MESSAGES[-1], len(_MESSAGES))
+    await page.wait_for_timeout(10 * _FRAME_MS)
+    recording.cancel()
+    await asyncio.wait({recording})
+
+
+async def _say(page: Page, message: str, number: int) -> None:
+    await expect(page.locator("#draft")).to_be_focused()
+    await page.keyboard.type(message, delay=_KEY_MS)
+    await page.wait_for_timeout(_BEFORE_ENTER_MS)
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion")).to_have_count(number + 1)
+    await expect(page.locator("#turns li.user").last).to_contain_text("significance")
+
+
+async def _record(page: Page) -> None:
+    """Save what the page shows until cancelled as docs/typing.gif."""
+    frames: list[Image.Image] = []
+    try:
+        while True:
+            shot = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
+            frames.append(shot.resize(_GIF_SIZE).quantize(_GIF_COLORS))
+            await page.wait_for_timeout(_FRAME_MS)
+    finally:
+        first, *others = frames
+        first.save(
+            DOCS / "typing.gif", save_all=True, append_images=others, duration=_FRAME_MS, loop=0
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Nothing may hold the event loop: the processor time of each callback, while a test runs."""
+"""Detect callbacks that block the event loop, by their CPU time, while a test runs."""
 
 import asyncio
 import gc
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 MOST_S = 0.050
-_LOOK_S = 0.010  # how often a callback is looked at that takes long
-_FRAMES = 6  # the innermost ones that are told of what it was seen at
+_SAMPLE_S = 0.010  # how often the stack of a running callback is sampled
+_MAX_FRAMES = 6  # innermost frames in a report
 _TESTS = Path(__file__).parent
-#: Where the code begins whose tasks are no server's: tests, doubles, clients, and what runs tests.
-_NO_SERVER = (
+#: Code that is not the server's: tests, test doubles, clients and test runners.
+_NOT_SERVER = (
     f"{_TESTS}/",
     f"{_TESTS.parent}/server/foremind/testing/",
     f"{_TESTS.parent}/server/foremind/client/",
@@ -27,24 +27,24 @@ _NO_SERVER = (
 
 
 class Watchdog:
-    """Notes what held the loop of this thread for too long.
+    """Records callbacks that blocked this thread's event loop for too long.
 
-    It measures the thread's own processor time, so that a busy machine makes no difference, and
-    leaves out what the garbage collector took, whose rounds are not the doing of who meets them.
+    It measures the thread's CPU time, so that a busy machine makes no difference, without the time
+    of garbage collections, which are not caused by the callback that they interrupt.
     """
 
-    def __init__(self, most_s: float = MOST_S) -> None:
+    def __init__(self, max_s: float = MOST_S) -> None:
         self.holds: list[str] = []
-        self._most_s = most_s
-        self._away = 0
+        self._max_s = max_s
+        self._paused = 0
         self._thread = threading.get_ident()
         self._running: _Run | None = None
-        self._collecting_since = 0.0
-        self._collected_s = 0.0
+        self._collection_started = 0.0
+        self._collection_s = 0.0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the loop that runs now, for the length of a block."""
+        """Watch the running event loop for the duration of a block."""
         watched = asyncio.get_running_loop()
         handles: Any = asyncio.Handle
         run = handles._run
@@ -52,81 +52,81 @@ class Watchdog:
         def timed(handle: Any) -> None:
             if handle._loop is not watched:
                 return run(handle)  # type: ignore[no-any-return]
-            who, away = _Who(handle._callback), self._away
-            self._collected_s = 0.0
+            owner, paused = _CallbackOwner(handle._callback), self._paused
+            self._collection_s = 0.0
             self._running = running = _Run()
             try:
                 return run(handle)  # type: ignore[no-any-return]
             finally:
                 self._running = None
-                took_s = time.thread_time() - running.began - self._collected_s
-                if took_s > self._most_s and not (away or self._away or who.is_no_server):
-                    self.holds.append(f"{took_s * 1000:.0f} ms: {who}; {running}")
+                cpu_s = time.thread_time() - running.started - self._collection_s
+                if cpu_s > self._max_s and owner.is_server and not (paused or self._paused):
+                    self.holds.append(f"{cpu_s * 1000:.0f} ms: {owner}; {running}")
 
         handles._run = timed
-        gc.callbacks.append(self._collecting)
+        gc.callbacks.append(self._on_collection)
         ended = threading.Event()
-        looking = threading.Thread(target=self._looking, args=(ended,), name="watchdog")
-        looking.start()
+        sampler = threading.Thread(target=self._sample_stacks, args=(ended,), name="watchdog")
+        sampler.start()
         try:
             yield
         finally:
             ended.set()
-            looking.join()
-            gc.callbacks.remove(self._collecting)
+            sampler.join()
+            gc.callbacks.remove(self._on_collection)
             handles._run = run
 
     @contextmanager
-    def looking_away(self) -> Iterator[None]:
-        """Leave out what happens meanwhile: a server starts or stops."""
-        self._away += 1
+    def paused(self) -> Iterator[None]:
+        """Ignore what happens in a block, such as the start or stop of a server."""
+        self._paused += 1
         try:
             yield
         finally:
-            self._away -= 1
+            self._paused -= 1
 
-    def _looking(self, ended: threading.Event) -> None:
-        """Note where a callback is that was there already when last looked at."""
-        last: _Run | None = None
-        while not ended.wait(_LOOK_S):
+    def _sample_stacks(self, ended: threading.Event) -> None:
+        """Record the stack of a callback that already ran at the previous sample."""
+        previous: _Run | None = None
+        while not ended.wait(_SAMPLE_S):
             running = self._running
-            if running is not None and running is last:
+            if running is not None and running is previous:
                 frame = sys._current_frames().get(self._thread)
-                running.seen.append(traceback.extract_stack(frame)[-_FRAMES:])
-            last = running
+                running.stacks.append(traceback.extract_stack(frame)[-_MAX_FRAMES:])
+            previous = running
 
-    def _collecting(self, phase: str, _: object) -> None:
+    def _on_collection(self, phase: str, _: object) -> None:
         if threading.get_ident() != self._thread:
             return
         if phase == "start":
-            self._collecting_since = time.thread_time()
+            self._collection_started = time.thread_time()
         else:
-            self._collected_s += time.thread_time() - self._collecting_since
+            self._collection_s += time.thread_time() - self._collection_started
 
 
 class _Run:
-    """One callback: when it began, in its thread's processor time, and where it was seen."""
+    """One run of a callback: its start, in CPU time of its thread, and sampled stacks."""
 
     def __init__(self) -> None:
-        self.seen: list[list[traceback.FrameSummary]] = []
+        self.stacks: list[list[traceback.FrameSummary]] = []
         self._usage = resource.getrusage(resource.RUSAGE_THREAD)
-        self.began = time.thread_time()
+        self.started = time.thread_time()
 
     def __str__(self) -> str:
-        """Tell what of the time was the kernel's, and where the code was."""
+        """Return the kernel time, the page faults and the sampled stacks."""
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         kernel_ms = (usage.ru_stime - self._usage.ru_stime) * 1000
         faults = usage.ru_minflt - self._usage.ru_minflt
-        places = [
-            " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(stack))
-            for stack in self.seen
+        stacks = [
+            " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(stack))
+            for stack in self.stacks
         ]
-        seen = "\n  ".join(["seen at", *places]) if places else "never seen"
-        return f"{kernel_ms:.0f} ms in the kernel, {faults} page faults, {seen}"
+        sampled = "\n  ".join(["sampled at", *stacks]) if stacks else "never sampled"
+        return f"{kernel_ms:.0f} ms in the kernel, {faults} page faults, {sampled}"
 
 
-class _Who:
-    """Whose callback it is; told before it runs, because a task that is done forgets."""
+class _CallbackOwner:
+    """The owner of a callback, captured before it runs: a finished task loses its coroutine."""
 
     def __init__(self, callback: Any) -> None:
         self._callback = callback
@@ -136,24 +136,24 @@ class _Who:
         )
 
     @property
-    def is_no_server(self) -> bool:
-        """Whether it is the doing of a test, a double, or a client."""
+    def is_server(self) -> bool:
+        """Whether it is the server's, not a test's, a test double's or a client's."""
         code = getattr(self._coroutine, "cr_code", None)
         code = code or getattr(self._callback, "__code__", None)
-        return code is not None and any(each in code.co_filename for each in _NO_SERVER)
+        return code is None or not any(path in code.co_filename for path in _NOT_SERVER)
 
     def __str__(self) -> str:
-        """Name the task, its coroutine and where that waits by now, or the callback."""
+        """Return the task with its chain of awaiting coroutines, or the callback."""
         if isinstance(self._owner, asyncio.Task):
-            waits = " < ".join(reversed(list(_waiting(self._coroutine))))
-            return f"task {self._owner.get_name()}: {waits or self._owner!r}"
+            awaiting = " < ".join(reversed(list(_await_chain(self._coroutine))))
+            return f"task {self._owner.get_name()}: {awaiting or self._owner!r}"
         protocol = getattr(self._owner, "get_protocol", lambda: None)()
-        of = "" if protocol is None else f" for {type(protocol).__qualname__}"
-        return f"callback {getattr(self._callback, '__qualname__', self._callback)}{of}"
+        suffix = "" if protocol is None else f" for {type(protocol).__qualname__}"
+        return f"callback {getattr(self._callback, '__qualname__', self._callback)}{suffix}"
 
 
-def _waiting(coroutine: Any) -> Iterator[str]:
-    """Yield the coroutines of a task, from the one that it began with."""
+def _await_chain(coroutine: Any) -> Iterator[str]:
+    """Yield a task's coroutines with their lines, outermost first."""
     while hasattr(coroutine, "cr_frame"):
         line = "" if coroutine.cr_frame is None else f":{coroutine.cr_frame.f_lineno}"
         yield f"{coroutine.__qualname__}{line}"

@@ -1,1 +1,1 @@
-"""What the layers' background work costs a reply on a model server with one slot."""
+"""The cost of background work to replies, on a model server with one slot."""

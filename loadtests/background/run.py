@@ -1,8 +1,8 @@
-"""`make background`: a reply's first word and duration, with the layers' background work or not.
+"""`make background`: first word and duration of replies, with and without background work.
 
 A real llama.cpp server with one slot and a real model of 135 million parameters. One player types,
-rests and presses Enter: with all layers, whose notes and summaries want the same slot, and with
-none but memories, in turn, each time with a server of its own, so that both meet the same machine.
+pauses and presses Enter, with all layers, whose notes and summaries compete for the slot, and with
+memories alone. The modes alternate, each round on a new server, so that drift affects both alike.
 """
 
 import argparse
@@ -17,17 +17,18 @@ from statistics import median
 from typing import Any
 
 from foremind.client import Client, connect
-from foremind.domain.settings import LAYERS, Settings, load_settings
+from foremind.domain.setting_groups import LAYERS
+from foremind.domain.settings import Settings, load_settings
 from foremind.testing.real_model import CONTEXT_TOKENS, real_model
 from foremind.testing.server_process import running_server
 from loadtests.typing_model import TYPISTS
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
-_REST_S = 0.3  # between the last key and Enter
-_READS_S = 3.0  # a player reads the reply before typing on
-_LONGEST_KEY_S = 0.3
-_SAID = (
+_BEFORE_ENTER_S = 0.3  # after the last key
+_READING_S = 3.0  # after a reply, before the next key
+_MAX_INTERVAL_S = 0.3  # between keys
+_MESSAGES = (
     "I live in Porto, near the river.",
     "My sister Ines keeps bees.",
     "I am afraid of storms at sea.",
@@ -44,12 +45,12 @@ MODES = {
 def main() -> None:
     """Run, print, write `background.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=6, help="of each mode, in turn")
-    parser.add_argument("--messages", type=int, default=6, help="of a round")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of each mode")
+    parser.add_argument("--messages", type=int, default=6, help="messages in a round")
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    taken: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+    times_ms: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     with (
         tempfile.TemporaryDirectory(prefix="background-", dir=settings.data_dir) as scratch,
         real_model() as url,
@@ -57,14 +58,14 @@ def main() -> None:
         for number in range(options.rounds):
             for mode, off in MODES.items():
                 own = settings.in_scratch(Path(scratch) / f"{mode}-{number}")
-                taken[mode] += _round(own, url, off, options.messages)
-    report = {"messages": options.rounds * options.messages, **_compared(taken)}
+                times_ms[mode] += _run_round(own, url, off, options.messages)
+    report = {"messages": options.rounds * options.messages, **_compare(times_ms)}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "background.json").write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))
 
 
-def _round(settings: Settings, url: str, off: str, messages: int) -> list[tuple[float, float]]:
+def _run_round(settings: Settings, url: str, off: str, messages: int) -> list[tuple[float, float]]:
     variables = {
         "FOREMIND_LLM_URL": url,
         "FOREMIND_LLM_MAX_TOKENS": "24",
@@ -73,53 +74,54 @@ def _round(settings: Settings, url: str, off: str, messages: int) -> list[tuple[
         "FOREMIND_CONTEXT_TOKENS": f"{CONTEXT_TOKENS}",
     }
     with running_server(settings, variables) as (socket, _):
-        return asyncio.run(_talk(socket, messages))
+        return asyncio.run(_converse(socket, messages))
 
 
-async def _talk(url: str, messages: int) -> list[tuple[float, float]]:
-    """Say things; return the milliseconds from Enter to the first word and to the last."""
-    taken = []
+async def _converse(url: str, messages: int) -> list[tuple[float, float]]:
+    """Send messages; return the milliseconds from Enter to the first and to the last word."""
+    times_ms = []
     async with connect(url) as client:
         await client.open_session("wren", user_id="ana", name="Ana")
         for number in range(messages):
-            taken.append(await _say(client, _SAID[number % len(_SAID)], random.Random(number)))
-            await _skim(client, _READS_S)
-    return taken[1:]  # the first finds a model that has read nothing
+            text = _MESSAGES[number % len(_MESSAGES)]
+            times_ms.append(await _send_message(client, text, random.Random(number)))
+            await _read_events(client, _READING_S)
+    return times_ms[1:]  # the model's cache is cold at the first
 
 
-async def _say(client: Client, text: str, draw: random.Random) -> tuple[float, float]:
-    for wait, draft in TYPISTS[0].type(text, draw):
-        await _skim(client, min(wait, _LONGEST_KEY_S))
+async def _send_message(client: Client, text: str, rng: random.Random) -> tuple[float, float]:
+    for interval_s, draft in TYPISTS[0].type(text, rng):
+        await _read_events(client, min(interval_s, _MAX_INTERVAL_S))
         await client.draft(draft)
-    await _skim(client, _REST_S)
+    await _read_events(client, _BEFORE_ENTER_S)
     entered = time.perf_counter()
     await client.send(text)
-    first = None
+    first_word_ms = None
     while True:
         event = await client.next_event()
-        now = (time.perf_counter() - entered) * 1000
-        if event["type"] == "response.output_text.delta" and first is None:
-            first = now
+        elapsed_ms = (time.perf_counter() - entered) * 1000
+        if event["type"] == "response.output_text.delta" and first_word_ms is None:
+            first_word_ms = elapsed_ms
         if event["type"] == "response.done":
-            assert first is not None, event
-            return first, now
+            assert first_word_ms is not None, event
+            return first_word_ms, elapsed_ms
 
 
-async def _skim(client: Client, seconds: float) -> None:
-    """Let time pass while events are read."""
+async def _read_events(client: Client, seconds: float) -> None:
+    """Read and discard events for some time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:
                 await client.next_event()
 
 
-def _compared(taken: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+def _compare(times_ms: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
     report: dict[str, Any] = {}
-    for at, name in enumerate(("first_word_ms", "reply_ms")):
-        middle = {mode: median(time[at] for time in times) for mode, times in taken.items()}
+    for index, name in enumerate(("first_word_ms", "reply_ms")):
+        medians = {mode: median(pair[index] for pair in pairs) for mode, pairs in times_ms.items()}
         report[name] = {
-            **{mode: round(value, 1) for mode, value in middle.items()},
-            "with_of_without": round(middle["with"] / middle["without"], 4),
+            **{mode: round(value, 1) for mode, value in medians.items()},
+            "with_of_without": round(medians["with"] / medians["without"], 4),
         }
     return report
 

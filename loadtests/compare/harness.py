@@ -1,6 +1,6 @@
-"""Runs in each system's own environment: feeds it conversations, takes the time of each question.
+"""Runs in each system's own environment: loads conversations, times the search for each question.
 
-Standard library and numpy only: nothing of Foremind is installed there.
+Standard library only, since Foremind is not installed there.
 """
 
 import json
@@ -15,18 +15,18 @@ Vector = list[float]
 
 
 class Store(Protocol):
-    """One conversation in one system."""
+    """One conversation in one system, with one kind of search."""
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
         """Return the ids of the best turns, best first."""
 
 
 def run(package: str, open_store: Callable[[str, list[dict[str, Any]]], dict[str, Store]]) -> None:
-    """Read the data, ask every question of every kind of search, write what came back.
+    """Read the data, run every question through every kind of search, write the results.
 
     Args:
-        package: whose version is told.
-        open_store: given a name and turns (`id`, `text`, `vector`); returns searches by name.
+        package: the distribution whose version is reported.
+        open_store: stores turns (`id`, `text`, `vector`) under a name; returns searches by name.
     """
     data = json.loads(Path(sys.argv[1]).read_text())
     answers: dict[str, list[dict[str, Any]]] = {}
@@ -34,11 +34,11 @@ def run(package: str, open_store: Callable[[str, list[dict[str, Any]]], dict[str
         stores = open_store(f"talk{number}", dialogue["turns"])
         for kind, store in stores.items():
             first = dialogue["questions"][0]
-            store.search(first["text"], first["vector"], data["limit"])  # what is slow once
+            store.search(first["text"], first["vector"], data["limit"])  # warm up
             for question in dialogue["questions"]:
                 started = time.perf_counter()
-                found = store.search(question["text"], question["vector"], data["limit"])
-                took = (time.perf_counter() - started) * 1000
-                answers.setdefault(kind, []).append({"found": found, "ms": took})
+                matches = store.search(question["text"], question["vector"], data["limit"])
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                answers.setdefault(kind, []).append({"found": matches, "ms": elapsed_ms})
     result = {"version": version(package), "answers": answers}
     Path(sys.argv[2]).write_text(json.dumps(result))

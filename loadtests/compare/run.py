@@ -1,11 +1,11 @@
-"""`make compare`: recall and time beside what people would pick instead, in one run.
+"""`make compare`: recall and latency of Foremind and of common alternatives, in one run.
 
     python -m loadtests.compare.run locomo_dev.json
 
-Every system keeps the same turns with the same vectors, made by Foremind's own embedding, and is
-asked the same questions one at a time, in an environment of its own (made in the data folder once).
-Foremind itself is told the conversations turn by turn, as it would hear them, and forgets what it
-does not think worth keeping.
+Every system stores the same turns with the same vectors, from Foremind's embedding model, and is
+asked the same questions one at a time, in its own virtual environment (created once, in the data
+folder). Foremind itself ingests the conversations turn by turn, as when they take place, and keeps
+only the turns that it considers significant.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from foremind.domain.settings import load_settings
 from foremind.evaluation.chart import Bar, draw
 from foremind.evaluation.dialogues import Dialogue
 from foremind.evaluation.locomo import read_locomo
-from foremind.evaluation.replay import VectorCache, tell
+from foremind.evaluation.replay import VectorCache, replay_dialogue
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import GatedSearch, Query, RankedSearch
 from foremind.runtime.logs import configure_logging
@@ -44,10 +44,10 @@ _SYSTEMS = ("lancedb", "txtai", "chroma", "mem0")
 
 
 def main() -> None:
-    """Run every system, print a table, write `compare.json` and the picture."""
+    """Run every system, print a table, write `compare.json` and the chart."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path, help="conversations in the form of LoCoMo")
-    parser.add_argument("--environments", type=Path, help="folder with one for each system")
+    parser.add_argument("file", type=Path, help="conversations in LoCoMo's format")
+    parser.add_argument("--environments", type=Path, help="folder with one environment per system")
     options = parser.parse_args()
     dialogues = read_locomo(options.file)
     settings = load_settings(log_level="warning")
@@ -55,13 +55,14 @@ def main() -> None:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     folder = options.environments or settings.data_dir / "compare-environments"
     pythons = {
-        each: environment(folder / each, HERE / f"requirements-{each}.txt") for each in _SYSTEMS
+        system: environment(folder / system, HERE / f"requirements-{system}.txt")
+        for system in _SYSTEMS
     }
     with tempfile.TemporaryDirectory(prefix="compare-", dir=settings.data_dir) as scratch:
         rows = asyncio.run(_compare(dialogues, pythons, Path(scratch).absolute()))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "compare.json").write_text(json.dumps(rows, indent=2) + "\n")
-    (HERE.parents[1] / "docs" / "compare.svg").write_text(_picture(rows))
+    (HERE.parents[1] / "docs" / "compare.svg").write_text(_chart(rows))
     print(_table(rows))
 
 
@@ -70,7 +71,7 @@ async def _compare(
 ) -> list[dict[str, Any]]:
     settings = load_settings().in_scratch(scratch)
     async with core(settings) as parts:
-        data, embed_ms = await _data(parts, dialogues)
+        data, embed_ms = await _embed_all(parts, dialogues)
         path = scratch / "data.json"
         path.write_text(json.dumps(data))
         rows = [await _foremind(parts, dialogues, data, embed_ms)]
@@ -79,10 +80,10 @@ async def _compare(
             out = scratch / f"{system}.json"
             command = [str(python), f"system_{system}.py", str(path), str(out)]
             variables = os.environ | {"COMPARE_DATABASE_URL": parts.database_url}
-            done = await asyncio.to_thread(
+            process = await asyncio.to_thread(
                 subprocess.run, command, cwd=HERE, env=variables, check=False
             )
-            if done.returncode:
+            if process.returncode:
                 sys.exit(f"{system} failed.")
             result = json.loads(out.read_text())
             for kind, answers in result["answers"].items():
@@ -90,59 +91,62 @@ async def _compare(
     return sorted(rows, key=lambda row: -row["recall@10"])
 
 
-async def _data(core_: Core, dialogues: Sequence[Dialogue]) -> tuple[dict[str, Any], float]:
-    """Return everything with its vectors, and the milliseconds that embedding a question takes."""
-    vectors, took = VectorCache(core_), []
+async def _embed_all(parts: Core, dialogues: Sequence[Dialogue]) -> tuple[dict[str, Any], float]:
+    """Return the dialogues with vectors, and the median milliseconds of embedding a question."""
+    vectors, times_ms = VectorCache(parts), []
 
-    async def of(text: str) -> list[float]:
-        return [float(each) for each in await vectors.of(text)]
+    async def embed(text: str) -> list[float]:
+        return [float(value) for value in await vectors.embed(text)]
 
-    made: list[dict[str, Any]] = []
+    embedded: list[dict[str, Any]] = []
     for dialogue in dialogues:
         names = {"user": dialogue.user_name, "companion": dialogue.companion_name}
         turns = []
         for turn in dialogue.turns:
             text = f"{names[turn.speaker]}: {turn.text}"
-            turns.append({"id": turn.id, "text": text, "vector": await of(text)})
+            turns.append({"id": turn.id, "text": text, "vector": await embed(text)})
         questions = []
         for question in dialogue.questions:
             started = time.perf_counter()
-            vector = await of(question.text)
-            took.append((time.perf_counter() - started) * 1000)
+            vector = await embed(question.text)
+            times_ms.append((time.perf_counter() - started) * 1000)
             questions.append(
                 {"text": question.text, "vector": vector, "evidence": sorted(question.evidence)}
             )
-        made.append({"turns": turns, "questions": questions})
-    return {"limit": _LIMIT, "dialogues": made}, median(took)
+        embedded.append({"turns": turns, "questions": questions})
+    return {"limit": _LIMIT, "dialogues": embedded}, median(times_ms)
 
 
 async def _foremind(
     parts: Core, dialogues: Sequence[Dialogue], data: dict[str, Any], embed_ms: float
 ) -> dict[str, Any]:
-    """Tell Foremind the conversations as it would hear them, and ask a day after the last turn."""
+    """Replay the conversations, and ask the questions after the last turn."""
     vectors, answers = VectorCache(parts), []
     policy = policy_for(CompanionSettings(recall_any_age=True), parts.settings).recall
-    for dialogue, given in zip(dialogues, data["dialogues"], strict=True):
-        told = await tell(parts, dialogue, "compare", CompanionSettings(), vectors, lambda _: None)
-        turn_of = {memory: turn for turn, memory in told.memory_of.items()}
+    for dialogue, embedded in zip(dialogues, data["dialogues"], strict=True):
+        replayed = await replay_dialogue(
+            parts, dialogue, "compare", CompanionSettings(), vectors, lambda _: None
+        )
+        turn_of = {memory_id: turn_id for turn_id, memory_id in replayed.memory_of.items()}
         now = dialogue.turns[-1].said_at.replace(hour=12)
         async with IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index:
-            await index.loaded(told.relationship_id)
+            await index.loaded(replayed.relationship_id)
             search = GatedSearch(RankedSearch(index), parts.heads)
-            for question in given["questions"]:
+            for question in embedded["questions"]:
                 vector = np.array(question["vector"], np.float32)
-                query = Query(told.relationship_id, question["text"], vector, policy, now)
+                query = Query(replayed.relationship_id, question["text"], vector, policy, now)
                 started = time.perf_counter()
-                found = await search.search(query)
-                took = (time.perf_counter() - started) * 1000
-                answers.append({"found": [turn_of.get(each.id) for each in found], "ms": took})
+                memories = await search.search(query)
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                turn_ids = [turn_of.get(memory.id) for memory in memories]
+                answers.append({"found": turn_ids, "ms": elapsed_ms})
     return _row("Foremind, as it ships", "this", data, answers, embed_ms)
 
 
 def _row(
     name: str, version: str, data: dict[str, Any], answers: list[dict[str, Any]], embed_ms: float
 ) -> dict[str, Any]:
-    questions = [each for dialogue in data["dialogues"] for each in dialogue["questions"]]
+    questions = [question for dialogue in data["dialogues"] for question in dialogue["questions"]]
     shares = [
         len(set(question["evidence"]) & set(answer["found"])) / len(question["evidence"])
         for question, answer in zip(questions, answers, strict=True)
@@ -171,7 +175,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _picture(rows: list[dict[str, Any]]) -> str:
+def _chart(rows: list[dict[str, Any]]) -> str:
     bars = [
         Bar(
             row["name"],

@@ -1,4 +1,4 @@
-"""Chroma: vectors, in the process, its own default index."""
+"""Chroma: vector search in process, with its default index."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ class Collection:
         for first in range(0, len(turns), _BATCH):
             batch = turns[first : first + _BATCH]
             self._turns.add(
-                ids=[each["id"] for each in batch],
-                documents=[each["text"] for each in batch],
-                embeddings=[each["vector"] for each in batch],
+                ids=[turn["id"] for turn in batch],
+                documents=[turn["text"] for turn in batch],
+                embeddings=[turn["vector"] for turn in batch],
             )
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
         """Search by vector."""
-        found = self._turns.query(query_embeddings=[vector], n_results=limit)
-        return list(found["ids"][0])
+        results = self._turns.query(query_embeddings=[vector], n_results=limit)
+        return list(results["ids"][0])
 
 
 def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
-    """Keep a conversation."""
+    """Store a conversation."""
     return {"Chroma": Collection(name, turns)}
 
 

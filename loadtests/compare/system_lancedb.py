@@ -1,4 +1,4 @@
-"""LanceDB: vectors, full text, and both with its reciprocal rank fusion."""
+"""LanceDB: vector search, full-text search, and both with its reciprocal rank fusion."""
 
 import tempfile
 from typing import Any
@@ -19,7 +19,7 @@ class Search:
         self._reranker = RRFReranker()
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
-        """Search by one or both."""
+        """Search by vector, by text, or by both."""
         if self._kind == "fts":
             query = self._table.search(text, query_type="fts")
         elif self._kind == "vector":
@@ -27,11 +27,11 @@ class Search:
         else:
             query = self._table.search(query_type="hybrid").vector(vector).text(text)
             query = query.distance_type("cosine").rerank(self._reranker)
-        return [each["id"] for each in query.select(["id"]).limit(limit).to_list()]
+        return [row["id"] for row in query.select(["id"]).limit(limit).to_list()]
 
 
 def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
-    """Keep a conversation, with an English full text index."""
+    """Store a conversation, with an English full-text index."""
     table = _database.create_table(name, data=turns)
     table.create_fts_index("text", language="English", stem=True, remove_stop_words=True)
     return {

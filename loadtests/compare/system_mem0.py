@@ -1,17 +1,17 @@
-"""mem0 with pgvector, storing what it is given (`infer=False`)."""
+"""mem0 with pgvector, storing texts verbatim (`infer=False`)."""
 
 import os
 from typing import Any
 
-os.environ.setdefault("OPENAI_API_KEY", "none")  # it builds a client that is never asked
+os.environ.setdefault("OPENAI_API_KEY", "none")  # mem0 builds a client, which is never used
 os.environ["MEM0_TELEMETRY"] = "False"
 
 from harness import Store, Vector, run
 from mem0 import Memory
 
 
-class Known:
-    """Stands for its embedder: the vectors were made before."""
+class PrecomputedEmbedder:
+    """Replaces mem0's embedder with vectors computed beforehand."""
 
     def __init__(self) -> None:
         self.vectors: dict[str, Vector] = {}
@@ -28,20 +28,20 @@ class Known:
 class User:
     """One conversation as one user's memories."""
 
-    def __init__(self, memory: Memory, known: Known, name: str) -> None:
-        self._memory, self._known, self._name = memory, known, name
+    def __init__(self, memory: Memory, embedder: PrecomputedEmbedder, name: str) -> None:
+        self._memory, self._embedder, self._name = memory, embedder, name
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
-        """Search as mem0 does."""
-        self._known.vectors[text] = vector
-        found = self._memory.search(
+        """Search by vector."""
+        self._embedder.vectors[text] = vector
+        response = self._memory.search(
             text, filters={"user_id": self._name}, top_k=limit, threshold=0.0
         )
-        return [each["metadata"]["turn"] for each in found["results"]]
+        return [memory["metadata"]["turn"] for memory in response["results"]]
 
 
 def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
-    """Keep a conversation."""
+    """Store a conversation."""
     config = {
         "vector_store": {
             "provider": "pgvector",
@@ -55,12 +55,12 @@ def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
         "history_db_path": ":memory:",
     }
     memory = Memory.from_config(config)
-    known = Known()
-    memory.embedding_model = known
+    embedder = PrecomputedEmbedder()
+    memory.embedding_model = embedder
     for turn in turns:
-        known.vectors[turn["text"]] = turn["vector"]
+        embedder.vectors[turn["text"]] = turn["vector"]
         memory.add(turn["text"], user_id=name, infer=False, metadata={"turn": turn["id"]})
-    return {"mem0, pgvector": User(memory, known, name)}
+    return {"mem0, pgvector": User(memory, embedder, name)}
 
 
 if __name__ == "__main__":

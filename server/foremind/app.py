@@ -1,4 +1,4 @@
-"""The only place that builds and wires things: what starts inside, stops on the way out."""
+"""The only place that builds and wires components; what is started last is stopped first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import WebSocketRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 
 from foremind.api.admin_routes import AdminServices, admin_routes
 from foremind.api.dependencies import RelationshipServices
@@ -102,15 +102,15 @@ from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
 
 _EXAMPLE = Path(__file__).parent / "examples" / "wren.toml"
-# What it takes, beside the reply itself, until a reply is stored.
-_TO_STORE_S = 60.0
+# Allowed for a turn on top of the model's own timeout, until its reply is stored.
+_STORE_REPLY_S = 60.0
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The store and the model, without any door: what evaluation and benchmarks need."""
+    """Storage, embedding and search without any server: what evaluation and benchmarks need."""
 
     settings: Settings
     clock: Clock
@@ -132,11 +132,22 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A whole server, not yet listening."""
+    """A whole server that is not listening yet."""
 
     core: Core
     registry: SessionRegistry
     asgi: Starlette
+
+
+@dataclass(frozen=True, slots=True)
+class _Retrieval:
+    """What finds the context of a draft, and caches it."""
+
+    index: IndexedCandidates
+    layer_cache: LayerCache
+    library: Library
+    context_builder: ContextBuilder
+    context_cache: ContextCache
 
 
 @asynccontextmanager
@@ -146,7 +157,7 @@ async def database_url(
     supervisor: Supervisor | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[str]:
-    """Yield the URL of the configured database, running the embedded one where none is."""
+    """Yield the URL of the configured database; without one, run the embedded server."""
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
@@ -159,10 +170,10 @@ async def database_url(
 async def core(
     settings: Settings, *, clock: Clock | None = None, say: Say = lambda _: None
 ) -> AsyncIterator[Core]:
-    """Build everything below the door.
+    """Build the database, the embedding model and the search, and run them.
 
     Raises:
-        SetupError: saying what the operator must change.
+        SetupError: says what the operator must change.
     """
     clock = clock or SystemClock()
     metrics = Metrics()
@@ -173,15 +184,7 @@ async def core(
         stack.push_async_callback(stop, encoder)
         supervisor = await stack.enter_async_context(Supervisor(clock, metrics))
         url = await stack.enter_async_context(database_url(settings, say, supervisor, clock))
-        for each in await migrate(url):
-            say(f"Migrated the database: {each.number:04} {each.name}")
-        database = await stack.enter_async_context(
-            Database.connect(
-                url if settings.database_url else as_server(url),
-                size=settings.database_pool_size,
-                timeout_s=settings.database_timeout_s,
-            )
-        )
+        database = await _start_database(url, settings, say, stack)
         embedder = await stack.enter_async_context(
             EmbeddingService(
                 await encoder, manifest, settings.embedding_queue_size, clock, metrics, supervisor
@@ -193,6 +196,7 @@ async def core(
         search = GatedSearch(RankedSearch(StoredCandidates(memories)), heads)
         await _warm_up(embedder, search, settings)
         presence = Presence()
+        claim_duration = timedelta(seconds=settings.llm_reply_timeout_s + _STORE_REPLY_S)
         yield Core(
             settings=settings,
             clock=clock,
@@ -203,9 +207,7 @@ async def core(
             embedder=embedder,
             companions=CompanionStore(database),
             presence=presence,
-            turns=TurnStore(
-                database, presence, timedelta(seconds=settings.llm_reply_timeout_s + _TO_STORE_S)
-            ),
+            turns=TurnStore(database, presence, claim_duration),
             memories=memories,
             search=search,
             heads=heads,
@@ -222,182 +224,37 @@ async def application(
     """Build a whole server, with its background work running.
 
     Raises:
-        SetupError: saying what the operator must change.
+        SetupError: says what the operator must change.
     """
     check_binding(settings)
     check_files(settings)
-    async with core(settings, clock=clock, say=say) as built, AsyncExitStack() as stack:
-        await _seed(built, say)
-        voices = ChatModels(settings)
-        stack.push_async_callback(voices.close)
-        await voices.prepare(policy_for(CompanionSettings(), settings).voice)
-        authority = Authority(settings, RevocationStore(built.database), built.clock)
-        index = await stack.enter_async_context(
-            IndexedCandidates(built.memories, settings.index_bytes, built.metrics)
-        )
-        search = GatedSearch(RankedSearch(index), built.heads)
-        held = await stack.enter_async_context(
-            LayerCache(built.records, built.embedder.manifest, settings.layers_bytes, built.metrics)
-        )
-        library = await stack.enter_async_context(
-            Library(built.documents, built.embedder, built.clock, built.supervisor)
-        )
-        forgetter = forgetter_of(built)
-        users, relationships = UserStore(built.database), RelationshipStore(built.database)
-        eraser = UserEraser(users, relationships, forgetter, built.clock)
-        curation = curation_of(built, voices)
-        afterwards = await stack.enter_async_context(PostReplyBehaviours(voices, built.metrics))
-        uses = await stack.enter_async_context(AccessCounts(built.records, built.supervisor))
-        prepared = ContextCache(
-            settings.prepared_capacity,
-            settings.prepared_bytes,
-            settings.prepared_ttl_s,
-            built.clock,
-        )
-        built.metrics.prepared_contexts.set_function(lambda: len(prepared))
-        built.metrics.prepared_bytes.set_function(lambda: prepared.bytes_held)
-        relationships = RelationshipStore(built.database)
-        current = await stack.enter_async_context(
-            LiveSettings(built.companions, relationships, built.clock)
-        )
-        services = SessionServices(
-            settings=settings,
-            clock=built.clock,
-            metrics=built.metrics,
-            authority=authority,
-            companions=built.companions,
-            relationships=relationships,
-            current=current,
-            turns=built.turns,
-            states=StateStore(built.database),
-            preparer=ContextBuilder(
-                built.embedder, search, held, library, built.clock, built.metrics
-            ),
-            prepared=prepared,
-            index=index,
-            held=held,
-            library=library,
-            curation=curation,
-            afterwards=afterwards,
-            rememberer=built.rememberer,
-            uses=uses,
-            voices=voices,
-            embedding=built.embedder.manifest.fingerprint,
+    async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
+        await _create_example_companion(components, say)
+        voices = await _start_chat_models(settings, stack)
+        authority = Authority(settings, RevocationStore(components.database), components.clock)
+        retrieval = await _start_retrieval(components, stack)
+        worker = curation_of(components, voices)
+        services = await _start_session_services(
+            components, authority, voices, retrieval, worker, stack
         )
         registry = await stack.enter_async_context(
             SessionRegistry(
-                settings, built.memories, authority, built.clock, built.metrics, built.supervisor
+                settings,
+                components.memories,
+                authority,
+                components.clock,
+                components.metrics,
+                components.supervisor,
             )
         )
-        await stack.enter_async_context(
-            NotificationListener(
-                built.database.url,
-                # The index first: nothing that is told of a version may be given an older one.
-                [
-                    index.heard,
-                    current.heard,
-                    prepared.heard,
-                    held.heard,
-                    library.heard,
-                    built.rememberer.heard,
-                    voices.heard,
-                    cache_erasure.heard,
-                    registry.announce,
-                ],
-                [index.forget, current.forget, held.forget, library.forget, registry.catch_up],
-                built.clock,
-                built.supervisor,
-                built.presence,
-            )
-        )
-        await stack.enter_async_context(
-            JobWorker(
-                built.database,
-                {
-                    REMEMBER_TURN: built.rememberer.remember,
-                    RATE_TURN: ImportanceRater(voices, built.memories, built.rememberer).rate,
-                },
-                built.clock,
-                built.supervisor,
-            )
-        )
-        await stack.enter_async_context(curation)
+        await _start_notifications(components, retrieval, services, registry, stack)
+        await _start_jobs(components, voices, stack)
+        await stack.enter_async_context(worker)
         probe = await stack.enter_async_context(
-            DatabaseProbe(built.database, built.supervisor, built.clock)
+            DatabaseProbe(components.database, components.supervisor, components.clock)
         )
-        gateway = Gateway(services, registry)
-        entrance = RequestAuthenticator(authority, settings, built.clock)
-        transfer = TransferStore(built.database, services.embedding)
-        views = RelationshipServices(
-            entrance=entrance,
-            settings=settings,
-            clock=built.clock,
-            companions=built.companions,
-            relationships=relationships,
-            turns=built.turns,
-            states=services.states,
-            preparer=services.preparer,
-            records=built.records,
-            library=library,
-            curation=curation,
-            embedder=built.embedder,
-            forgetter=forgetter,
-            corrector=corrector_of(built),
-            editor=ManualEditor(built.records, built.embedder, built.clock),
-            remover=RecordRemover(built.records, CurationStore(built.database), forgetter),
-            transfer=transfer,
-            exports=SpooledResponses(settings.body_bytes, built.metrics),
-            restorer=RelationshipImporter(transfer, built.embedder, built.rememberer),
-            current=current,
-        )
-        http = HttpServices(
-            companions=built.companions,
-            curation=curation,
-            database=built.database,
-            readiness=Readiness(
-                built.database,
-                probe,
-                built.embedder,
-                built.supervisor,
-                registry.is_draining,
-                built.clock,
-            ),
-            metrics=built.metrics,
-            entrance=entrance,
-            contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
-        )
-        asgi = Starlette(
-            routes=[
-                WebSocketRoute("/v1/ws", gateway.serve),
-                *routes(
-                    http,
-                    [
-                        *transfer_routes(views),
-                        *user_routes(UserServices(views, users, eraser)),
-                        *relationship_routes(views),
-                        *memory_routes(views),
-                        *record_routes(views),
-                        *document_routes(views, built.documents),
-                        *admin_routes(
-                            AdminServices(
-                                entrance=entrance,
-                                settings=settings,
-                                clock=built.clock,
-                                companions=built.companions,
-                                authority=authority,
-                                sessions=registry,
-                                current=current,
-                            )
-                        ),
-                    ],
-                ),
-            ],
-            middleware=[Middleware(OriginGuard, settings=settings)],
-            exception_handlers={HTTPException: routing_problem},
-        )
-        asgi.router.default = page()
-        asgi.router.redirect_slashes = False
-        yield Application(core=built, registry=registry, asgi=asgi)
+        asgi = _build_asgi(components, services, registry, probe)
+        yield Application(core=components, registry=registry, asgi=asgi)
 
 
 @asynccontextmanager
@@ -407,7 +264,7 @@ async def serving(
     """Run a whole server and yield it with its port; on leaving, drain and stop it.
 
     Raises:
-        SetupError: saying what the operator must change.
+        SetupError: says what the operator must change.
     """
     async with (
         application(settings, clock=clock, say=say) as app,
@@ -427,10 +284,10 @@ async def serving(
 
 
 def check_files(settings: Settings) -> None:
-    """Make sure that what the settings name can be read, or written to, before anything starts.
+    """Check that the files and folders that settings name are usable, before anything starts.
 
     Raises:
-        InvalidFile: naming the setting.
+        InvalidFile: names the setting.
     """
     checks: dict[str, Callable[[], object]] = {
         "DATA_DIR": lambda: settings.data_dir.mkdir(parents=True, exist_ok=True),
@@ -447,60 +304,315 @@ def check_files(settings: Settings) -> None:
             raise InvalidFile(f"{PREFIX}{name}: {error}") from None
 
 
-def same_matter(built: Core) -> Similarity:
-    """Return the cosines from which on two texts are held to speak of the same."""
-    manifest = built.embedder.manifest
+def forgetter_of(components: Core) -> Eraser:
+    """Return what erases memories, transcripts and records on request."""
+    return Eraser(
+        components.database,
+        components.rememberer,
+        components.embedder,
+        components.clock,
+        _similarity_thresholds(components),
+    )
+
+
+def corrector_of(components: Core) -> Corrector:
+    """Return what corrects memories."""
+    return Corrector(
+        components.database,
+        components.embedder,
+        components.rememberer,
+        components.clock,
+        _similarity_thresholds(components),
+    )
+
+
+def expirer_of(components: Core) -> RetentionEnforcer:
+    """Return what removes expired data."""
+    return RetentionEnforcer(
+        components.database, components.rememberer, components.embedder, components.clock
+    )
+
+
+def curation_of(components: Core, voices: ChatModels) -> BackgroundWorker:
+    """Return the worker that maintains layers; it runs while it is entered."""
+    curation_store = CurationStore(components.database)
+    runner = StepRunner(
+        curation_store,
+        components.records,
+        components.embedder,
+        voices,
+        expirer_of(components),
+        forgetter_of(components),
+        components.settings,
+        components.clock,
+        components.metrics,
+    )
+    return BackgroundWorker(
+        curation_store,
+        StepStore(components.database, HELD_FOR),
+        runner,
+        components.settings,
+        components.clock,
+        components.metrics,
+        components.supervisor,
+    )
+
+
+def _similarity_thresholds(components: Core) -> Similarity:
+    """Return the cosines from which two texts count as being about the same."""
+    manifest = components.embedder.manifest
     return Similarity(calibrated(manifest, TOPIC_COSINE), calibrated(manifest, EPISODE_COSINE))
 
 
-def forgetter_of(built: Core) -> Eraser:
-    """Return what forgets."""
-    return Eraser(built.database, built.rememberer, built.embedder, built.clock, same_matter(built))
-
-
-def corrector_of(built: Core) -> Corrector:
-    """Return what corrects."""
-    return Corrector(
-        built.database, built.embedder, built.rememberer, built.clock, same_matter(built)
-    )
-
-
-def expirer_of(built: Core) -> RetentionEnforcer:
-    """Return what lets go of what is past its days."""
-    return RetentionEnforcer(built.database, built.rememberer, built.embedder, built.clock)
-
-
-def curation_of(built: Core, voices: ChatModels) -> BackgroundWorker:
-    """Return what does the background work on layers; it works while entered."""
-    due = CurationStore(built.database)
-    steps = StepRunner(
-        due,
-        built.records,
-        built.embedder,
-        voices,
-        expirer_of(built),
-        forgetter_of(built),
-        built.settings,
-        built.clock,
-        built.metrics,
-    )
-    states = StepStore(built.database, HELD_FOR)
-    return BackgroundWorker(
-        due, states, steps, built.settings, built.clock, built.metrics, built.supervisor
+async def _start_database(
+    url: str, settings: Settings, say: Say, stack: AsyncExitStack
+) -> Database:
+    """Migrate the database, and open the connection pool."""
+    for migration in await migrate(url):
+        say(f"Migrated the database: {migration.number:04} {migration.name}")
+    return await stack.enter_async_context(
+        Database.connect(
+            url if settings.database_url else as_server(url),
+            size=settings.database_pool_size,
+            timeout_s=settings.database_timeout_s,
+        )
     )
 
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:
-    """Do once what is slow the first time, so that no player pays for it."""
-    text = "What do you remember of the harbour yesterday?"  # the date, too, is slow at first
+    """Run one search, so that no player pays for what is slow the first time."""
+    text = "What do you remember of the harbour yesterday?"  # parsing a date is slow at first, too
     vector = await embedder.embed_query(text, Priority.ENTER)
     policy = policy_for(CompanionSettings(), settings).recall
     await search.search(Query(0, text, vector, policy, datetime.now(UTC)))
 
 
-async def _seed(built: Core, say: Say) -> None:
-    """Give a new server a companion worth talking to."""
-    if not await built.companions.list():
+async def _create_example_companion(components: Core, say: Say) -> None:
+    """Give a new server a companion to talk to."""
+    if not await components.companions.list():
         example = read_companion(_EXAMPLE)
-        await built.companions.put(example)
+        await components.companions.put(example)
         say(f"Created the example companion {example.name}.")
+
+
+async def _start_chat_models(settings: Settings, stack: AsyncExitStack) -> ChatModels:
+    voices = ChatModels(settings)
+    stack.push_async_callback(voices.close)
+    await voices.prepare(policy_for(CompanionSettings(), settings).voice)
+    return voices
+
+
+async def _start_retrieval(components: Core, stack: AsyncExitStack) -> _Retrieval:
+    settings, clock, metrics = components.settings, components.clock, components.metrics
+    index = await stack.enter_async_context(
+        IndexedCandidates(components.memories, settings.index_bytes, metrics)
+    )
+    layer_cache = await stack.enter_async_context(
+        LayerCache(components.records, components.embedder.manifest, settings.layers_bytes, metrics)
+    )
+    library = await stack.enter_async_context(
+        Library(components.documents, components.embedder, clock, components.supervisor)
+    )
+    search = GatedSearch(RankedSearch(index), components.heads)
+    context_cache = ContextCache(
+        settings.prepared_capacity, settings.prepared_bytes, settings.prepared_ttl_s, clock
+    )
+    metrics.prepared_contexts.set_function(lambda: len(context_cache))
+    metrics.prepared_bytes.set_function(lambda: context_cache.bytes_held)
+    return _Retrieval(
+        index=index,
+        layer_cache=layer_cache,
+        library=library,
+        context_builder=ContextBuilder(
+            components.embedder, search, layer_cache, library, clock, metrics
+        ),
+        context_cache=context_cache,
+    )
+
+
+async def _start_session_services(
+    components: Core,
+    authority: Authority,
+    voices: ChatModels,
+    retrieval: _Retrieval,
+    worker: BackgroundWorker,
+    stack: AsyncExitStack,
+) -> SessionServices:
+    afterwards = await stack.enter_async_context(PostReplyBehaviours(voices, components.metrics))
+    access_counts = await stack.enter_async_context(
+        AccessCounts(components.records, components.supervisor)
+    )
+    relationships = RelationshipStore(components.database)
+    live_settings = await stack.enter_async_context(
+        LiveSettings(components.companions, relationships, components.clock)
+    )
+    return SessionServices(
+        settings=components.settings,
+        clock=components.clock,
+        metrics=components.metrics,
+        authority=authority,
+        companions=components.companions,
+        relationships=relationships,
+        current=live_settings,
+        turns=components.turns,
+        states=StateStore(components.database),
+        preparer=retrieval.context_builder,
+        prepared=retrieval.context_cache,
+        index=retrieval.index,
+        held=retrieval.layer_cache,
+        library=retrieval.library,
+        curation=worker,
+        afterwards=afterwards,
+        rememberer=components.rememberer,
+        uses=access_counts,
+        voices=voices,
+        embedding=components.embedder.manifest.fingerprint,
+    )
+
+
+async def _start_notifications(
+    components: Core,
+    retrieval: _Retrieval,
+    services: SessionServices,
+    registry: SessionRegistry,
+    stack: AsyncExitStack,
+) -> None:
+    """Listen to what other processes announce."""
+    live_settings = services.current
+    await stack.enter_async_context(
+        NotificationListener(
+            components.database.url,
+            # The index first: no listener that learns of a version may be served an older one.
+            [
+                retrieval.index.heard,
+                live_settings.heard,
+                retrieval.context_cache.heard,
+                retrieval.layer_cache.heard,
+                retrieval.library.heard,
+                components.rememberer.heard,
+                services.voices.heard,
+                cache_erasure.heard,
+                registry.announce,
+            ],
+            [
+                retrieval.index.forget,
+                live_settings.forget,
+                retrieval.layer_cache.forget,
+                retrieval.library.forget,
+                registry.catch_up,
+            ],
+            components.clock,
+            components.supervisor,
+            components.presence,
+        )
+    )
+
+
+async def _start_jobs(components: Core, voices: ChatModels, stack: AsyncExitStack) -> None:
+    """Run the durable jobs of stored turns."""
+    rater = ImportanceRater(voices, components.memories, components.rememberer)
+    await stack.enter_async_context(
+        JobWorker(
+            components.database,
+            {REMEMBER_TURN: components.rememberer.remember, RATE_TURN: rater.rate},
+            components.clock,
+            components.supervisor,
+        )
+    )
+
+
+def _build_asgi(
+    components: Core, services: SessionServices, registry: SessionRegistry, probe: DatabaseProbe
+) -> Starlette:
+    """Return the WebSocket and HTTP routes, and the demo page."""
+    entrance = RequestAuthenticator(services.authority, services.settings, components.clock)
+    http = HttpServices(
+        companions=components.companions,
+        curation=services.curation,
+        database=components.database,
+        readiness=Readiness(
+            components.database,
+            probe,
+            components.embedder,
+            components.supervisor,
+            registry.is_draining,
+            components.clock,
+        ),
+        metrics=components.metrics,
+        entrance=entrance,
+        contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
+    )
+    asgi = Starlette(
+        routes=[
+            WebSocketRoute("/v1/ws", Gateway(services, registry).serve),
+            *routes(http, _resource_routes(components, services, registry, entrance)),
+        ],
+        middleware=[Middleware(OriginGuard, settings=services.settings)],
+        exception_handlers={HTTPException: routing_problem},
+    )
+    asgi.router.default = page()
+    asgi.router.redirect_slashes = False
+    return asgi
+
+
+def _resource_routes(
+    components: Core,
+    services: SessionServices,
+    registry: SessionRegistry,
+    entrance: RequestAuthenticator,
+) -> list[BaseRoute]:
+    """Return the routes of users' and operators' resources."""
+    eraser = forgetter_of(components)
+    views = _relationship_services(components, services, entrance, eraser)
+    users = UserStore(components.database)
+    user_eraser = UserEraser(users, services.relationships, eraser, components.clock)
+    return [
+        *transfer_routes(views),
+        *user_routes(UserServices(views, users, user_eraser)),
+        *relationship_routes(views),
+        *memory_routes(views),
+        *record_routes(views),
+        *document_routes(views, components.documents),
+        *admin_routes(
+            AdminServices(
+                entrance=entrance,
+                settings=services.settings,
+                clock=components.clock,
+                companions=components.companions,
+                authority=services.authority,
+                sessions=registry,
+                current=services.current,
+            )
+        ),
+    ]
+
+
+def _relationship_services(
+    components: Core,
+    services: SessionServices,
+    entrance: RequestAuthenticator,
+    eraser: Eraser,
+) -> RelationshipServices:
+    transfer = TransferStore(components.database, components.embedder.manifest.fingerprint)
+    return RelationshipServices(
+        entrance=entrance,
+        settings=services.settings,
+        clock=components.clock,
+        companions=components.companions,
+        relationships=services.relationships,
+        turns=components.turns,
+        states=services.states,
+        preparer=services.preparer,
+        records=components.records,
+        library=services.library,
+        curation=services.curation,
+        embedder=components.embedder,
+        forgetter=eraser,
+        corrector=corrector_of(components),
+        editor=ManualEditor(components.records, components.embedder, components.clock),
+        remover=RecordRemover(components.records, CurationStore(components.database), eraser),
+        transfer=transfer,
+        exports=SpooledResponses(services.settings.body_bytes, components.metrics),
+        restorer=RelationshipImporter(transfer, components.embedder, components.rememberer),
+        current=services.current,
+    )

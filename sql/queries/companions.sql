@@ -1,21 +1,21 @@
 -- name: list_companions
--- Lists every companion that can be talked with, by slug.
+-- Lists the companions that are not retired, by slug.
 SELECT id, slug, name, greeting, persona, settings, version, false AS retired
 FROM companions WHERE retired_at IS NULL ORDER BY slug;
 
 -- name: find_companion
--- Finds the companion with a slug.
+-- Finds a companion by slug.
 SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
 FROM companions WHERE slug = $1;
 
 -- name: get_companion
--- Reads the companion of an id.
+-- Reads a companion by id.
 SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
 FROM companions WHERE id = $1;
 
 -- name: put_companion
--- Creates or replaces a companion, raising its version only where something changed.
--- One that was retired can be talked with again.
+-- Creates or replaces a companion; its version rises only if anything changed.
+-- A retired companion becomes available again.
 INSERT INTO companions AS old (slug, name, greeting, persona, settings)
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (slug) DO UPDATE SET
@@ -31,5 +31,5 @@ ON CONFLICT (slug) DO UPDATE SET
 RETURNING id, slug, name, greeting, persona, settings, version, false AS retired;
 
 -- name: retire_companion
--- Lets nobody talk with a companion any more.
+-- Retires a companion, which then accepts no sessions.
 UPDATE companions SET retired_at = $2 WHERE slug = $1 AND retired_at IS NULL RETURNING id;

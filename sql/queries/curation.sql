@@ -1,16 +1,16 @@
--- name: relationships_to_look_at
--- Lists relationships in which something happened, the longest ago first, with whose settings hold.
+-- name: pending_relationships
+-- Lists relationships with activity not scheduled yet, the oldest first, with their settings.
 SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
     companion.settings AS companion_settings
 FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
 WHERE bond.due_at <= $1 ORDER BY bond.due_at LIMIT $2;
 
--- name: relationship_looked_at
--- Notes that a relationship is looked at, unless another worker does or something happened since.
+-- name: claim_pending_relationship
+-- Marks such a relationship as scheduled, unless another worker did or there was new activity.
 UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2 RETURNING id;
 
--- name: make_steps_due
--- Makes steps of a relationship due at a time, unless they are sooner or wait after a failure.
+-- name: schedule_steps
+-- Schedules steps of a relationship, unless they are due sooner or backing off after a failure.
 INSERT INTO curation_steps AS known
     (relationship_id, step, lane, place, companion_id, due_at, since)
 SELECT bond.id, made.step, made.lane, made.place, bond.companion_id, $2, $2
@@ -26,13 +26,13 @@ SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
         WHEN known.attempts > 0 THEN known.due_at
         ELSE least(known.due_at, $2) END;
 
--- name: take_up_steps
--- Makes what failed of a relationship due at once, also what is held, as if it had never failed.
+-- name: retry_failed_steps
+-- Makes failed and held steps of a relationship due now, with their attempts reset.
 UPDATE curation_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
 WHERE relationship_id = $1 AND attempts > 0;
 
--- name: take_up_held
--- Makes steps due that are held since a time, whoever is silent meanwhile; some at once.
+-- name: retry_held_steps
+-- Makes some steps due that were held before a time, whether or not the relationship is active.
 WITH next AS MATERIALIZED (
     SELECT relationship_id, step FROM curation_steps WHERE held_at <= $2
     ORDER BY held_at LIMIT $3 FOR UPDATE SKIP LOCKED
@@ -41,13 +41,13 @@ UPDATE curation_steps SET due_at = $1, held_at = NULL, marks = marks + 1
 WHERE relationship_id = ANY (ARRAY(SELECT relationship_id FROM next))
     AND (relationship_id, step) IN (SELECT relationship_id, step FROM next);
 
--- name: move_steps
--- Notes which model server the steps of a lane wait for, where settings changed meanwhile.
+-- name: set_step_place
+-- Sets the model server that the steps of a lane use, after settings changed.
 UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;
 
 -- name: claim_lane
--- Claims the lane of the step that is due the longest, of those for which there is room.
--- Left out are the places that are full, and companions that have all they may of a place.
+-- Claims the lane of the step that has been due the longest, among those that may start.
+-- Excluded are places that are full, and companions at their limit at a place.
 WITH next AS MATERIALIZED (
     SELECT step.relationship_id, step.lane, step.place, step.companion_id
     FROM curation_steps AS step JOIN relationships AS bond ON bond.id = step.relationship_id
@@ -77,7 +77,7 @@ SELECT next.relationship_id, next.lane, next.place, next.companion_id
 FROM next JOIN claimed ON claimed.relationship_id = next.relationship_id;
 
 -- name: claim_lane_of
--- Claims a lane of one relationship, unless somebody has it.
+-- Claims a lane of one relationship, unless another worker holds it.
 INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
 SELECT id, $2, '', $3, $4 FROM relationships WHERE id = $1
 ON CONFLICT (relationship_id, lane) DO UPDATE
@@ -85,44 +85,44 @@ SET holder = excluded.holder, until = excluded.until WHERE held.until <= $5
 RETURNING relationship_id;
 
 -- name: renew_claims
--- Puts off the end of what a worker holds, and lists it: the rest is another's by now.
+-- Extends the claims of a worker, and lists those that it still holds.
 UPDATE curation_claims SET until = $2 WHERE holder = $1 RETURNING relationship_id, lane;
 
--- name: give_up_claim
--- Gives up what a worker holds of a relationship.
+-- name: release_claim
+-- Releases a worker's claim on a lane.
 DELETE FROM curation_claims WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
 
--- name: give_up_claims
--- Gives up all that a worker holds, so that what it left is taken up at once.
+-- name: release_claims
+-- Releases all claims of a worker, so that others continue its steps at once.
 DELETE FROM curation_claims WHERE holder = $1;
 
 -- name: steps_of_relationship
--- Reads how the steps of a relationship stand.
+-- Reads the states of a relationship's steps.
 SELECT step, lane, place, due_at, since, marks, attempts, code, held_at
 FROM curation_steps WHERE relationship_id = $1;
 
 -- name: finish_step
--- Notes that a step was done and when it is due next, sooner where something made it due meanwhile.
+-- Records that a step succeeded and when it is due next, sooner if it was scheduled meanwhile.
 UPDATE curation_steps
 SET due_at = CASE WHEN marks = $3 THEN $4 ELSE least(due_at, $4) END, since = $5, attempts = 0,
     code = NULL, held_at = NULL
 WHERE relationship_id = $1 AND step = $2;
 
 -- name: fail_step
--- Notes that a step failed, why, and when it is tried again; never where it is held.
+-- Records that a step failed, and why, and when it is retried; a held step is not.
 UPDATE curation_steps SET due_at = $3, attempts = $4, code = $5, held_at = $6
 WHERE relationship_id = $1 AND step = $2;
 
 -- name: claims_of_relationship
--- Lists the lanes of a relationship in which a worker is at work.
+-- Lists the lanes of a relationship that are claimed.
 SELECT lane FROM curation_claims WHERE relationship_id = $1 AND until > $2;
 
 -- name: claims_at_place
--- Counts the workers' claims that ask one model server.
+-- Counts the claims at a model server.
 SELECT count(*) FROM curation_claims WHERE place = $1 AND until > $2;
 
 -- name: turns_behind
--- Counts how many turns lie after each of some cursors of a relationship, up to a limit.
+-- Counts the turns after each cursor of a relationship, up to a limit.
 SELECT mark.name, (
     SELECT count(*) FROM (
         SELECT FROM turns
@@ -133,7 +133,7 @@ SELECT mark.name, (
 FROM unnest($2::text[], $3::bigint[]) AS mark (name, upto);
 
 -- name: curation_waiting
--- Counts the steps that wait, by step and reason, with the oldest; of each kind up to a limit.
+-- Counts the waiting steps by step and reason, with the oldest, up to a limit for each kind.
 WITH busy AS MATERIALIZED (
     SELECT place FROM curation_claims WHERE until > $1 GROUP BY place HAVING count(*) >= $3
 )
@@ -159,12 +159,12 @@ FROM (
 ) AS waiting
 GROUP BY step, reason;
 
--- name: make_due
--- Lets a relationship be curated as soon as may be.
+-- name: schedule_relationship
+-- Makes a relationship due for background work.
 UPDATE relationships SET due_at = $2 WHERE id = $1;
 
--- name: relationship_to_curate
--- Reads who a relationship is between, its settings, and how far each kind of work is done.
+-- name: relationship_state
+-- Reads the participants, settings and cursors of a relationship.
 SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
     companion.settings AS companion_settings, bond.settings, bond.operator_settings,
     bond.stated_turn_id, bond.profiled_turn_id, bond.noted_turn_id, bond.summarised_turn_id,
@@ -177,26 +177,34 @@ JOIN users AS account ON account.id = bond.user_id
 WHERE bond.id = $1;
 
 -- name: turns_after
--- Lists the turns of a relationship after one of them, with what became of each.
+-- Lists the turns of a relationship after a cursor, with significance and use in episodes.
 SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
-        SELECT FROM record_sources AS source JOIN records AS record ON record.id = source.record_id
-        WHERE source.turn_id = turn.id AND record.layer = 'episodes'
+        SELECT FROM record_sources AS source
+        JOIN records AS record ON record.relationship_id = source.relationship_id
+            AND record.id = source.record_id
+        WHERE source.relationship_id = $1 AND source.turn_id = turn.id
+            AND record.layer = 'episodes'
     ) AS told
-FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+FROM turns AS turn
+LEFT JOIN memories AS memory
+    ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
 WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.kept
 ORDER BY turn.id LIMIT $3;
 
 -- name: unkept_turns
--- Lists the turns of a relationship that are not to be kept, of sessions that are over.
-SELECT turn.id FROM turns AS turn JOIN sessions AS session ON session.id = turn.session_id
+-- Lists the turns in closed sessions of a relationship that are not to be kept.
+SELECT turn.id
+FROM turns AS turn
+JOIN sessions AS session
+    ON session.relationship_id = turn.relationship_id AND session.id = turn.session_id
 WHERE turn.relationship_id = $1 AND NOT turn.kept AND turn.removed_at IS NULL
     AND session.closed_at IS NOT NULL
 ORDER BY turn.id;
 
--- name: wake_for_retention
--- Looks once a day at relationships that sleep, and makes those due where something is let go.
+-- name: schedule_retention
+-- Makes relationships due to which retention applies and that were not checked for a day.
 WITH next AS MATERIALIZED (
     SELECT id FROM relationships WHERE woken_at <= $2 ORDER BY woken_at LIMIT $4
     FOR NO KEY UPDATE SKIP LOCKED
@@ -211,12 +219,12 @@ FROM companions AS companion
 WHERE bond.id = ANY (ARRAY(SELECT id FROM next)) AND companion.id = bond.companion_id;
 
 -- name: open_sessions
--- Lists the sessions of a relationship that are not closed.
+-- Lists the sessions of a relationship that are not closed, the longest idle first.
 SELECT id, active_at FROM sessions WHERE relationship_id = $1 AND closed_at IS NULL
 ORDER BY active_at;
 
 -- name: close_session
--- Closes a session whose time is over, unless it went on meanwhile; what went on in it is no more.
+-- Closes a session and deletes its state, unless it was active meanwhile.
 WITH closed AS (
     UPDATE sessions SET closed_at = $3
     WHERE id = $1 AND relationship_id = $2 AND active_at <= $4
@@ -226,74 +234,87 @@ DELETE FROM session_states
 WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)
 RETURNING session_id;
 
--- name: session_habits
--- Reads how long sessions were, at what hour of the user's day, and how often the user asked.
+-- name: session_usage
+-- Reads when the latest sessions began and ended, and how often the user spoke and asked.
 SELECT session.id, min(turn.created_at) AS began, max(turn.created_at) AS ended,
     count(*) FILTER (WHERE turn.speaker = 'user') AS said,
     count(*) FILTER (WHERE turn.speaker = 'user' AND turn.content LIKE '%?%') AS asked
-FROM sessions AS session JOIN turns AS turn ON turn.session_id = session.id
+FROM sessions AS session
+JOIN turns AS turn
+    ON turn.relationship_id = session.relationship_id AND turn.session_id = session.id
 WHERE session.relationship_id = $1 AND turn.removed_at IS NULL
-GROUP BY session.id
+GROUP BY session.relationship_id, session.id
 ORDER BY began DESC
 LIMIT 60;
 
 -- name: advance_stated
--- Notes up to which turn what is stated is kept, if it was so up to the one that this began after.
+-- Advances the cursor of stated facts, if it was where the work began.
 UPDATE relationships SET stated_turn_id = greatest(stated_turn_id, $2)
 WHERE id = $1 AND stated_turn_id = coalesce($3, stated_turn_id) RETURNING id;
 
 -- name: advance_profiled
--- Notes up to which turn a model read for the profile, if it had up to the one this began after.
+-- Advances the cursor of profile extraction, if it was where the work began.
 UPDATE relationships SET profiled_turn_id = greatest(profiled_turn_id, $2)
 WHERE id = $1 AND profiled_turn_id = coalesce($3, profiled_turn_id) RETURNING id;
 
 -- name: advance_noted
--- Notes up to which turn the scratchpad is kept, if it was so up to the one that this began after.
+-- Advances the cursor of notes, if it was where the work began.
 UPDATE relationships SET noted_turn_id = greatest(noted_turn_id, $2)
 WHERE id = $1 AND noted_turn_id = coalesce($3, noted_turn_id) RETURNING id;
 
 -- name: advance_summarised
--- Notes up to which turn the summary tells, if it did up to the one that this began after.
+-- Advances the cursor of the summary, if it was where the work began.
 UPDATE relationships SET summarised_turn_id = greatest(summarised_turn_id, $2)
 WHERE id = $1 AND summarised_turn_id = coalesce($3, summarised_turn_id) RETURNING id;
 
 -- name: advance_told
--- Notes up to which turn episodes are told, if they were up to the one that this began after.
+-- Advances the cursor of episodes, if it was where the work began.
 UPDATE relationships SET told_turn_id = greatest(told_turn_id, $2)
 WHERE id = $1 AND told_turn_id = coalesce($3, told_turn_id) RETURNING id;
 
 -- name: advance_habits
--- Notes when a relationship's habits were looked at.
+-- Records when a relationship's usage patterns were updated.
 UPDATE relationships SET habits_at = $2 WHERE id = $1;
 
 -- name: turns_by_id
--- Reads turns of a relationship that still say something, with what became of each.
--- Where the text of a turn is no longer kept, its memory says what it said, or that which it joined.
+-- Reads turns that have a text or a memory, with significance and use in episodes.
+-- An expired text is replaced by that of its memory, or of the memory it was merged into.
 SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
     CASE WHEN turn.removed_at IS NULL THEN turn.content
         ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
-        SELECT FROM record_sources AS source JOIN records AS record ON record.id = source.record_id
-        WHERE source.turn_id = turn.id AND record.layer = 'episodes'
+        SELECT FROM record_sources AS source
+        JOIN records AS record ON record.relationship_id = source.relationship_id
+            AND record.id = source.record_id
+        WHERE source.relationship_id = $1 AND source.turn_id = turn.id
+            AND record.layer = 'episodes'
     ) AS told
-FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-LEFT JOIN memory_sources AS again ON again.turn_id = turn.id
-LEFT JOIN memories AS joined ON joined.id = again.memory_id
+FROM turns AS turn
+LEFT JOIN memories AS memory
+    ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS again
+    ON again.relationship_id = turn.relationship_id AND again.turn_id = turn.id
+LEFT JOIN memories AS joined
+    ON joined.relationship_id = again.relationship_id AND joined.id = again.memory_id
 WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[])
     AND (turn.removed_at IS NULL OR memory.id IS NOT NULL OR joined.id IS NOT NULL)
 ORDER BY turn.id;
 
--- name: last_session_over
--- Lists what is left of the last session of a relationship that is over.
--- Where the text of a turn is no longer kept, its memory says what it said, or that which it joined.
+-- name: last_closed_session
+-- Lists the turns of a relationship's last closed session that has texts or memories.
+-- An expired text is replaced by that of its memory, or of the memory it was merged into.
 SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
     CASE WHEN turn.removed_at IS NULL THEN turn.content
         ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance, false AS told
-FROM turns AS turn LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-LEFT JOIN memory_sources AS again ON again.turn_id = turn.id
-LEFT JOIN memories AS joined ON joined.id = again.memory_id
+FROM turns AS turn
+LEFT JOIN memories AS memory
+    ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS again
+    ON again.relationship_id = turn.relationship_id AND again.turn_id = turn.id
+LEFT JOIN memories AS joined
+    ON joined.relationship_id = again.relationship_id AND joined.id = again.memory_id
 WHERE turn.relationship_id = $1 AND turn.kept
     AND (turn.removed_at IS NULL OR memory.id IS NOT NULL OR joined.id IS NOT NULL)
     AND turn.session_id = (
@@ -301,17 +322,19 @@ WHERE turn.relationship_id = $1 AND turn.kept
         WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
             AND EXISTS (
                 SELECT FROM turns AS said
-                WHERE said.session_id = session.id AND said.kept
+                WHERE said.relationship_id = $1 AND said.session_id = session.id AND said.kept
                     AND (said.removed_at IS NULL
-                        OR EXISTS (SELECT FROM memories WHERE source_turn_id = said.id)
-                        OR EXISTS (SELECT FROM memory_sources WHERE turn_id = said.id))
+                        OR EXISTS (SELECT FROM memories
+                                   WHERE relationship_id = $1 AND source_turn_id = said.id)
+                        OR EXISTS (SELECT FROM memory_sources
+                                   WHERE relationship_id = $1 AND turn_id = said.id))
             )
         ORDER BY session.active_at DESC LIMIT 1
     )
 ORDER BY turn.id LIMIT $2;
 
--- name: curate_again
--- Lets what is noted in `remade` be made anew, and with $3 the summary from the first turn on.
+-- name: schedule_rebuild
+-- Makes a relationship due for regeneration; with $3, of the summary from the first turn.
 UPDATE relationships
 SET due_at = $2, summarised_turn_id = CASE WHEN $3 THEN 0 ELSE summarised_turn_id END,
     layers_version = layers_version + 1

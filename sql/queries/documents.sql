@@ -1,5 +1,5 @@
 -- name: documents_of_companion
--- Lists the documents of a companion, and how many of their chunks are embedded.
+-- Lists the documents of a companion, with the number of embedded chunks.
 SELECT document.id::text, document.title, document.media_type, document.chunks, document.created_at,
     (SELECT count(*) FROM document_chunks
      WHERE document_id = document.id AND embedding IS NOT NULL) AS embedded
@@ -12,7 +12,7 @@ VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING id;
 
 -- name: insert_chunks
--- Stores the chunks of a document, to be embedded.
+-- Stores the chunks of a document, which are embedded later.
 INSERT INTO document_chunks (document_id, companion_id, position, content)
 SELECT $1, $2, position, content
 FROM unnest($3::text[]) WITH ORDINALITY AS chunk (content, position);
@@ -24,12 +24,12 @@ FROM document_chunks AS chunk JOIN documents AS document ON document.id = chunk.
 WHERE chunk.companion_id = $1 ORDER BY chunk.id LIMIT $2;
 
 -- name: chunks_to_embed
--- Lists chunks of a document that have no vector yet.
+-- Lists the chunks of a document that have no vector.
 SELECT id, content FROM document_chunks
 WHERE document_id = $1 AND embedding IS NULL ORDER BY position;
 
--- name: keep_chunk_vector
--- Keeps the vector of a chunk, if it is of the store's model.
+-- name: store_chunk_vector
+-- Stores the vector of a chunk, if it was made by the store's model.
 UPDATE document_chunks SET embedding = $2
 FROM embedding_model
 WHERE document_chunks.id = $1 AND fingerprint = $3 AND dimension = vector_dims($2::halfvec);
@@ -39,20 +39,20 @@ WHERE document_chunks.id = $1 AND fingerprint = $3 AND dimension = vector_dims($
 DELETE FROM documents WHERE id = $1 AND companion_id = $2 RETURNING id;
 
 -- name: unfinished_documents
--- Lists documents of which some chunks have no vector.
+-- Lists documents with chunks that have no vector.
 SELECT DISTINCT document_id AS id, companion_id FROM document_chunks
 WHERE embedding IS NULL ORDER BY 1 LIMIT 100;
 
--- name: documents_cut_before
--- Lists documents that were cut in an earlier way, with their companions.
+-- name: documents_chunked_before
+-- Lists documents chunked by an earlier version, with their companions.
 SELECT id, companion_id FROM documents WHERE cut < $1 ORDER BY id LIMIT 100;
 
 -- name: chunks_of_document
 -- Lists the chunks of a document in order.
 SELECT content FROM document_chunks WHERE document_id = $1 ORDER BY position;
 
--- name: cut_anew
--- Notes into how many chunks a document is cut now, unless somebody was quicker or deleted it.
+-- name: replace_document_chunks
+-- Sets the number of chunks and their version, unless another process did or it was deleted.
 UPDATE documents SET chunks = $2, cut = $3 WHERE id = $1 AND cut < $3 RETURNING companion_id;
 
 -- name: delete_chunks

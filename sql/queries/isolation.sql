@@ -1,6 +1,6 @@
 -- name: create_server_role
--- Creates the role that the server works as, which row-level security holds for.
--- It has no password: only where a socket is trusted, as the embedded database's, can it log in.
+-- Creates the role that the server assumes, to which row-level security applies.
+-- It has no password, so it can log in only over a trusted socket, as the embedded database's.
 DO $$
 BEGIN
     CREATE ROLE foremind_server LOGIN NOSUPERUSER NOBYPASSRLS;
@@ -23,14 +23,14 @@ END
 $$;
 
 -- name: may_take_server_role
--- Tells whether the server's role exists and this login may work as it.
+-- Returns whether the server's role exists and this login may assume it.
 SELECT EXISTS (
     SELECT FROM pg_roles
     WHERE rolname = 'foremind_server' AND pg_has_role(current_user, oid, 'SET')
 );
 
 -- name: unprotected_tables
--- Lists the tables that hold what users said and that row-level security does not hold for.
+-- Lists tables with users' words to which row-level security does not apply.
 SELECT name FROM unnest(ARRAY[
     'turns', 'memories', 'memory_terms', 'memory_sources', 'memory_facts', 'memory_changes',
     'records', 'record_sources', 'record_revisions', 'audit', 'session_states'

@@ -3,16 +3,16 @@
 SELECT name, fingerprint, dimension FROM embedding_model;
 
 -- name: claim_embedding_model
--- Names the embedding model of a store that has none yet.
+-- Sets the embedding model of a store that has none.
 INSERT INTO embedding_model (name, fingerprint, dimension) VALUES ($1, $2, $3)
 ON CONFLICT DO NOTHING;
 
 -- name: memory_candidates
--- Finds the nearest and the best worded memories of a relationship, with what scoring them needs.
--- Where a time was asked for, the nearest of that time are among them. The planner knows nothing of
--- a relationship's size before the next ANALYZE: "IS TRUE" keeps a subquery a hashed lookup, where
--- it would else choose loops that are quadratic. Age and significance are looked up for the best
--- worded one by one, until enough may be recalled.
+-- Finds a relationship's best memories by vector and by terms, with what ranking needs.
+-- Of a time in the query, the nearest memories are included. The planner knows nothing of a
+-- relationship's size before the next ANALYZE: "IS TRUE" keeps a subquery a hashed lookup, where it
+-- would otherwise choose quadratic loops. For lexical candidates, age and significance are looked
+-- up one by one until enough are recallable.
 WITH postings AS MATERIALIZED (
     SELECT memory_id, term, frequency
     FROM memory_terms
@@ -39,8 +39,8 @@ WITH postings AS MATERIALIZED (
     ORDER BY embedding <#> $2::halfvec
     LIMIT $6 / 2
 ), worded_score AS (
-    -- BM25 without the length of the memory, to choose candidates; the exact score follows. Many
-    -- score alike, by one word that they all hold: of these the newer go first.
+    -- BM25 without length normalisation, to choose candidates; the exact score follows. Many tie,
+    -- by one common term: of these the newer come first.
     SELECT memory_id, sum(rarity * frequency / (frequency + 1.5::float8)) AS score
     FROM postings
     JOIN spread USING (term)
@@ -51,7 +51,7 @@ WITH postings AS MATERIALIZED (
     FROM worded_score
     CROSS JOIN LATERAL (
         SELECT FROM memories
-        WHERE id = memory_id AND significance >= $4 AND (created_at >= $5 OR significance >= $7)
+        WHERE relationship_id = $1 AND id = memory_id AND significance >= $4 AND (created_at >= $5 OR significance >= $7)
         LIMIT 1
     ) AS recallable
     ORDER BY score DESC, memory_id DESC
@@ -72,25 +72,25 @@ SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.sig
     bond.memory_count, bond.term_count AS total_terms,
     statistics.terms AS spread_terms, statistics.memories AS spread_memories
 FROM chosen
-JOIN memories AS memory USING (id)
+JOIN memories AS memory ON memory.relationship_id = $1 AND memory.id = chosen.id
 JOIN relationships AS bond ON bond.id = $1
 CROSS JOIN (
     SELECT array_agg(term) AS terms, array_agg(memories) AS memories FROM spread
 ) AS statistics
 LEFT JOIN worded ON worded.memory_id = memory.id;
 
--- name: refresh_memories
--- Notes that memories of a relationship served a reply.
+-- name: mark_memories_used
+-- Records that memories were used in a reply.
 UPDATE memories SET last_used_at = greatest(last_used_at, $3), version = $4
 WHERE relationship_id = $1 AND id = ANY ($2::bigint[]);
 
 -- name: index_state
--- Reads how many memories and words a relationship has, as of which version.
+-- Reads a relationship's memory version, and its numbers of memories and terms.
 SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1;
 
 -- name: index_changes
--- Reads the memories of a relationship that changed after a version, up to another, packed.
--- The upper bound lets the planner see how few they are: without it every table is scanned whole.
+-- Reads the memories that changed after a version, up to another, with packed vectors and terms.
+-- The upper bound lets the planner see how few they are; without it, it scans the whole table.
 SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
     last_used_at, superseded_by IS NOT NULL AS superseded, superseded_by, term_count,
     coalesce(uuid_hash_extended(session_id, 0), id) AS session,

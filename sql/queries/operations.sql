@@ -3,15 +3,15 @@
 SELECT current_setting('server_version_num')::int;
 
 -- name: available_vector
--- Reads which version of pgvector the database has, or else the server could install.
+-- Reads the installed version of pgvector, or else the one that could be installed.
 SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = 'vector';
 
 -- name: lock_migrations
--- Waits until no other process is migrating this database.
+-- Waits until no other process migrates this database.
 SELECT pg_advisory_xact_lock(7306086967069602157);
 
 -- name: create_migrations_table
--- Creates the table that remembers which migrations ran.
+-- Creates the table of applied migrations.
 CREATE TABLE IF NOT EXISTS schema_migrations (
     number integer PRIMARY KEY,
     name text NOT NULL,
@@ -20,19 +20,19 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 );
 
 -- name: has_migrations_table
--- Tells whether any migration ever ran here.
+-- Returns whether any migration was applied.
 SELECT to_regclass('schema_migrations') IS NOT NULL;
 
 -- name: applied_migrations
--- Lists the migrations that ran, in order.
+-- Lists the applied migrations in order.
 SELECT number, name, checksum FROM schema_migrations ORDER BY number;
 
 -- name: record_migration
--- Remembers that a migration ran.
+-- Records an applied migration.
 INSERT INTO schema_migrations (number, name, checksum) VALUES ($1, $2, $3);
 
 -- name: prune_job_log
--- Forgets some of what the job queue logged more than a week or a million rows ago; counts it.
+-- Deletes a batch of the job log beyond a week or a million rows, and counts it.
 WITH gone AS (
     DELETE FROM pgqueuer_log WHERE id IN (
         (SELECT id FROM pgqueuer_log WHERE created < now() - interval '7 days' LIMIT $1)
@@ -45,7 +45,7 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: prune_job_statistics
--- Forgets some of the job queue's statistics of more than a month ago; counts them.
+-- Deletes a batch of job statistics older than a month, and counts it.
 WITH gone AS (
     DELETE FROM pgqueuer_statistics WHERE id IN (
         SELECT id FROM pgqueuer_statistics WHERE created < now() - interval '30 days' LIMIT $1
@@ -54,25 +54,25 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: requeue_held_jobs
--- Queues again the jobs that were held although they were tried fewer times than they may be.
+-- Requeues jobs that are held with attempts left.
 UPDATE pgqueuer SET status = 'queued', queue_manager_id = NULL, updated = now()
 WHERE status = 'failed' AND attempts < $1;
 
 -- name: waiting_jobs
--- Counts the jobs that are not done.
+-- Counts the jobs that are not finished.
 SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked');
 
--- name: takes_writes
--- Tells whether this connection may write: not so on a standby, or where it was forbidden.
+-- name: is_writable
+-- Returns whether this connection may write, unlike one to a standby.
 SELECT current_setting('transaction_read_only') = 'off';
 
--- name: write_a_little
--- Writes a megabyte that is dropped at once, and a log record that is made durable on commit.
+-- name: probe_write
+-- Writes a megabyte that is dropped at once, and a log record that is durable on commit.
 WITH filler AS MATERIALIZED (
     SELECT repeat(md5(n::text), 32) AS line FROM generate_series(1, 1024) AS n
 )
 SELECT count(line), pg_logical_emit_message(true, 'foremind', 'probe') FROM filler;
 
 -- name: ping
--- Answers, to show that the database does.
+-- Returns 1.
 SELECT 1;

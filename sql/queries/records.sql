@@ -9,22 +9,22 @@ SELECT * FROM (
 ORDER BY id;
 
 -- name: layers_state
--- Reads what a process that holds a relationship's records must know beside them.
+-- Reads the versions and cursors that a cache of a relationship's records depends on.
 SELECT layers_version, summarised_turn_id, erasures FROM relationships WHERE id = $1;
 
 -- name: insert_record
--- Stores a record, with a vector only if it is of the store's model.
+-- Stores a record; a vector must be of the store's model.
 INSERT INTO records (
     relationship_id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
-    created_at, updated_at
+    created_at, updated_at, counted
 )
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11
-FROM embedding_model
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $2 = 'topics' AND bond.shares_counts
+FROM embedding_model JOIN relationships AS bond ON bond.id = $1
 WHERE $8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec))
 RETURNING id;
 
 -- name: records_size
--- Counts the bytes that the records of a relationship take, with their earlier states.
+-- Sums the size of a relationship's records and their revisions in bytes.
 SELECT coalesce(sum(size), 0)::bigint AS bytes FROM (
     SELECT 256 + octet_length(kind) + octet_length(title) + octet_length(content)
         + octet_length(array_to_string(refs, ' ')) + octet_length(details::text) AS size
@@ -34,8 +34,8 @@ SELECT coalesce(sum(size), 0)::bigint AS bytes FROM (
     FROM record_revisions WHERE relationship_id = $1
 ) AS sizes;
 
--- name: keep_revision
--- Keeps the present state of a record as an earlier one, before it is changed.
+-- name: insert_revision
+-- Keeps the present state of a record as a revision, before it is changed.
 INSERT INTO record_revisions (
     relationship_id, record_id, revision, layer, kind, title, content, made_by, replaced_at
 )
@@ -44,41 +44,41 @@ FROM records WHERE id = $2 AND relationship_id = $1
 ON CONFLICT DO NOTHING;
 
 -- name: drop_old_revisions
--- Deletes the oldest of the earlier states of a record, beyond a number of them.
--- The last that somebody wrote by hand stays.
+-- Deletes the oldest revisions of a record beyond a number.
+-- The last one that a person wrote is kept.
 DELETE FROM record_revisions
 WHERE relationship_id = $1 AND record_id = $2 AND revision <= (
-    SELECT revision - $3 FROM records WHERE id = $2
+    SELECT revision - $3 FROM records WHERE relationship_id = $1 AND id = $2
 ) AND revision <> coalesce((
     SELECT max(revision) FROM record_revisions
-    WHERE record_id = $2 AND made_by IN ('user', 'developer')
+    WHERE relationship_id = $1 AND record_id = $2 AND made_by IN ('user', 'developer')
 ), 0);
 
 -- name: update_record
--- Changes a record, if it still has the revision that the change was made for (0: any).
+-- Changes a record, if it has the expected revision (0: any).
 UPDATE records
 SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8, made_by = $9,
     updated_at = $10, revision = revision + 1
 WHERE id = $2 AND relationship_id = $1 AND ($11 = 0 OR revision = $11)
 RETURNING revision;
 
--- name: touch_details
--- Changes what is known beside a record's text.
+-- name: update_details
+-- Replaces a record's details, without a new revision.
 UPDATE records SET details = $3 WHERE id = $2 AND relationship_id = $1;
 
--- name: note_uses
--- Notes that records of a relationship stood in prompts; no version rises, as no text changes.
+-- name: add_uses
+-- Counts uses of records in prompts; no version rises, as no text changes.
 UPDATE records AS record
 SET used = record.used + given.times, used_at = greatest(record.used_at, given.last)
 FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[]) AS given (id, times, last)
 WHERE record.relationship_id = $1 AND record.id = given.id;
 
--- name: let_record_be_found
--- Gives a record the vector that it is found by, where it has none.
+-- name: set_record_vector
+-- Stores the search vector of a record that has none.
 UPDATE records SET embedding = $3 WHERE id = $2 AND relationship_id = $1 AND embedding IS NULL;
 
 -- name: add_sources
--- Notes the turns and records that a record was made of, beside those noted already.
+-- Adds turns and records that a record is derived from, without duplicates.
 INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
 (
     SELECT $1::bigint, $2::bigint, turn, NULL::bigint FROM unnest($3::bigint[]) AS turn
@@ -86,99 +86,106 @@ INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
     SELECT $1::bigint, $2::bigint, NULL, source FROM unnest($4::bigint[]) AS source
 )
 EXCEPT
-SELECT relationship_id, record_id, turn_id, source_id FROM record_sources WHERE record_id = $2;
+SELECT relationship_id, record_id, turn_id, source_id FROM record_sources
+WHERE relationship_id = $1 AND record_id = $2;
 
--- name: records_made_of
--- Lists the records of a relationship that were made of some turns or records, however far.
+-- name: derived_records
+-- Lists the records derived from turns or records, directly or indirectly.
 WITH RECURSIVE made AS (
-    SELECT source.record_id AS id
-    FROM record_sources AS source JOIN records AS record ON record.id = source.record_id
-    WHERE record.relationship_id = $1
-        AND (source.turn_id = ANY ($2::bigint[]) OR source.source_id = ANY ($3::bigint[]))
+    SELECT record_id AS id FROM record_sources
+    WHERE relationship_id = $1
+        AND (turn_id = ANY ($2::bigint[]) OR source_id = ANY ($3::bigint[]))
     UNION
-    SELECT source.record_id FROM record_sources AS source JOIN made ON made.id = source.source_id
+    SELECT source.record_id
+    FROM record_sources AS source JOIN made ON made.id = source.source_id
+    WHERE source.relationship_id = $1
 )
 SELECT id FROM made;
 
 -- name: records_of_layers
--- Lists the records of a relationship in some layers.
+-- Lists the records of some layers.
 SELECT id FROM records WHERE relationship_id = $1 AND layer = ANY ($2::text[]);
 
--- name: every_record
--- Lists every record of a relationship.
+-- name: all_records
+-- Lists all records of a relationship.
 SELECT id FROM records WHERE relationship_id = $1;
 
--- name: hand_down_sources
--- Lets what was made of records that go be made of what these were made of.
+-- name: inherit_sources
+-- Gives what was derived from records that are deleted the sources of these.
 INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
 SELECT DISTINCT $1::bigint, made.record_id, origin.turn_id, origin.source_id
-FROM record_sources AS made JOIN record_sources AS origin ON origin.record_id = made.source_id
+FROM record_sources AS made
+JOIN record_sources AS origin
+    ON origin.relationship_id = made.relationship_id AND origin.record_id = made.source_id
 WHERE made.relationship_id = $1 AND made.source_id = ANY ($2::bigint[])
     AND origin.record_id = ANY ($2::bigint[]) AND made.record_id <> ALL ($2::bigint[])
     AND (origin.source_id IS NULL
         OR (origin.source_id <> made.record_id AND origin.source_id <> ALL ($2::bigint[])))
     AND NOT EXISTS (
         SELECT FROM record_sources AS known
-        WHERE known.record_id = made.record_id AND known.turn_id IS NOT DISTINCT FROM origin.turn_id
+        WHERE known.relationship_id = $1 AND known.record_id = made.record_id
+            AND known.turn_id IS NOT DISTINCT FROM origin.turn_id
             AND known.source_id IS NOT DISTINCT FROM origin.source_id
     );
 
 -- name: delete_record_sources
--- Deletes what ties records of a relationship to what they were made of, and others to them.
+-- Deletes the links of records to their sources, and of others to them.
 DELETE FROM record_sources
 WHERE relationship_id = $1
     AND (record_id = ANY ($2::bigint[]) OR source_id = ANY ($2::bigint[]));
 
 -- name: delete_revisions
--- Deletes the earlier states of records of a relationship.
+-- Deletes the revisions of records.
 DELETE FROM record_revisions WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]);
 
 -- name: delete_records
--- Deletes records of a relationship, after everything that hangs on them.
+-- Deletes records, after everything that refers to them.
 DELETE FROM records WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
 RETURNING layer;
 
 -- name: revisions_of_record
--- Lists the earlier states of a record.
+-- Lists the revisions of a record.
 SELECT revision, layer, kind, title, content, made_by, replaced_at FROM record_revisions
 WHERE relationship_id = $1 AND record_id = $2 ORDER BY revision;
 
 -- name: revisions_of_relationship
--- Lists the earlier states of all records of a relationship.
+-- Lists the revisions of all records of a relationship.
 SELECT record_id, revision, layer, kind, title, content, made_by, replaced_at
 FROM record_revisions WHERE relationship_id = $1 ORDER BY record_id, revision;
 
--- name: dismiss
--- Notes digests of what no background work may make again.
+-- name: add_dismissed
+-- Adds digests of what background work must not create again.
 UPDATE relationships
 SET dismissed = ARRAY(SELECT DISTINCT each FROM unnest(dismissed || $2::text[]) AS each)
 WHERE id = $1;
 
 -- name: raise_layers_version
--- Marks what is held of a relationship's records as out of date.
+-- Raises the layers version, which makes cached records stale.
 UPDATE relationships SET layers_version = layers_version + 1 WHERE id = $1
 RETURNING layers_version;
 
 -- name: missing_turns
--- Counts the turns of a list that were removed meanwhile; of what is only old, a memory may be left.
+-- Counts the turns of a list that were erased; an expired turn with a memory does not count.
 SELECT count(*) FROM turns AS turn
 WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NOT NULL
-    AND NOT EXISTS (SELECT FROM memories AS memory WHERE memory.source_turn_id = turn.id)
-    AND NOT EXISTS (SELECT FROM memory_sources AS again WHERE again.turn_id = turn.id);
+    AND NOT EXISTS (SELECT FROM memories AS memory
+                    WHERE memory.relationship_id = $1 AND memory.source_turn_id = turn.id)
+    AND NOT EXISTS (SELECT FROM memory_sources AS again
+                    WHERE again.relationship_id = $1 AND again.turn_id = turn.id);
 
 -- name: add_audit
--- Notes who did what to a relationship's memory.
+-- Adds an entry to the audit trail.
 INSERT INTO audit (relationship_id, actor, action, subject, happened_at)
 VALUES ($1, $2, $3, $4, $5);
 
 -- name: audit_of_relationship
--- Lists the audit trail of a relationship after one entry.
+-- Lists the audit trail of a relationship after a cursor.
 SELECT id::text, actor, action, subject, happened_at FROM audit
 WHERE relationship_id = $1 AND id > $2 ORDER BY audit.id LIMIT $3;
 
 -- name: others_with_topics
--- Counts, for each topic of a relationship, the other users of its companion who have it too.
--- Only where the companion's owner and each user agreed to be counted, and never fewer than three.
+-- Counts, for each topic of a relationship, the other users of its companion who share it.
+-- Only if the companion's owner and each user agreed, and only counts of three or more.
 SELECT lower(own.title) AS title, count(DISTINCT other.relationship_id) AS others
 FROM relationships AS bond
 JOIN companions AS companion ON companion.id = bond.companion_id
@@ -186,7 +193,7 @@ JOIN companions AS companion ON companion.id = bond.companion_id
 JOIN records AS own ON own.relationship_id = bond.id AND own.layer = 'topics'
 JOIN relationships AS agreeing ON agreeing.companion_id = bond.companion_id
     AND agreeing.shares_counts AND agreeing.id <> bond.id
-JOIN records AS other ON other.relationship_id = agreeing.id AND other.layer = 'topics'
+JOIN records AS other ON other.relationship_id = agreeing.id AND other.counted
     AND lower(other.title) = lower(own.title)
 WHERE bond.id = $1 AND bond.shares_counts
 GROUP BY 1

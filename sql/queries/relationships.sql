@@ -1,6 +1,6 @@
 -- name: open_session
--- Goes on with a user's session with a companion, or opens one, creating both at first sight.
--- Where nobody said anything for longer than a session lives, its time is over.
+-- Resumes a user's session with a companion, or opens one, creating user and relationship.
+-- A session ends when it has been idle for longer than its lifetime.
 WITH account AS (
     INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $5)
     ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
@@ -36,8 +36,8 @@ CROSS JOIN (
     SELECT id, false AS begun, active_at FROM going_on UNION ALL SELECT id, true, active_at FROM begun
 ) AS session;
 
--- name: session_going_on
--- Finds the session of a relationship in which something was said lately, or begins one.
+-- name: roll_over_session
+-- Finds the session of a relationship that was active lately, or begins one.
 WITH going_on AS (
     SELECT id FROM sessions
     WHERE relationship_id = $1 AND closed_at IS NULL AND active_at > $2::timestamptz - $3::interval
@@ -51,7 +51,7 @@ WITH going_on AS (
 SELECT id FROM going_on UNION ALL SELECT id FROM begun;
 
 -- name: memory_versions
--- Reads the memory versions of some relationships.
+-- Reads the memory versions and numbers of erasures of relationships.
 SELECT id, memory_version, erasures FROM relationships WHERE id = ANY ($1::bigint[]);
 
 -- name: relationships_of_user
@@ -67,7 +67,7 @@ WHERE account.external_id = $1
 ORDER BY bond.id;
 
 -- name: relationship
--- Returns a relationship with its user and companion.
+-- Reads a relationship with its user and companion.
 SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings,
     bond.operator_settings, bond.shares_counts, bond.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
@@ -78,66 +78,75 @@ JOIN companions AS companion ON companion.id = bond.companion_id
 WHERE bond.id = $1;
 
 -- name: memories_of_relationship
--- Lists memories of a relationship after one of them, with how often each was said.
+-- Lists memories of a relationship after a cursor, with how often each was said.
 SELECT id::text, content, speaker, memory_type, significance, reasons, created_at, happened_from,
     happened_to, last_used_at, superseded_by::text,
-    1 + (SELECT count(*) FROM memory_sources WHERE memory_id = memories.id) AS times_said
+    1 + (SELECT count(*) FROM memory_sources
+         WHERE relationship_id = $1 AND memory_id = memories.id) AS times_said
 FROM memories
 WHERE relationship_id = $1 AND id > $2
 ORDER BY memories.id
 LIMIT $3;
 
 -- name: relationship_settings
--- Reads what a relationship has of its own.
+-- Reads the settings of a relationship.
 SELECT settings, operator_settings FROM relationships WHERE id = $1;
 
 -- name: settings_with_companion
--- Reads what a user's relationship with a companion has of its own.
+-- Reads the settings of a user's relationship with a companion.
 SELECT bond.settings, bond.operator_settings
 FROM relationships AS bond JOIN users AS account ON account.id = bond.user_id
 WHERE account.external_id = $1 AND bond.companion_id = $2;
 
--- name: settings_to_change
--- Reads what a relationship has of its own, and lets nobody else change it meanwhile.
+-- name: lock_settings
+-- Reads the settings of a relationship, and locks them.
 SELECT settings, operator_settings FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: change_relationship
--- Gives a relationship settings of its own, and notes whether its user agrees to be counted.
+-- Sets the settings of a relationship, and whether its user agrees to be counted.
+WITH counted AS (
+    UPDATE records SET counted = $4
+    WHERE relationship_id = $1 AND layer = 'topics' AND counted <> $4
+)
 UPDATE relationships
 SET settings = $2, operator_settings = $3, shares_counts = coalesce($4, shares_counts),
     layers_version = layers_version + 1
 WHERE id = $1
 RETURNING layers_version;
 
--- name: give_consent
--- Notes whether a user agrees to be remembered by a companion, and when it was first said.
+-- name: set_consent
+-- Records whether a user agrees to be remembered by a companion, and since when.
 UPDATE relationships
 SET consented_at = CASE WHEN $2 THEN coalesce(consented_at, $3::timestamptz) END WHERE id = $1;
 
 -- name: sessions_of_relationship
--- Lists the sessions of a relationship in which something was said, newest first.
+-- Lists the sessions of a relationship that have turns, newest first.
 SELECT session.id, session.opened_at, session.active_at, session.closed_at,
     count(turn.id) AS turns
-FROM sessions AS session JOIN turns AS turn ON turn.session_id = session.id
+FROM sessions AS session
+JOIN turns AS turn
+    ON turn.relationship_id = session.relationship_id AND turn.session_id = session.id
 WHERE session.relationship_id = $1 AND turn.removed_at IS NULL
-GROUP BY session.id
+GROUP BY session.relationship_id, session.id
 ORDER BY session.active_at DESC
 LIMIT $2;
 
 -- name: turns_of_relationship
--- Lists what was said after a turn, of one session or all, with the memory that each is part of.
+-- Lists turns after a cursor, of one session or all, with the memory each belongs to.
 SELECT turn.id::text, turn.session_id, turn.speaker, turn.content AS text, turn.created_at,
     coalesce(memory.id, source.memory_id)::text AS memory
 FROM turns AS turn
-LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
-LEFT JOIN memory_sources AS source ON source.turn_id = turn.id
+LEFT JOIN memories AS memory
+    ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS source
+    ON source.relationship_id = turn.relationship_id AND source.turn_id = turn.id
 WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.content <> ''
     AND ($4::uuid IS NULL OR turn.session_id = $4)
 ORDER BY turn.id
 LIMIT $3;
 
 -- name: latest_session
--- Finds the session of a relationship that goes on, if one does.
+-- Finds the latest open session of a relationship that was active since a time.
 SELECT id FROM sessions
 WHERE relationship_id = $1 AND closed_at IS NULL AND active_at > $2
 ORDER BY active_at DESC LIMIT 1;

@@ -2,46 +2,53 @@
 -- Lets the memories of a relationship be changed by one transaction at a time.
 SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
--- name: keep_turn_vector
--- Keeps the vector of a turn's exact text, if it is of the store's model and the text is the same.
+-- name: store_turn_vector
+-- Stores a turn's vector, if it was made by the store's model and the text is unchanged.
 UPDATE turns SET embedding = $2
 FROM embedding_model
-WHERE turns.id = $1 AND relationship_id = $4 AND fingerprint = $3 AND removed_at IS NULL
+WHERE relationship_id = $4 AND turns.id = $1 AND fingerprint = $3 AND removed_at IS NULL
     AND content = $5 AND dimension = vector_dims($2::halfvec)
 RETURNING turns.id;
 
--- name: exchange_around
+-- name: context_window
 -- Lists the turns around one in its session, four on either side, with vector and memory.
--- What was removed does not count; where only the memory of a turn is kept, that is read.
+-- Erased turns are skipped; an expired text is replaced by that of its memory.
 SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
 FROM (
     (SELECT id FROM turns
-     WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
+     WHERE relationship_id = $2
+        AND session_id = (SELECT session_id FROM turns WHERE relationship_id = $2 AND id = $1)
         AND id <= $1
-        AND (removed_at IS NULL OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id))
+        AND (removed_at IS NULL OR EXISTS (
+            SELECT FROM memories WHERE relationship_id = $2 AND source_turn_id = turns.id
+        ))
      ORDER BY id DESC LIMIT 5)
     UNION ALL
     (SELECT id FROM turns
-     WHERE session_id = (SELECT session_id FROM turns WHERE id = $1 AND relationship_id = $2)
+     WHERE relationship_id = $2
+        AND session_id = (SELECT session_id FROM turns WHERE relationship_id = $2 AND id = $1)
         AND id > $1
-        AND (removed_at IS NULL OR EXISTS (SELECT FROM memories WHERE source_turn_id = turns.id))
+        AND (removed_at IS NULL OR EXISTS (
+            SELECT FROM memories WHERE relationship_id = $2 AND source_turn_id = turns.id
+        ))
      ORDER BY id LIMIT 4)
 ) AS near
-JOIN turns AS turn USING (id)
-LEFT JOIN memories AS memory ON memory.source_turn_id = turn.id
+JOIN turns AS turn ON turn.relationship_id = $2 AND turn.id = near.id
+LEFT JOIN memories AS memory
+    ON memory.relationship_id = $2 AND memory.source_turn_id = turn.id
 ORDER BY turn.id;
 
 -- name: find_memory_of_turn
--- Finds the memory that a turn was made into, or merged into.
-SELECT id FROM memories WHERE source_turn_id = $1
+-- Finds the memory that a turn became, or was merged into.
+SELECT id FROM memories WHERE relationship_id = $1 AND source_turn_id = $2
 UNION ALL
-SELECT memory_id FROM memory_sources WHERE turn_id = $1;
+SELECT memory_id FROM memory_sources WHERE relationship_id = $1 AND turn_id = $2;
 
 -- name: similar_memories
--- Lists the memories that come nearest to a turn whose vector is kept, by their bare texts.
+-- Lists the memories nearest to a turn by the vectors of their texts without context.
 WITH said AS MATERIALIZED (
-    SELECT embedding FROM turns WHERE id = $2 AND relationship_id = $1 AND embedding IS NOT NULL
+    SELECT embedding FROM turns WHERE relationship_id = $1 AND id = $2 AND embedding IS NOT NULL
 )
 SELECT near.id, near.speaker, near.content, near.significance, near.created_at,
     -(turn.embedding <#> said.embedding) AS cosine
@@ -53,12 +60,12 @@ CROSS JOIN LATERAL (
     ORDER BY embedding <#> said.embedding
     LIMIT 10
 ) AS near
-JOIN turns AS turn ON turn.id = near.source_turn_id
+JOIN turns AS turn ON turn.relationship_id = $1 AND turn.id = near.source_turn_id
 WHERE turn.embedding IS NOT NULL AND turn.id <> $2
 ORDER BY cosine DESC;
 
 -- name: insert_memory
--- Stores a memory once per source turn, with its words, if its vector is of the store's model.
+-- Stores a memory with its terms, once per source turn, if its vector is of the store's model.
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
@@ -66,9 +73,9 @@ WITH stored AS (
     )
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15, $16, said.session_id, $17
     FROM embedding_model
-    LEFT JOIN turns AS said ON said.id = $3 AND said.relationship_id = $1
+    LEFT JOIN turns AS said ON said.relationship_id = $1 AND said.id = $3
     WHERE fingerprint = $12 AND dimension = vector_dims($8::halfvec)
-    ON CONFLICT (source_turn_id) DO NOTHING
+    ON CONFLICT (relationship_id, source_turn_id) DO NOTHING
     RETURNING id, relationship_id
 ), words AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
@@ -80,8 +87,8 @@ SET memory_count = memory_count + 1, term_count = bond.term_count + $5
 FROM stored WHERE bond.id = stored.relationship_id
 RETURNING stored.id;
 
--- name: reread_memory
--- Gives a memory a new vector, and counts the words that a turn beside it brought.
+-- name: reembed_memory
+-- Replaces a memory's vector, and adds the terms that a neighbouring turn contributes.
 WITH known AS (
     SELECT term_count FROM memories WHERE id = $1 AND relationship_id = $2
 ), changed AS (
@@ -97,7 +104,7 @@ UPDATE relationships AS bond SET term_count = bond.term_count + $4 - known.term_
 FROM known WHERE bond.id = $2;
 
 -- name: merge_into_memory
--- Lets a memory stand for one more turn that says the same, said again and so more significant.
+-- Merges a repeating turn into a memory, which becomes more significant.
 WITH source AS (
     INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
     VALUES ($2, $3, $1, $4)
@@ -112,23 +119,23 @@ SET significance = $7, reasons = $8, created_at = greatest(created_at, $4),
 WHERE id = $1 AND relationship_id = $2;
 
 -- name: rescore_memory
--- Gives a memory of a relationship another significance.
+-- Changes the significance of a memory.
 UPDATE memories SET significance = $3, reasons = $4, version = $5
 WHERE id = $1 AND relationship_id = $2;
 
--- name: state_fact
--- Notes what a memory states.
+-- name: insert_fact
+-- Stores a fact that a memory states.
 INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING;
 
 -- name: contradicting_facts
--- Lists the memories that state something else about the same.
+-- Lists the memories that state another value of a fact.
 SELECT memory_id, said_at FROM memory_facts
 WHERE relationship_id = $1 AND speaker = $2 AND slot = $3 AND value <> $4 AND memory_id <> $5;
 
 -- name: supersede_memory
--- Marks a memory as no longer true since another turn, unless it is already.
+-- Marks a memory as superseded, unless it is already.
 WITH marked AS (
     UPDATE memories SET superseded_by = $3, version = $6
     WHERE id = $1 AND relationship_id = $2 AND superseded_by IS NULL
@@ -136,17 +143,17 @@ WITH marked AS (
 )
 INSERT INTO memory_changes (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
 SELECT $2, marked.id, 'superseded', newer.source_turn_id, $4, $5
-FROM marked JOIN memories AS newer ON newer.id = $3;
+FROM marked JOIN memories AS newer ON newer.relationship_id = $2 AND newer.id = $3;
 
 -- name: raise_memory_version
--- Raises a relationship's memory version: everything prepared for it is out of date.
+-- Raises a relationship's memory version, which makes its cached contexts stale.
 UPDATE relationships SET memory_version = memory_version + 1 WHERE id = $1
 RETURNING memory_version;
 
 -- name: enqueue
--- Adds a job for a turn.
+-- Enqueues a job for a turn.
 SELECT foremind_enqueue($1, $2, $3);
 
 -- name: announce
--- Tells every server process what happened.
+-- Notifies every server process.
 SELECT pg_notify('foremind_memory', $1);

@@ -1,9 +1,9 @@
 -- name: revoke_access
--- Notes that a user's tokens, or one of them, no longer count.
+-- Revokes a token of a user, or all that were issued until a time.
 INSERT INTO revocations (subject, token_id, until) VALUES ($1, $2, $3);
 
 -- name: access_revoked
--- Tells whether a token of a user is revoked: by its id, or by when it was issued.
+-- Returns whether a token is revoked, by its id or by its time of issue.
 SELECT EXISTS (
     SELECT FROM revocations
     WHERE subject = ANY ($1::text[])
@@ -11,5 +11,5 @@ SELECT EXISTS (
 );
 
 -- name: revocations_since
--- Lists what was revoked since a moment.
+-- Lists the revocations since a time.
 SELECT subject, token_id, until FROM revocations WHERE until >= $1;

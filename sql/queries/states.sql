@@ -1,28 +1,28 @@
 -- name: session_state
--- Reads what goes on in a session, if anything was told of it.
+-- Reads the state of a session.
 SELECT task, flags FROM session_states WHERE relationship_id = $1 AND session_id = $2;
 
--- name: state_to_change
--- Reads what goes on in a session that is not over, and lets nobody else change it meanwhile.
+-- name: lock_state
+-- Reads the state of an open session, creating it, and locks it.
 INSERT INTO session_states (session_id, relationship_id, set_at)
 SELECT id, relationship_id, $3 FROM sessions
 WHERE relationship_id = $1 AND id = $2 AND closed_at IS NULL
-ON CONFLICT (session_id) DO UPDATE SET set_at = excluded.set_at
+ON CONFLICT (relationship_id, session_id) DO UPDATE SET set_at = excluded.set_at
 RETURNING task, flags;
 
 -- name: states_of_relationship
--- Reads what goes on in the sessions of a relationship, and lets nobody else change it meanwhile.
+-- Reads the states of a relationship's sessions, and locks them.
 SELECT session_id, task, flags FROM session_states WHERE relationship_id = $1 FOR UPDATE;
 
 -- name: put_state
--- Puts what is left of the state of a session in its place.
+-- Replaces the state of a session.
 UPDATE session_states SET task = $3, flags = $4 WHERE relationship_id = $1 AND session_id = $2;
 
 -- name: delete_states
--- Deletes what goes on in the sessions of a relationship.
+-- Deletes the states of a relationship's sessions.
 DELETE FROM session_states WHERE relationship_id = $1;
 
 -- name: import_state
--- Stores what goes on in an imported session.
+-- Stores the state of an imported session.
 INSERT INTO session_states (session_id, relationship_id, task, flags, set_at)
 VALUES ($2, $1, $3, $4, $5);

@@ -1,16 +1,15 @@
 -- name: find_user
--- Finds a user by the id that clients know.
+-- Finds a user by the id that clients use.
 SELECT id, external_id, name, time_zone FROM users WHERE external_id = $1;
 
 -- name: pseudonym_key
--- Reads with what erased users are called where they must be known again.
+-- Reads the key of the pseudonyms of erased users.
 SELECT key FROM pseudonym_key;
 
 -- name: delete_relationship
--- Deletes a relationship with everything that hangs on it.
+-- Deletes a relationship with everything that belongs to it.
 WITH sources AS (
-    DELETE FROM record_sources
-    WHERE record_id IN (SELECT id FROM records WHERE relationship_id = $1)
+    DELETE FROM record_sources WHERE relationship_id = $1
 ), revisions AS (
     DELETE FROM record_revisions WHERE relationship_id = $1
 ), layers AS (
@@ -22,8 +21,7 @@ WITH sources AS (
 ), traces AS (
     DELETE FROM memory_changes WHERE relationship_id = $1
 ), again AS (
-    DELETE FROM memory_sources
-    WHERE memory_id IN (SELECT id FROM memories WHERE relationship_id = $1)
+    DELETE FROM memory_sources WHERE relationship_id = $1
 ), remembered AS (
     DELETE FROM memories WHERE relationship_id = $1
 ), said AS (
@@ -41,23 +39,23 @@ SELECT (SELECT count(*) FROM bond) AS relationships, (SELECT count(*) FROM talks
     (SELECT count(*) FROM trail) AS audit;
 
 -- name: delete_user
--- Deletes a user who has no relationship any more.
+-- Deletes a user who has no relationships.
 DELETE FROM users WHERE id = $1 RETURNING id;
 
--- name: name_actor
--- Lets a transaction see what an actor did, and what its pseudonym did.
+-- name: set_audit_actor
+-- Makes the audit entries of an actor and of its pseudonym visible to a transaction.
 SELECT set_config('foremind.actor', $1, true), set_config('foremind.pseudonym', $2, true);
 
 -- name: rename_actor
--- Lets what a user did in the memories of others be a pseudonym's.
+-- Replaces a user by a pseudonym in audit trails.
 UPDATE audit SET actor = $2 WHERE actor = $1;
 
 -- name: rename_revoked
--- Lets the revocations of a user be a pseudonym's, for whom they go on to hold.
+-- Replaces a user by a pseudonym in revocations, which stay in force.
 UPDATE revocations SET subject = $2 WHERE subject = $1;
 
--- name: note_erased_user
--- Notes that somebody was erased.
+-- name: insert_erased_user
+-- Records that a user was erased.
 INSERT INTO erased_users (erased_at, by_operator, receipt) VALUES ($1, $2, $3);
 
 -- name: revocations_of_user

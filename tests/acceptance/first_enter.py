@@ -1,4 +1,4 @@
-"""Prints which modules the first session of a server loads, once the server is ready."""
+"""Print the modules that the first session imports after the server is ready."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from foremind.testing.model_server import scripted_model
 
 
 async def converse(client: Client) -> None:
-    """Everything that a first message passes through."""
+    """Use everything on the path of a first message."""
     await client.open_session("wren", user_id="ana", name="Ana")
     await client.draft("Do you remember what I said about the harbour last winter?")
     await client.expect("context.ready")
@@ -22,12 +22,12 @@ async def converse(client: Client) -> None:
 
 
 async def main() -> None:
-    """Serve, and be the first to come."""
+    """Start a server and hold its first session."""
     async with AsyncExitStack() as stack:
-        given: dict[str, str] = {}
+        llm_settings: dict[str, str] = {}
         if "model" in sys.argv:
-            given["llm_url"] = (await stack.enter_async_context(scripted_model())).url
-        _, port = await stack.enter_async_context(serving(load_settings(port=0, **given)))
+            llm_settings["llm_url"] = (await stack.enter_async_context(scripted_model())).url
+        _, port = await stack.enter_async_context(serving(load_settings(port=0, **llm_settings)))
         ready = set(sys.modules)
         async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
             await converse(client)

@@ -1,4 +1,4 @@
-"""What the tests of the layers share: a talk over days, and a look at the context."""
+"""A server with a clock and a model that tests control, and requests on behalf of one user."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ A_DAY = 26 * 3600.0
 
 
 class World:
-    """A server, a clock that the test moves, a model or none, and Ana."""
+    """A server, a clock that the test advances, a scripted model or none, and the user Ana."""
 
     user = "ana"
 
@@ -34,31 +34,31 @@ class World:
         self.events: list[Any] = []
 
     async def talk(self, *texts: str, user: str = "ana") -> Client:
-        """Say things in one connection, each answered and judged."""
+        """Send messages over one connection, waiting for each reply and ingest; keep the events."""
         client = await self.server.connect()
         opened = await client.open_session("wren", user_id=user, name=user.title())
         if user == "ana":
             self.relationship = int(opened["relationship_id"])
         for text in texts:
             await client.send(text)
-            waiting = {"response.done", "memory.stored"}
-            while waiting:
+            awaited = {"response.done", "memory.stored"}
+            while awaited:
                 self.events.append(await client.next_event())
-                waiting.discard(self.events[-1]["type"])
+                awaited.discard(self.events[-1]["type"])
             await self.clock.advance(20)
-        await self.settled()
+        await self.wait_until_idle()
         await client.send_raw({"type": "sync", "event_id": "sync"})
         while (event := await client.next_event())["type"] != "error":
             self.events.append(event)
         return client
 
     async def next_day(self) -> None:
-        """Let the session's time be over, and what follows from that be done."""
+        """Let the session expire, and wait until the background work that follows is done."""
         await self.clock.leap(A_DAY)
-        await self.settled()
+        await self.wait_until_idle()
 
-    async def settled(self) -> None:
-        """Wait until nothing is due in the background."""
+    async def wait_until_idle(self) -> None:
+        """Advance the clock until no background work is scheduled or running."""
         pool = owner_of(self.server.app.core)
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -78,20 +78,20 @@ class World:
         await everything_heard(self.server)
 
     async def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send an HTTP request about Ana's relationship; return the JSON of the answer."""
-        answer = await self.answer(method, path, body)
-        assert answer.status_code < 300, answer.text
-        return answer.json()
+        """Send an HTTP request about the relationship; return the JSON of the response."""
+        response = await self.response_to(method, path, body)
+        assert response.status_code < 300, response.text
+        return response.json()
 
-    async def answer(self, method: str, path: str, body: object = None) -> httpx2.Response:
-        """The same, whatever the answer is; a body of bytes is sent as it is."""
-        return await self._sent(method, f"/{self.relationship}{path}", body)
+    async def response_to(self, method: str, path: str, body: object = None) -> httpx2.Response:
+        """Send an HTTP request; return the response, also an error. Bytes are sent as they are."""
+        return await self._send(method, f"/{self.relationship}{path}", body)
 
-    async def imported(self, exported: object, companion: str = "wren") -> httpx2.Response:
-        """Read a file back as Ana's relationship with a companion, whatever the answer is."""
-        return await self._sent("POST", f"/import?companion={companion}", exported)
+    async def import_file(self, exported: object, companion: str = "wren") -> httpx2.Response:
+        """Import an export as the user's relationship with a companion; return the response."""
+        return await self._send("POST", f"/import?companion={companion}", exported)
 
-    async def _sent(self, method: str, path: str, body: object) -> httpx2.Response:
+    async def _send(self, method: str, path: str, body: object) -> httpx2.Response:
         async with httpx2.AsyncClient(timeout=PATIENCE) as client:
             return await client.request(
                 method,
@@ -101,32 +101,32 @@ class World:
             )
 
     async def context(self, draft: str) -> Any:
-        """What the model would be given for a draft."""
+        """Return what the model would be given for a draft."""
         return await self.request("GET", f"/context?draft={quote(draft)}")
 
     async def lines(self, layer: str, draft: str = "And now?") -> str:
-        """What a layer has for a draft, as one text."""
+        """Return the lines of a layer for a draft, as one text."""
         return "\n".join((await self.context(draft))["layers"][layer]["lines"])
 
     async def records(self, layer: str, title: str = "") -> list[Any]:
-        """The records of a layer, whose titles begin like this."""
-        found = (await self.request("GET", f"/records?layer={layer}"))["records"]
-        return [each for each in found if each["title"].startswith(title)]
+        """Return the records of a layer whose titles start with `title`."""
+        records = (await self.request("GET", f"/records?layer={layer}"))["records"]
+        return [record for record in records if record["title"].startswith(title)]
 
     async def memories(self) -> dict[str, Any]:
-        """The first memories, by what they say."""
-        found = (await self.request("GET", "/memories"))["memories"]
-        return {each["content"]: each for each in found}
+        """Return the first page of memories by their content."""
+        memories = (await self.request("GET", "/memories"))["memories"]
+        return {memory["content"]: memory for memory in memories}
 
     async def audit(self) -> list[Any]:
-        """The audit trail."""
+        """Return the audit trail."""
         entries: list[Any] = (await self.request("GET", "/audit?limit=1000"))["audit"]
         return entries
 
 
 @asynccontextmanager
 async def world(start: StartServer, *, model: bool, **settings: object) -> AsyncIterator[World]:
-    """A server with a scripted model, or without any."""
+    """Start a server with a scripted model, or without any."""
     clock = ManualClock()
     if not model:
         yield World(await start(clock=clock, **settings), clock, None)

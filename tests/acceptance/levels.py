@@ -1,4 +1,4 @@
-"""Every setting that more than the server may have: a value for each level, and where it acts."""
+"""A table of all settings with levels: a value for each level, and where it takes effect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,42 +17,41 @@ from foremind.domain.companion import (
 )
 from foremind.domain.policy import Policy
 
-_HABIT = ("pirate", "Answer like a pirate.")
+_PIRATE = ("pirate", "Answer like a pirate.")
 _BOAT = {"boat": ProfileSlot("what she sails")}
 _EXAMPLE = {"said": "No onions", "kind": "food", "entry": "Eats no onions"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What is set on each level, and what then acts.
+class SettingRow:
+    """A value of a setting for each level, and the effective value that results.
 
     Attributes:
-        acts: reads what acts from the settings in force.
-        given: what is written, by level, the widest first; a level where it may not be set is not
-            there.
-        in_force: what then acts, where that is not what is written.
+        effective: reads the effective value from a policy.
+        values: the values to set by level, the widest level first, without the levels on which
+            the setting may not be set.
+        merged: the effective values by level where they differ from the value that is set.
     """
 
-    acts: Callable[[Policy], Any]
-    given: Mapping[str, Any]
-    in_force: Mapping[str, Any] = field(default_factory=dict)
+    effective: Callable[[Policy], Any]
+    values: Mapping[str, Any]
+    merged: Mapping[str, Any] = field(default_factory=dict)
 
-    def wanted(self, level: str) -> Any:
-        """What acts while this is the narrowest level that sets it."""
-        return self.in_force.get(level, self.given[level])
+    def expected(self, level: str) -> Any:
+        """Return the effective value while `level` is the narrowest that sets it."""
+        return self.merged.get(level, self.values[level])
 
 
-def _row(acts: Callable[[Policy], Any], *given: Any, **in_force: Any) -> Row:
+def _row(effective: Callable[[Policy], Any], *values: Any, **merged: Any) -> SettingRow:
     levels = ("server", "companion", "relationship", "turn")
-    return Row(acts, dict(zip(levels, given, strict=False)), in_force)
+    return SettingRow(effective, dict(zip(levels, values, strict=False)), merged)
 
 
-def _not_of_the_server(acts: Callable[[Policy], Any], *given: Any, **in_force: Any) -> Row:
-    return Row(
-        acts,
-        dict(zip(("companion", "relationship", "turn"), given, strict=False)),
-        in_force,
-    )
+def _row_without_server(
+    effective: Callable[[Policy], Any], *values: Any, **merged: Any
+) -> SettingRow:
+    levels = ("companion", "relationship", "turn")
+    return SettingRow(effective, dict(zip(levels, values, strict=False)), merged)
 
 
 def _hours(p: Policy) -> float:
@@ -63,11 +62,11 @@ def _days(p: Policy) -> Mapping[str, float]:
     return {name: age / timedelta(days=1) for name, age in p.layers.retention.items()}
 
 
-def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
-    """The table: a row for every setting.
+def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, SettingRow]:
+    """Return a row for every setting, by its name.
 
     Args:
-        urls: two addresses of a model server.
+        urls: two base URLs of a model server.
         tokenizers: two paths of a tokenizer.
     """
     return {
@@ -76,7 +75,7 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
         "vector_weight": _row(lambda p: p.recall.vector_weight, 0.1, 0.2, 0.3, 0.4),
         "keyword_weight": _row(lambda p: p.recall.keyword_weight, 0.1, 0.2, 0.4, 0.5),
         "significance_threshold": _row(lambda p: p.storage.threshold, 0.1, 0.2, 0.4),
-        "significance": _not_of_the_server(
+        "significance": _row_without_server(
             lambda p: p.storage.rules,
             {"phrases": {"moon": 0.7}, "model": True, "floors": {"goal": 0.1}},
             {"phrases": {"sun": 0.6}, "learned": False, "model": False},
@@ -98,7 +97,7 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
         "user_weight": _row(lambda p: p.recall.user_weight, 0.5, 0.6, 0.7, 0.8),
         "read_in_exchange": _row(lambda p: p.storage.read_in_exchange, False, True, False),
         "consolidate": _row(lambda p: p.storage.consolidate, False, True, False),
-        "recall_any_age": _not_of_the_server(
+        "recall_any_age": _row_without_server(
             lambda p: p.recall.max_age_days is None, True, False, True
         ),
         "recall_gate": _row(lambda p: p.recall.gate, False, True, False, True),
@@ -126,9 +125,9 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
             companion={"hot": 9, "vault": 8, "topics": 8},
             relationship={"hot": 9, "vault": 8, "topics": 7},
         ),
-        "shares_counts": _not_of_the_server(lambda p: p.layers.shares_counts, True),
-        "consent": _not_of_the_server(lambda p: p.consent, "required"),
-        "scratchpad": _not_of_the_server(
+        "shares_counts": _row_without_server(lambda p: p.layers.shares_counts, True),
+        "consent": _row_without_server(lambda p: p.consent, "required"),
+        "scratchpad": _row_without_server(
             lambda p: p.layers.scratchpad,
             {"prompt": "Note pets.", "examples": [_EXAMPLE]},
             {"prompt": "Note food.", "kinds": {"food": "meals"}},
@@ -141,7 +140,7 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
                 _converted(ScratchpadRules, {"examples": [_EXAMPLE]}).examples,
             ),
         ),
-        "profile": _not_of_the_server(
+        "profile": _row_without_server(
             lambda p: p.layers.profile,
             {"prompt": "Sailors.", "slots": {"boat": {"description": "what she sails"}}},
             {"only": True, "slots": {"rank": {"description": "bosun", "kind": "identity"}}},
@@ -150,21 +149,21 @@ def rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str, Row]:
                 "Sailors.", _BOAT | {"rank": ProfileSlot("bosun", "identity")}, True, ()
             ),
         ),
-        "prompts": _not_of_the_server(
+        "prompts": _row_without_server(
             lambda p: p.layers.prompts,
             {"summary": "Two lines.", "hot": "In verse."},
             {"hot": "In prose.", "topics": "Short."},
             companion=Prompts("Two lines.", hot="In verse."),
             relationship=Prompts("Two lines.", topics="Short.", hot="In prose."),
         ),
-        "behaviours": _not_of_the_server(
+        "behaviours": _row_without_server(
             lambda p: p.layers.behaviours,
-            [{"name": _HABIT[0], "instruction": _HABIT[1]}],
-            companion=(Behaviour(*_HABIT),),
+            [{"name": _PIRATE[0], "instruction": _PIRATE[1]}],
+            companion=(Behaviour(*_PIRATE),),
         ),
         "llm_url": _row(lambda p: p.voice.url, *urls),
         "llm_model": _row(lambda p: p.voice.model, "one", "two"),
-        "llm_key_env": _not_of_the_server(lambda p: p.voice.key_env, "FOREMIND_LLM_KEY_MARA"),
+        "llm_key_env": _row_without_server(lambda p: p.voice.key_env, "FOREMIND_LLM_KEY_MARA"),
         "llm_tokenizer": _row(lambda p: p.layers.tokenizer, *tokenizers),
         "llm_max_tokens": _row(lambda p: p.voice.max_tokens, 101, 102, 103, 104),
         "llm_temperature": _row(lambda p: p.voice.temperature, 0.1, 0.2, 0.3, 0.4),

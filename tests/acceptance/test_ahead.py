@@ -1,4 +1,4 @@
-"""What the language model does before Enter: it reads ahead, or speaks behind a gate."""
+"""Speculation by the language model before Enter: prefill, and replies held back until Enter."""
 
 import asyncio
 
@@ -11,72 +11,89 @@ from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World
 from tests.acceptance.test_http import request
-from tests.acceptance.test_path import PROMISE, answered, sample, typed
+from tests.acceptance.test_path import PROMISE, metric_value, send_and_wait, type_text
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 QUESTION = "What did I promise about the garden?"
-_MADE = ("scratchpad", "profile", "summary", "opening", "episodes", "topics", "questions", "hot")
+_DERIVED_LAYERS = (
+    "scratchpad",
+    "profile",
+    "summary",
+    "opening",
+    "episodes",
+    "topics",
+    "questions",
+    "hot",
+)
 
 
-async def rested(client: Client, server: RunningServer, clock: ManualClock, text: str) -> None:
-    """Type a text and rest until its context is there."""
-    await typed(client, server, text)
+async def type_and_pause(
+    client: Client, server: RunningServer, clock: ManualClock, text: str
+) -> None:
+    """Type a text and pause until its context is ready."""
+    await type_text(client, server, text)
     await clock.advance(0.5)
     await client.expect("context.ready")
 
 
-def done(server: RunningServer, kind: str, outcome: str) -> float:
-    """How often the model did something ahead."""
-    return sample(server, "foremind_model_ahead_total", kind=kind, outcome=outcome)
+def speculation_count(server: RunningServer, kind: str, outcome: str) -> float:
+    """Return how often a kind of speculation had an outcome."""
+    return metric_value(server, "foremind_model_ahead_total", kind=kind, outcome=outcome)
 
 
-async def test_the_model_reads_the_prompt_at_a_pause(start: StartServer) -> None:
-    """In portions, one token each, and Enter's request goes on from there; nothing is stored."""
+async def test_the_prompt_is_prefilled_at_a_pause(start: StartServer) -> None:
+    """In chunks, each with one output token; Enter's request shares their prefix."""
     clock = ManualClock()
     async with scripted_model() as model:
         server = await start(clock, llm_url=model.url, llm_ahead="prefill", eager=False)
         client = await server.session()
-        await rested(client, server, clock, "Good morning to")
-        await eventually(lambda: done(server, "prefill", "finished") == 1)
+        await type_and_pause(client, server, clock, "Good morning to")
+        await eventually(lambda: speculation_count(server, "prefill", "finished") == 1)
         assert len(model.script.read) > 1 and not model.script.spoken
         assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
-        seen = await answered(client, "Good morning to you")
-        assert seen["message.accepted"]["ahead"] == "prefill"
+        events = await send_and_wait(client, "Good morning to you")
+        assert events["message.accepted"]["ahead"] == "prefill"
         (spoken,) = model.script.spoken
-        read = model.script.read[-1]["messages"]
-        assert shared(read, spoken["messages"]) == sum(len(each["content"]) for each in read)
+        prefilled = model.script.read[-1]["messages"]
+        assert shared(prefilled, spoken["messages"]) == sum(
+            len(message["content"]) for message in prefilled
+        )
 
 
-async def test_what_was_recalled_at_the_pause_stays_in_its_place(start: StartServer) -> None:
-    """What Enter recalls beyond it follows, and the message is the whole one."""
+async def test_memories_recalled_at_the_pause_keep_their_place_in_the_prompt(
+    start: StartServer,
+) -> None:
+    """Those that Enter adds follow, and the message is complete."""
     clock = ManualClock()
     async with scripted_model(Script(background=curate)) as model:
         server = await start(
-            clock, llm_url=model.url, llm_ahead="prefill", eager=False, layers_off=_MADE
+            clock, llm_url=model.url, llm_ahead="prefill", eager=False, layers_off=_DERIVED_LAYERS
         )
         client = await server.session()
-        await answered(client, PROMISE)
-        await answered(client, "I also promise to feed the three cats of my neighbour Filomena")
+        await send_and_wait(client, PROMISE)
+        await send_and_wait(
+            client, "I also promise to feed the three cats of my neighbour Filomena"
+        )
         await World(server, clock, model).next_day()
         client = await server.session()
-        await rested(client, server, clock, "What did I promise about the garden")
-        await eventually(lambda: done(server, "prefill", "finished") >= 1)
-        read = model.script.read[-1]["messages"][-1]["content"]
+        await type_and_pause(client, server, clock, "What did I promise about the garden")
+        await eventually(lambda: speculation_count(server, "prefill", "finished") >= 1)
+        prefilled = model.script.read[-1]["messages"][-1]["content"]
         text = "What did I promise about the garden and about the cats of Filomena?"
-        await answered(client, text)
+        await send_and_wait(client, text)
         spoken = model.script.spoken[-1]["messages"][-1]["content"]
-        before, _, _ = read.rpartition("\n\n")
-        assert PROMISE in before and "Filomena" in spoken.removesuffix(text)
-        assert spoken.startswith(before) and spoken.endswith(f"\n\n{text}")
+        shared_prefix, _, _ = prefilled.rpartition("\n\n")
+        assert PROMISE in shared_prefix and "Filomena" in spoken.removesuffix(text)
+        assert spoken.startswith(shared_prefix) and spoken.endswith(f"\n\n{text}")
 
 
-async def test_a_reply_is_made_ahead_and_released_by_enter(start: StartServer) -> None:
-    """After a finished sentence; not a word leaves the server before Enter."""
+async def test_a_speculative_reply_is_released_by_enter(start: StartServer) -> None:
+    """For a complete sentence; nothing of it leaves the server before Enter."""
     clock = ManualClock()
     async with scripted_model() as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()
-        await rested(client, server, clock, "Do you like the sea?")
+        await type_and_pause(client, server, clock, "Do you like the sea?")
         await eventually(lambda: model.script.finished.count("done") > len(model.script.read))
         assert len(model.script.spoken) == 1
         assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
@@ -92,118 +109,118 @@ async def test_a_reply_is_made_ahead_and_released_by_enter(start: StartServer) -
         assert len(model.script.spoken) == 1
 
 
-@pytest.mark.parametrize(("text", "whole"), [("Like it?", True), ("Like it", False)])
-async def test_a_finished_sentence_is_read_before_the_pause(
-    start: StartServer, text: str, whole: bool
+@pytest.mark.parametrize(("text", "complete"), [("Like it?", True), ("Like it", False)])
+async def test_a_complete_sentence_is_prefilled_before_the_pause(
+    start: StartServer, text: str, complete: bool
 ) -> None:
-    """Once it settles, to its end, so that the pause has only to speak; others up to the draft."""
+    """As soon as it settles, to its end, so that only the reply remains; others up to the draft."""
     clock = ManualClock()
     async with scripted_model() as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply")
         client = await server.session()
-        await typed(client, server, text)
+        await type_text(client, server, text)
         await clock.advance(0.2)
         assert (await client.expect("context.ready"))["trigger"] == "eager"
-        await eventually(lambda: done(server, "prefill", "finished") == 1)
-        assert model.script.read[-1]["messages"][-1]["content"].endswith(text) is whole
+        await eventually(lambda: speculation_count(server, "prefill", "finished") == 1)
+        assert model.script.read[-1]["messages"][-1]["content"].endswith(text) is complete
         assert not model.script.spoken
-        portions = len(model.script.read)
+        chunks = len(model.script.read)
         await clock.advance(0.3)
-        await eventually(lambda: done(server, "prefill", "finished") == 2)
-        await eventually(lambda: len(model.script.spoken) == whole)
-        assert (len(model.script.read) == portions) is whole
+        await eventually(lambda: speculation_count(server, "prefill", "finished") == 2)
+        await eventually(lambda: len(model.script.spoken) == complete)
+        assert (len(model.script.read) == chunks) is complete
 
 
 @pytest.mark.parametrize(
-    ("rest", "sent"),
+    ("draft", "sent"),
     [
         ("Do you like the sea?", "Do you like the sea? I do."),
         ("Do you like the sea?", "Do you like the sea"),
         ("Do you like the sea", "Do you like the sea"),
     ],
 )
-async def test_a_reply_to_anything_else_is_dropped(
-    start: StartServer, rest: str, sent: str
+async def test_a_speculative_reply_to_another_text_is_discarded(
+    start: StartServer, draft: str, sent: str
 ) -> None:
-    """The model answers what was sent; an unfinished sentence is not answered ahead at all."""
+    """The model answers the sent text; there is no speculative reply to incomplete sentences."""
     clock = ManualClock()
     async with scripted_model(Script(reply=lambda _: ["To", " you"])) as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()
-        await rested(client, server, clock, rest)
-        await eventually(lambda: done(server, "prefill", "finished") == 1)
-        seen = await answered(client, sent)
-        assert seen["message.accepted"]["ahead"] == "prefill"
+        await type_and_pause(client, server, clock, draft)
+        await eventually(lambda: speculation_count(server, "prefill", "finished") == 1)
+        events = await send_and_wait(client, sent)
+        assert events["message.accepted"]["ahead"] == "prefill"
         assert model.script.spoken[-1]["messages"][-1]["content"].endswith(f"\n\n{sent}")
-        assert done(server, "reply", "used") == 0
+        assert speculation_count(server, "reply", "used") == 0
         turns = await owner_of(server.app.core).fetch("SELECT content FROM turns ORDER BY id")
         assert [turn["content"] for turn in turns] == [sent, "To you"]
 
 
-async def test_who_waits_displaces_what_is_made_ahead(start: StartServer) -> None:
-    """On a server with one slot, a held reply is closed before another player's request."""
+async def test_a_waiting_player_preempts_speculation(start: StartServer) -> None:
+    """On a model server with one slot, the speculative request is closed first."""
     clock, script = ManualClock(), Script()
     async with scripted_model(script) as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client, other = await server.session("ana"), await server.session("ben")
         script.hold_before, script.hold_after = asyncio.Event(), 1
-        await rested(client, server, clock, "Do you like the sea?")
+        await type_and_pause(client, server, clock, "Do you like the sea?")
         await eventually(lambda: len(script.spoken) == 1)
         await other.send("Hello")
         await eventually(lambda: len(script.spoken) == 2)
         await eventually(lambda: "left" in script.finished)
         script.hold_before.set()
         await other.expect("response.done")
-        seen = await answered(client, "Do you like the sea?")
-        assert seen["response.done"]["text"] == "Hello there."
+        events = await send_and_wait(client, "Do you like the sea?")
+        assert events["response.done"]["text"] == "Hello there."
         assert len(script.spoken) == 3
 
 
-async def test_a_model_that_fails_ahead_fails_nobody(start: StartServer) -> None:
-    """The player hears nothing of it, and Enter tries for itself."""
+async def test_failed_speculation_is_invisible(start: StartServer) -> None:
+    """The player gets no error, and Enter makes a request of its own."""
     clock, script = ManualClock(), Script(status=500)
     async with scripted_model(script) as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()
-        await rested(client, server, clock, "Do you like the sea?")
-        await eventually(lambda: done(server, "prefill", "failed") == 1)
+        await type_and_pause(client, server, clock, "Do you like the sea?")
+        await eventually(lambda: speculation_count(server, "prefill", "failed") == 1)
         script.status = 200
-        seen = await answered(client, "Do you like the sea?")
-        assert seen["message.accepted"]["ahead"] == "nothing"
-        assert seen["response.done"]["status"] == "completed"
+        events = await send_and_wait(client, "Do you like the sea?")
+        assert events["message.accepted"]["ahead"] == "nothing"
+        assert events["response.done"]["status"] == "completed"
 
 
-async def test_what_is_forgotten_is_not_said_ahead(start: StartServer) -> None:
-    """A reply that was made of it is dropped with it, and so is the layout."""
+async def test_erasure_discards_speculative_replies(start: StartServer) -> None:
+    """Those based on what is erased, and the prefilled prompt."""
     clock = ManualClock()
     async with scripted_model(Script(background=curate)) as model:
         server = await start(
-            clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=_MADE
+            clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=_DERIVED_LAYERS
         )
         client = await server.session()
-        stored = (await answered(client, PROMISE))["memory.stored"]
+        stored = (await send_and_wait(client, PROMISE))["memory.stored"]
         await World(server, clock, model).next_day()
         client = await server.session()
-        await rested(client, server, clock, QUESTION)
+        await type_and_pause(client, server, clock, QUESTION)
         await eventually(lambda: len(model.script.spoken) == 2)
         assert PROMISE in model.script.spoken[-1]["messages"][-1]["content"]
-        bond = await owner_of(server.app.core).fetchval("SELECT id FROM relationships")
-        memory = f"/v1/relationships/{bond}/memories/{stored['memory_id']}?user=ana"
+        relationship = await owner_of(server.app.core).fetchval("SELECT id FROM relationships")
+        memory = f"/v1/relationships/{relationship}/memories/{stored['memory_id']}?user=ana"
         assert (await request(server, "DELETE", memory))[0] == 200
-        await eventually(lambda: done(server, "reply", "dropped") == 1)
+        await eventually(lambda: speculation_count(server, "reply", "dropped") == 1)
         await client.send(QUESTION)
         assert (await client.expect("message.accepted"))["ahead"] == "nothing"
         await client.expect("response.done")
         assert PROMISE not in str(model.script.spoken[-1]["messages"])
 
 
-async def test_leaving_stops_what_the_model_does(start: StartServer) -> None:
-    """The request is closed, and nothing is stored."""
+async def test_disconnecting_cancels_speculation(start: StartServer) -> None:
+    """The request to the model is closed, and nothing is stored."""
     clock, script = ManualClock(), Script(hold_before=asyncio.Event(), hold_after=1)
     async with scripted_model(script) as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()
-        await rested(client, server, clock, "Do you like the sea?")
+        await type_and_pause(client, server, clock, "Do you like the sea?")
         await eventually(lambda: len(script.spoken) == 1)
         await client.close()
         await eventually(lambda: "left" in script.finished)

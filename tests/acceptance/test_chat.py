@@ -1,4 +1,4 @@
-"""The terminal client, in a real terminal and in a pipe."""
+"""The terminal client `foremind chat`, in a real terminal and in a pipe."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from tests.faults.proxy import fault_proxy
 
 
 class Screen:
-    """What a terminal with `foremind chat` in it has shown so far."""
+    """The output of a terminal that runs `foremind chat`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -27,7 +27,7 @@ class Screen:
             asyncio.get_running_loop().remove_reader(self._descriptor)
 
     async def shows(self, text: str) -> None:
-        """Wait until `text` was shown since the last time, and forget everything before."""
+        """Wait until `text` is shown, and discard the output up to it."""
         async with asyncio.timeout(PATIENCE):
             while text not in self.shown:
                 await asyncio.sleep(0.02)
@@ -39,13 +39,13 @@ class Screen:
 
 
 def command(url: str) -> list[str]:
-    """The command line of a chat with this server."""
+    """Return the command line of a chat with a server."""
     return [sys.executable, "-m", "foremind", "chat", "--url", url, "--user", "Ana"]
 
 
 @asynccontextmanager
 async def terminal(url: str) -> AsyncIterator[Screen]:
-    """A chat in a terminal of its own, left by Ctrl-C."""
+    """Run a chat in a terminal of its own; end it with Ctrl-C."""
     master, slave = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *command(url), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
@@ -58,8 +58,8 @@ async def terminal(url: str) -> AsyncIterator[Screen]:
     os.close(master)
 
 
-async def test_it_recalls_while_one_types_in_a_terminal(start: StartServer) -> None:
-    """Ready before Enter, a reply, and Ctrl-C leaves the terminal as it was."""
+async def test_the_terminal_client_shows_recall_while_typing(start: StartServer) -> None:
+    """The context is ready before Enter, and the reply uses it."""
     server = await start()
     async with terminal(server.url) as screen:
         await screen.shows("an offline voice quotes what it recalls")
@@ -75,8 +75,8 @@ async def test_it_recalls_while_one_types_in_a_terminal(start: StartServer) -> N
         await screen.shows("you told me: “I promise to name my boat Zephyrine”")
 
 
-async def test_what_is_entered_while_the_server_is_away_arrives(start: StartServer) -> None:
-    """The screen says that it is away; once it is back, the reply comes."""
+async def test_a_message_entered_while_disconnected_arrives_later(start: StartServer) -> None:
+    """The client shows that it is disconnected, reconnects, and shows the reply."""
     server = await start()
     async with (
         fault_proxy(server.port) as proxy,
@@ -94,7 +94,7 @@ async def test_what_is_entered_while_the_server_is_away_arrives(start: StartServ
 
 
 async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_path: Path) -> None:
-    """For scripts."""
+    """So that scripts can use the client."""
     server = await start()
     process = await asyncio.create_subprocess_exec(
         *command(server.url), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -107,8 +107,8 @@ async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_p
     assert "you told me: “I promise to remember your lamp”" in out.decode()
 
 
-async def test_a_server_that_is_not_there_is_one_clear_line() -> None:
-    """Exit code 1, no stack trace."""
+async def test_an_unreachable_server_is_a_clear_error() -> None:
+    """One line, exit code 1, and no traceback."""
     process = await asyncio.create_subprocess_exec(
         *command("ws://127.0.0.1:1/v1/ws"),
         stdin=asyncio.subprocess.PIPE,

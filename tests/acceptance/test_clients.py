@@ -17,7 +17,7 @@ from tests.unit.auth.test_access_tokens import SECRET, token
 
 
 async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:
-    """It mints the tokens; each player hears an answer of its own, and nothing of the other's."""
+    """It mints their tokens; each player gets a reply, and nothing of the other's conversation."""
     server = await start(auth_secret=SECRET)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -25,11 +25,11 @@ async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:
         env=os.environ | {"FOREMIND_URL": server.url, "FOREMIND_AUTH_SECRET": SECRET},
         stdout=asyncio.subprocess.PIPE,
     )
-    said = (await process.communicate())[0].decode()
+    output = (await process.communicate())[0].decode()
     assert process.returncode == 0
-    assert said.count("[ana] .") == said.count("[bo] .") == 1
-    heard_by_bo = "".join(line[5:] for line in said.splitlines() if line.startswith("[bo]"))
-    assert "map" not in heard_by_bo
+    assert output.count("[ana] .") == output.count("[bo] .") == 1
+    output_of_bo = "".join(line[5:] for line in output.splitlines() if line.startswith("[bo]"))
+    assert "map" not in output_of_bo
     rows = await owner_of(server.app.core).fetch(
         "SELECT external_id FROM users JOIN turns ON turns.user_id = users.id"
     )
@@ -37,7 +37,7 @@ async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:
 
 
 async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartServer) -> None:
-    """Its connection is cut again and again; every message is stored once."""
+    """Its connection is cut repeatedly; every message is stored once."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed; CI installs it")
@@ -55,36 +55,38 @@ async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartSer
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        seen: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
 
         async def read() -> None:
             assert process.stdout is not None
             async for line in process.stdout:
-                seen.append(json.loads(line))
+                events.append(json.loads(line))
 
         reading = asyncio.create_task(read())
 
         def count(kind: str) -> int:
-            return sum(each["type"] == kind for each in seen)
+            return sum(event["type"] == kind for event in events)
 
-        def came(kind: str, wanted: int) -> bool:
-            return count(kind) >= wanted
+        def received(kind: str, minimum: int) -> bool:
+            return count(kind) >= minimum
 
         await eventually(lambda: count("session.opened") == 1)
         for number in range(4):
             process.stdin.write(f"I promise to bring map number {number}\n".encode())
             await process.stdin.drain()
-            await eventually(partial(came, "message.accepted", number + 1))
+            await eventually(partial(received, "message.accepted", number + 1))
             proxy.cut()
-            await eventually(partial(came, "response.done", number + 1))
+            await eventually(partial(received, "response.done", number + 1))
         process.stdin.close()
         assert await process.wait() == 0
         await reading
-    resumed = [each["resumed"] for each in seen if each["type"] == "session.opened"]
+    resumed = [event["resumed"] for event in events if event["type"] == "session.opened"]
     assert resumed[0] is False
     assert len(resumed) > 1
     assert all(resumed[1:])
-    numbers = [each["seq"] for each in seen if "seq" in each and each["type"] != "session.opened"]
+    numbers = [
+        event["seq"] for event in events if "seq" in event and event["type"] != "session.opened"
+    ]
     assert numbers == sorted(set(numbers))
     stored = await owner_of(server.app.core).fetchval(
         "SELECT count(*) FROM turns WHERE speaker = 'user'"

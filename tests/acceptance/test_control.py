@@ -1,20 +1,21 @@
-"""What its user may do with everything in every layer: see, correct, delete, export, restore."""
+"""What users may do with the content of every layer: correct, erase, export, import, audit."""
 
 import json
+from typing import Any
 
 import pytest
 
 from tests.acceptance.layers import World, world
-from tests.acceptance.traces import held_in_process, stored_text
+from tests.acceptance.traces import objects_containing, stored_text
 from tests.conftest import StartServer
 
-WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
+WITH_AND_WITHOUT_MODEL = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 SECRET = "I decided to bury the xylophone under the pear tree of Beatriz"
 WORD = "xylophon"
 
 
 async def fill(w: World) -> None:
-    """Three sessions in which the secret gets into every layer."""
+    """Hold three sessions through which the secret gets into every layer."""
     for text in (
         f"My favourite colour is green. {SECRET}",
         f"Save this: {SECRET}",
@@ -24,17 +25,15 @@ async def fill(w: World) -> None:
         await w.next_day()
 
 
-async def memory_of(w: World, word: str) -> int:
-    """The first memory that holds a word."""
-    found = await w.memories()
-    return int(next(each["id"] for text, each in found.items() if word in text.lower()))
+async def memory_id(w: World, word: str) -> int:
+    """Return the id of the first memory that contains a word."""
+    memories = await w.memories()
+    return int(next(memory["id"] for text, memory in memories.items() if word in text.lower()))
 
 
-@WITH_AND_WITHOUT
-async def test_forgetting_a_topic_leaves_nothing_of_it_anywhere(
-    start: StartServer, model: bool
-) -> None:
-    """No table, cache, summary, profile or hot context; what is left is made anew without it."""
+@WITH_AND_WITHOUT_MODEL
+async def test_erasing_a_topic_removes_it_from_everywhere(start: StartServer, model: bool) -> None:
+    """From tables, caches, summaries, profile and core memory; derived records are rebuilt."""
     async with world(start, model=model) as w:
         await fill(w)
         await w.context("Do you remember the xylophone?")
@@ -42,34 +41,35 @@ async def test_forgetting_a_topic_leaves_nothing_of_it_anywhere(
         receipt = await w.request("DELETE", "/memories?about=xylophone")
         assert receipt["memories"]
         assert receipt["records"] >= 5
-        await w.settled()
+        await w.wait_until_idle()
         await w.next_day()
         assert WORD not in await stored_text(w.server)
-        assert not held_in_process(WORD)
+        assert not objects_containing(WORD)
         assert WORD not in str(await w.context("Do you remember the garden?")).lower()
         for layer in ("episodes", "hot"):
             assert "tulips" in str(await w.records(layer)), layer
         audit = (await w.request("GET", "/audit"))["audit"]
-        assert [each["subject"] for each in audit if each["action"] == "forget"] == ["a topic"]
+        assert [entry["subject"] for entry in audit if entry["action"] == "forget"] == ["a topic"]
 
 
 @pytest.mark.parametrize("by", ["memory", "session", "everything"])
-async def test_forgetting_by_other_means(start: StartServer, by: str) -> None:
-    """One memory, one session, or all of it: the same promise."""
+async def test_erasing_a_memory_a_session_or_everything_removes_it_from_everywhere(
+    start: StartServer, by: str
+) -> None:
     async with world(start, model=False) as w:
         await w.talk(SECRET, "The garden is lovely in May and I planted tulips there")
         await w.next_day()
         await w.talk("My favourite colour is green")
         await w.next_day()
         if by == "memory":
-            path = f"/memories/{await memory_of(w, WORD)}"
+            path = f"/memories/{await memory_id(w, WORD)}"
         elif by == "session":
             sessions = (await w.request("GET", "/sessions"))["sessions"]
             path = f"/memories?session={sessions[-1]['id']}"
         else:
             path = "/memories"
         await w.request("DELETE", path)
-        await w.settled()
+        await w.wait_until_idle()
         await w.next_day()
         everything = await stored_text(w.server)
         assert WORD not in everything
@@ -77,8 +77,8 @@ async def test_forgetting_by_other_means(start: StartServer, by: str) -> None:
         assert ("colour is green" in everything) == (by != "everything")
 
 
-async def test_a_removed_record_is_not_made_again(start: StartServer) -> None:
-    """Though what it was made of is still there."""
+async def test_a_removed_record_is_not_created_again(start: StartServer) -> None:
+    """Though its sources still exist."""
     async with world(start, model=False) as w:
         for _ in range(3):
             await w.talk("I painted my lighthouse. The lighthouse is my pride")
@@ -86,39 +86,39 @@ async def test_a_removed_record_is_not_made_again(start: StartServer) -> None:
         (topic,) = await w.records("topics", "lighth")
         receipt = await w.request("DELETE", f"/records/{topic['id']}")
         assert receipt["records"] >= 1
-        await w.settled()
+        await w.wait_until_idle()
         await w.talk("I painted my lighthouse again. The lighthouse is my pride")
         await w.next_day()
         assert await w.records("topics", "lighth") == []
 
 
-@WITH_AND_WITHOUT
-async def test_a_corrected_memory_is_found_by_its_new_words_at_once(
+@WITH_AND_WITHOUT_MODEL
+async def test_a_corrected_memory_is_found_by_its_new_content_at_once(
     start: StartServer, model: bool
 ) -> None:
-    """And nothing holds the old ones, neither history nor episode nor profile."""
+    """And nothing contains the old content, neither history nor episodes nor profile."""
     async with world(start, model=model) as w:
         await w.talk("I planted tulips in the garden", "My favourite instrument is the xylophone")
         await w.next_day()
-        memory = await memory_of(w, WORD)
+        memory = await memory_id(w, WORD)
         correction = {"content": "My favourite instrument is the bassoon"}
         await w.request("PATCH", f"/memories/{memory}", correction)
         shown = await w.context("Do you remember my favourite instrument?")
         assert shown["memories"][0]["content"] == correction["content"]
-        await w.settled()
+        await w.wait_until_idle()
         await w.next_day()
         assert WORD not in await stored_text(w.server)
-        assert not held_in_process(WORD)
+        assert not objects_containing(WORD)
         assert "bassoon" in str(await w.records("episodes"))
-        wrong = await w.answer("PATCH", f"/memories/{memory}", {"content": " "})
+        wrong = await w.response_to("PATCH", f"/memories/{memory}", {"content": " "})
         assert wrong.json()["error"]["param"] == "content"
 
 
-@WITH_AND_WITHOUT
-async def test_an_export_restores_everything_with_another_companion(
+@WITH_AND_WITHOUT_MODEL
+async def test_an_export_can_be_imported_for_another_companion(
     start: StartServer, model: bool
 ) -> None:
-    """By its published schema; what was said with this one stays what it is."""
+    """It restores everything; a second import is refused."""
     from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=model) as w:
@@ -127,25 +127,28 @@ async def test_an_export_restores_everything_with_another_companion(
         exported = await w.request("GET", "/export")
         question = "Do you remember the xylophone of Beatriz?"
         before = await w.context(question)
-        again = await w.imported(exported, "mara")
-        assert again.status_code == 201, again.text
-        twice = await w.imported(exported, "mara")
-        assert (twice.status_code, twice.json()["error"]["code"]) == (409, "conflict")
-        w.relationship = int(again.json()["id"])
-        await w.settled()
+        imported = await w.import_file(exported, "mara")
+        assert imported.status_code == 201, imported.text
+        second_import = await w.import_file(exported, "mara")
+        assert (second_import.status_code, second_import.json()["error"]["code"]) == (
+            409,
+            "conflict",
+        )
+        w.relationship = int(imported.json()["id"])
+        await w.wait_until_idle()
         after = await w.context(question)
-        assert [each["content"] for each in after["memories"]] == [
-            each["content"] for each in before["memories"]
+        assert [memory["content"] for memory in after["memories"]] == [
+            memory["content"] for memory in before["memories"]
         ]
         for layer in ("profile", "scratchpad", "hot", "episodes", "questions", "vault"):
             assert after["layers"][layer]["lines"] == before["layers"][layer]["lines"], layer
-        second = await w.request("GET", "/export")
-        assert _without_ids(second) == _without_ids(exported)
+        second_export = await w.request("GET", "/export")
+        assert _without_ids(second_export) == _without_ids(exported)
 
 
 @pytest.mark.parametrize("kind", [str, int])
-async def test_an_imported_topic_knows_what_it_was_made_of(start: StartServer, kind: type) -> None:
-    """By the ids of this server, also where a file of an earlier version has a number."""
+async def test_an_imported_topic_keeps_its_sources(start: StartServer, kind: type) -> None:
+    """By this server's ids, also if the id is a number, as in files of an earlier version."""
     from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=False) as w:
@@ -169,23 +172,28 @@ async def test_an_imported_topic_knows_what_it_was_made_of(start: StartServer, k
             record("70005", "topics", "Nets", details={"upto": kind(5), "sessions": 1}),
         ]
         exported["progress"] = {}
-        again = await w.imported(exported, "mara")
-        assert again.status_code == 201, again.text
-        w.relationship = int(again.json()["id"])
-        records = {each["title"]: each for each in (await w.request("GET", "/export"))["records"]}
+        imported = await w.import_file(exported, "mara")
+        assert imported.status_code == 201, imported.text
+        w.relationship = int(imported.json()["id"])
+        records = {
+            entry["title"]: entry for entry in (await w.request("GET", "/export"))["records"]
+        }
         assert records["Tulips"]["details"] == {
             "sessions": 2, "upto": records["The second day"]["id"]
         }  # fmt: skip
         assert records["Nets"]["details"] == {"sessions": 1}
 
 
-def _without_ids(export: dict[str, object]) -> object:
-    """An export as it reads apart from the numbers that a server gives."""
+def _without_ids(export: dict[str, Any]) -> object:
+    """Return an export without the ids that a server assigns."""
     return json.dumps(
         [
-            [(each["text"], each["said_at"]) for each in export["turns"]],  # type: ignore[attr-defined]
-            [(each["content"], each["significance"]) for each in export["memories"]],  # type: ignore[attr-defined]
-            [(each["layer"], each["content"], each["created_at"]) for each in export["records"]],  # type: ignore[attr-defined]
+            [[part[field] for field in fields] for part in export[name]]
+            for name, fields in (
+                ("turns", ("text", "said_at")),
+                ("memories", ("content", "significance")),
+                ("records", ("layer", "content", "created_at")),
+            )
         ]
     )
 
@@ -207,14 +215,14 @@ def _without_ids(export: dict[str, object]) -> object:
         ({"settings": {"retention_days": {"a\0": 1}}}, "settings.retention_days"),
     ],
 )
-async def test_a_wrong_export_names_the_field(
+async def test_the_error_for_an_invalid_export_names_the_field(
     start: StartServer, change: dict[str, object], param: str
 ) -> None:
-    """And nothing of it is stored."""
+    """Nothing of it is stored."""
     async with world(start, model=False) as w:
         await w.talk("I promise to remember the red door")
         exported = await w.request("GET", "/export") | change
-        await _refused(w, exported, param)
+        await _assert_import_refused(w, exported, param)
 
 
 @pytest.mark.parametrize(
@@ -230,15 +238,15 @@ async def test_a_wrong_export_names_the_field(
         ("memories", "happened_from", "2026-11-22T09:00:00Z", "memories"),
     ],
 )
-async def test_a_wrong_part_of_an_export_names_the_field(
+async def test_the_error_for_an_invalid_part_of_an_export_names_the_field(
     start: StartServer, part: str, field: str, value: object, param: str
 ) -> None:
-    """In what was said second, or remembered of it; the rest is as it should be."""
+    """The second message or its memory is invalid; everything else is valid."""
     async with world(start, model=False) as w:
         await w.talk("I promise to remember the red door", "I promise to remember the blue one")
         exported = await w.request("GET", "/export")
         exported[part][2 if part == "turns" else 1][field] = value
-        await _refused(w, exported, param)
+        await _assert_import_refused(w, exported, param)
 
 
 LONG = "a" * 8001
@@ -264,26 +272,26 @@ OVER_A_LIMIT: list[tuple[str, dict[str, object], str]] = [
 ]
 
 
-async def test_a_file_has_the_limits_of_every_other_door(start: StartServer) -> None:
-    """Whatever is too long or too many is refused by its name before anything is stored."""
+async def test_imports_have_the_same_limits_as_other_requests(start: StartServer) -> None:
+    """What is too long or too many is named in the error, and nothing is stored."""
     async with world(start, model=False) as w:
         await w.talk("I promise to remember the red door")
         note = {"layer": "vault", "kind": "other", "content": "Likes xylophones"}
-        number = (await w.request("POST", "/records", note))["id"]
-        await w.request("PATCH", f"/records/{number}", {"content": "Likes bassoons"})
+        record_id = (await w.request("POST", "/records", note))["id"]
+        await w.request("PATCH", f"/records/{record_id}", {"content": "Likes bassoons"})
         exported = await w.request("GET", "/export")
         await w.request("DELETE", "/memories")
         for part, change, param in OVER_A_LIMIT:
             first, *others = exported[part]
-            await _refused(w, exported | {part: [first | change, *others]}, param)
+            await _assert_import_refused(w, exported | {part: [first | change, *others]}, param)
         assert (await w.request("GET", "/export"))["turns"] == []
-        assert (await w.imported(exported)).status_code == 201
+        assert (await w.import_file(exported)).status_code == 201
 
 
-async def _refused(w: World, exported: dict[str, object], param: str) -> None:
-    answer = await w.imported(exported)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
+async def _assert_import_refused(w: World, exported: dict[str, object], param: str) -> None:
+    response = await w.import_file(exported)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
 
 
 async def test_the_schema_of_an_export_is_published(start: StartServer) -> None:
@@ -294,8 +302,8 @@ async def test_the_schema_of_an_export_is_published(start: StartServer) -> None:
         assert "Export" in schema["$defs"]
 
 
-async def test_what_is_past_its_days_is_let_go(start: StartServer) -> None:
-    """By layer and by type of memory; the rest stays."""
+async def test_expired_records_and_memories_are_deleted(start: StartServer) -> None:
+    """By the retention of their layer or type of memory."""
     days = {"conversation": 10, "episodes": 10}
     async with world(start, model=False, retention_days=days) as w:
         await w.talk(SECRET)
@@ -307,33 +315,33 @@ async def test_what_is_past_its_days_is_let_go(start: StartServer) -> None:
         assert await w.memories() == {}
 
 
-async def test_a_removed_record_is_in_no_prepared_context(start: StartServer) -> None:
-    """Nor held with the relationship's other records."""
+async def test_a_removed_record_disappears_from_all_caches(start: StartServer) -> None:
+    """From contexts and from the layer cache."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
-        saved = {"layer": "vault", "content": SECRET, "by": "developer"}
-        number = (await w.request("POST", "/records", saved))["id"]
-        await w.settled()
+        pinned = {"layer": "vault", "content": SECRET, "by": "developer"}
+        record_id = (await w.request("POST", "/records", pinned))["id"]
+        await w.wait_until_idle()
         await w.talk("Do you remember what is under the pear tree of Beatriz?")
-        assert "PreparedContext" in held_in_process(WORD)
-        await w.request("DELETE", f"/records/{number}")
-        await w.settled()
-        assert not held_in_process(WORD)
+        assert "PreparedContext" in objects_containing(WORD)
+        await w.request("DELETE", f"/records/{record_id}")
+        await w.wait_until_idle()
+        assert not objects_containing(WORD)
         assert WORD not in await stored_text(w.server)
 
 
-async def test_every_change_is_in_the_audit_trail_without_its_words(start: StartServer) -> None:
-    """Who did what, to which layer."""
+async def test_the_audit_trail_lists_every_change_without_its_content(start: StartServer) -> None:
+    """With actor, action and layer."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         note = {"layer": "scratchpad", "kind": "other", "content": "Likes xylophones"}
-        number = (await w.request("POST", "/records", note))["id"]
-        await w.request("PATCH", f"/records/{number}", {"content": "Likes bassoons"})
-        await w.request("POST", f"/records/{number}/restore", {"revision": 1})
-        await w.request("DELETE", f"/records/{number}")
+        record_id = (await w.request("POST", "/records", note))["id"]
+        await w.request("PATCH", f"/records/{record_id}", {"content": "Likes bassoons"})
+        await w.request("POST", f"/records/{record_id}/restore", {"revision": 1})
+        await w.request("DELETE", f"/records/{record_id}")
         await w.request("GET", "/export")
         trail = (await w.request("GET", "/audit"))["audit"]
-        assert [(each["actor"], each["action"]) for each in trail] == [
+        assert [(entry["actor"], entry["action"]) for entry in trail] == [
             ("ana", action) for action in ("write", "correct", "restore", "forget", "export")
         ]
         assert WORD not in str(trail)
@@ -354,12 +362,12 @@ async def test_every_change_is_in_the_audit_trail_without_its_words(start: Start
         ("PATCH", "/config", {"settings": {"llm_url": "http://evil"}}, "settings.llm_url"),
     ],
 )
-async def test_a_wrong_request_names_the_field(
+async def test_the_error_for_an_invalid_request_names_the_field(
     start: StartServer, method: str, path: str, body: object, param: str
 ) -> None:
-    """And changes nothing."""
+    """The request changes nothing."""
     async with world(start, model=False) as w:
         await w.talk("I promise to remember the red door")
-        answer = await w.answer(method, path, body)
-        assert answer.status_code in (400, 404)
-        assert answer.json()["error"]["param"] == param
+        response = await w.response_to(method, path, body)
+        assert response.status_code in (400, 404)
+        assert response.json()["error"]["param"] == param

@@ -1,25 +1,28 @@
-"""The dates in what a model is asked in the background: "tomorrow" must mean a day later on."""
+"""Dates in background prompts, so that "tomorrow" can be resolved later."""
 
 from foremind.testing.model_server import Script
 from tests.acceptance.layers import world
 from tests.conftest import StartServer
 
-ASKED = {
+MARKERS = {
     "notes": '{"operations"', "summary": '{"lines"', "episodes": '{"episodes"',
     "topics": "Topic:", "hot": "Known:",
 }  # fmt: skip
 
 
-def given(script: Script, kind: str) -> list[str]:
-    """What the model was given with each request of a kind."""
-    asked = [each["messages"] for each in script.asked]
-    return [each[1]["content"] for each in asked if ASKED[kind] in f"{each[0]}{each[1]}"]
+def prompts_of(script: Script, kind: str) -> list[str]:
+    """Return the prompts of a kind."""
+    return [
+        prompt["content"]
+        for task, prompt, *_ in (request["messages"] for request in script.asked)
+        if MARKERS[kind] in f"{task}{prompt}"
+    ]
 
 
-async def test_every_background_prompt_holds_the_day_on_which_things_were_said(
+async def test_background_prompts_contain_the_dates_of_messages(
     start: StartServer,
 ) -> None:
-    """By the player's clock, and asks for dates in the place of "tomorrow"."""
+    """In the player's time zone, and they ask for dates instead of "tomorrow"."""
     async with world(start, model=True, summary_messages=12) as w:
         assert w.model is not None
         days = []
@@ -28,10 +31,12 @@ async def test_every_background_prompt_holds_the_day_on_which_things_were_said(
             await w.talk(*(f"Tomorrow I paint the lighthouse {n}" for n in range(4)))
             await w.next_day()
         script = w.model.script
-        for kind in ASKED:
-            assert given(script, kind), kind
+        for kind in MARKERS:
+            assert prompts_of(script, kind), kind
         for kind in ("notes", "summary", "episodes"):
-            assert all(any(f"On {day}:" in each for day in days) for each in given(script, kind))
-        assert all(days[0].partition(", ")[2] in each for each in given(script, "topics"))
-        assert all("Today is" in each for each in given(script, "hot"))
-        assert all("write its date" in each["messages"][0]["content"] for each in script.asked)
+            for prompt in prompts_of(script, kind):
+                assert any(f"On {day}:" in prompt for day in days), kind
+        assert all(days[0].partition(", ")[2] in prompt for prompt in prompts_of(script, "topics"))
+        assert all("Today is" in prompt for prompt in prompts_of(script, "hot"))
+        tasks = [request["messages"][0]["content"] for request in script.asked]
+        assert all("write its date" in task for task in tasks)

@@ -1,4 +1,4 @@
-"""Whatever is taken back, and whenever: nothing that holds it or was made of it is left."""
+"""Erasure removes a text and everything derived from it, at whatever moment it is requested."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.acceptance.layers import World, world
 from tests.acceptance.test_http import request
-from tests.acceptance.traces import held_in_process, stored_text
+from tests.acceptance.traces import objects_containing, stored_text
 from tests.conftest import (
     PATIENCE,
     StartServer,
@@ -32,26 +32,26 @@ WORD = "xylophone"
 FACTS = ("My dog is called Scout", "I live in Porto", "My favourite tea is mint")
 
 
-def notes_of(chat: Chat) -> list[str]:
-    """What a request for notes shows: entries and what was said, as quotations."""
+def quoted_lines(chat: Chat) -> list[str]:
+    """Return the lines with quotations in a request for notes: existing notes and messages."""
     return [line for line in chat["messages"][1]["content"].splitlines() if '"' in line]
 
 
-def carrying_over(chat: Chat) -> str:
-    """A model whose every note repeats what the entries before it said, in a word of its own."""
+def notes_repeating_notes(chat: Chat) -> str:
+    """A model whose notes carry the secret on in a word of their own, as existing notes do."""
     task = chat["messages"][0]["content"]
     if '{"operations"' not in task:
         return curate(chat)
-    shown = "\n".join(notes_of(chat))
-    said = shown.rpartition('Ana": ')[2].strip('"\n ').partition('"')[0]
+    shown = "\n".join(quoted_lines(chat))
+    message = shown.rpartition('Ana": ')[2].strip('"\n ').partition('"')[0]
     heirloom = "HEIRLOOM" if WORD in shown or "HEIRLOOM" in shown else "plain"
-    entry = f"{heirloom}: {said}"[:200]
+    entry = f"{heirloom}: {message}"[:200]
     return json.dumps({"operations": [{"op": "ADD", "kind": "other", "entry": entry}]})
 
 
-async def gone(w: World, *words: str) -> None:
-    """Nothing of these is in a table, an object of the process, an export or a prompt."""
-    await w.settled()
+async def assert_erased(w: World, *words: str) -> None:
+    """Assert that these words are in no table, live object, export or prompt."""
+    await w.wait_until_idle()
     stored = await stored_text(w.server)
     exported = json.dumps(await w.request("GET", "/export"))
     shown = json.dumps(await w.context("What did I tell you of the tree?"))
@@ -59,34 +59,32 @@ async def gone(w: World, *words: str) -> None:
         assert word.lower() not in stored
         assert word.lower() not in exported.lower()
         assert word.lower() not in shown.lower()
-        await eventually(lambda word=word: not held_in_process(word))  # type: ignore[misc]
+        await eventually(lambda word=word: not objects_containing(word))  # type: ignore[misc]
 
 
-async def memory_of(w: World, text: str) -> int:
-    """The memory with a text."""
+async def memory_id(w: World, text: str) -> int:
+    """Return the id of the memory with a text."""
     return int((await w.memories())[text]["id"])
 
 
-async def test_what_a_model_made_of_an_older_note_goes_with_it(start: StartServer) -> None:
-    """However it says it; what else was noted since is noted again without."""
+async def test_notes_derived_from_an_erased_note_are_erased(start: StartServer) -> None:
+    """Whatever their words; the other notes since then are taken again without it."""
     async with world(start, model=True) as w:
         assert w.model is not None
-        w.model.script.background = carrying_over
-        for each in (SECRET, *FACTS):
-            await w.talk(each)
+        w.model.script.background = notes_repeating_notes
+        for text in (SECRET, *FACTS):
+            await w.talk(text)
         assert "HEIRLOOM: My favourite tea is mint" in str(await w.records("scratchpad"))
-        receipt = await w.request("DELETE", f"/memories/{await memory_of(w, SECRET)}")
+        receipt = await w.request("DELETE", f"/memories/{await memory_id(w, SECRET)}")
         assert receipt["layers"]["scratchpad"] == 4
-        await gone(w, WORD, "HEIRLOOM")
+        await assert_erased(w, WORD, "HEIRLOOM")
         notes = {record["content"] for record in await w.records("scratchpad")}
-        assert notes == {f"plain: {each}" for each in FACTS}
+        assert notes == {f"plain: {fact}" for fact in FACTS}
 
 
 @pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
-async def test_forgetting_one_fact_leaves_the_notes_of_the_others(
-    start: StartServer, model: bool
-) -> None:
-    """Also those that were written together with it."""
+async def test_erasing_one_fact_keeps_the_notes_of_others(start: StartServer, model: bool) -> None:
+    """Also those that were taken in the same request."""
     facts = [f"My favourite {what} is {which}" for what, which in
              zip(("fruit", "song", "place", "stone", "bird"),
                  ("quince", "yesterday", "lisbon", "granite", "heron"), strict=True)]  # fmt: skip
@@ -94,30 +92,28 @@ async def test_forgetting_one_fact_leaves_the_notes_of_the_others(
         for fact in facts:
             await w.talk(fact)
         before = {record["content"] for record in await w.records("scratchpad")}
-        await w.request("DELETE", f"/memories/{await memory_of(w, facts[1])}")
-        await gone(w, "yesterday")
+        await w.request("DELETE", f"/memories/{await memory_id(w, facts[1])}")
+        await assert_erased(w, "yesterday")
         after = {record["content"] for record in await w.records("scratchpad")}
         assert len(before) == len(facts)
-        assert after == {each for each in before if "yesterday" not in each}
+        assert after == {note for note in before if "yesterday" not in note}
 
 
 @pytest.mark.parametrize("change", ["forget", "correct"])
-async def test_background_work_under_way_brings_nothing_back(
-    start: StartServer, change: str
-) -> None:
-    """What it was made of is another by the time that it would be written."""
-    waiting, go_on = asyncio.Event(), asyncio.Event()
+async def test_background_work_in_flight_restores_nothing(start: StartServer, change: str) -> None:
+    """Its sources have changed by the time its result would be stored."""
+    requested, go_on = asyncio.Event(), asyncio.Event()
     async with world(start, model=True) as w:
         assert w.model is not None
         model = w.model.script
 
-        async def change_it() -> None:
-            memory = await memory_of(w, SECRET)
+        async def apply_change() -> None:
+            memory = await memory_id(w, SECRET)
             if change == "forget":
                 await w.request("DELETE", f"/memories/{memory}")
             else:
-                now = {"content": "I buried the bassoon under the pear tree"}
-                await w.request("PATCH", f"/memories/{memory}", now)
+                correction = {"content": "I buried the bassoon under the pear tree"}
+                await w.request("PATCH", f"/memories/{memory}", correction)
 
         client = await w.server.connect()
         opened = await client.open_session("wren", user_id="ana", name="Ana")
@@ -125,24 +121,26 @@ async def test_background_work_under_way_brings_nothing_back(
 
         def slow(chat: Chat) -> str:
             model.hold_before, model.hold_after = go_on, 0
-            waiting.set()
+            requested.set()
             return curate(chat)
 
         model.background = slow
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
-        await asyncio.wait_for(waiting.wait(), PATIENCE)
-        await change_it()
+        await asyncio.wait_for(requested.wait(), PATIENCE)
+        await apply_change()
         model.background, model.hold_before, model.hold_after = curate, None, None
         go_on.set()
-        await gone(w, WORD)
+        await assert_erased(w, WORD)
         if change == "correct":
             assert "bassoon" in str(await w.records("scratchpad"))
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["session-goes-on", "session-over"])
-async def test_what_waits_for_a_model_is_not_asked_any_more(start: StartServer, over: bool) -> None:
-    """Nor is what a player was answered by read again, once it holds what is forgotten."""
+@pytest.mark.parametrize("session_over", [False, True], ids=["session-goes-on", "session-over"])
+async def test_queued_background_requests_do_not_contain_erased_texts(
+    start: StartServer, session_over: bool
+) -> None:
+    """Nor does a prompt that is prefilled again after a reply."""
     go_on = asyncio.Event()
     settings = CompanionSettings(
         significance=SignificanceRules(model=True),
@@ -169,27 +167,29 @@ async def test_what_waits_for_a_model_is_not_asked_any_more(start: StartServer, 
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
 
-        async def waits() -> bool:
+        async def notes_wait_for_a_slot() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
             return any((step["step"], step["state"]) == ("notes", "slot") for step in steps)
 
-        await patiently(waits)
-        if over:
+        await patiently(notes_wait_for_a_slot)
+        if session_over:
             await client.close()
             assert w.server.app.registry.dismiss(opened["session_id"])
         await w.request("DELETE", f"/memories?about={WORD}")
         await everything_heard(w.server)
-        asked = len(script.requests)
+        requests_before = len(script.requests)
         go_on.set()
         await other.expect_all("response.done", "memory.stored")
-        await gone(w, WORD)
+        await assert_erased(w, WORD)
         assert len(script.asked) > 0
-        assert WORD not in json.dumps(script.requests[asked:])
+        assert WORD not in json.dumps(script.requests[requests_before:])
 
 
 @pytest.mark.parametrize("scope", ["", "?about=xylophone"])
-async def test_a_reply_under_way_is_stopped_and_not_kept(start: StartServer, scope: str) -> None:
-    """It may be made of what is forgotten; its message, if left, is answered when sent again."""
+async def test_a_reply_in_flight_is_cancelled_and_not_stored(
+    start: StartServer, scope: str
+) -> None:
+    """It may be based on what is erased."""
     go_on = asyncio.Event()
     script = Script(reply=lambda _: ["HEIRLOOM", " it", " is"], background=curate)
     async with scripted_model(script) as model:
@@ -209,11 +209,11 @@ async def test_a_reply_under_way_is_stopped_and_not_kept(start: StartServer, sco
         stored = await stored_text(w.server)
         assert "heirloom" not in stored
         assert WORD not in stored
-        await eventually(lambda: not held_in_process("HEIRLOOM"))
+        await eventually(lambda: not objects_containing("HEIRLOOM"))
 
 
-async def test_a_reply_that_says_it_in_other_words_goes(start: StartServer) -> None:
-    """The answer to it, and the answer to a later question about it; another reply stays."""
+async def test_replies_that_paraphrase_an_erased_message_are_erased(start: StartServer) -> None:
+    """Those to the message and to a later question about it; other replies stay."""
 
     def reply(chat: Chat) -> list[str]:
         last = chat["messages"][-1]["content"].rpartition("\n\n")[2]
@@ -227,59 +227,59 @@ async def test_a_reply_that_says_it_in_other_words_goes(start: StartServer) -> N
         await w.talk("I am afraid of spiders", "My favourite tea is mint")
         await w.next_day()
         await w.talk("What am I scared of?")
-        await w.request("DELETE", f"/memories/{await memory_of(w, 'I am afraid of spiders')}")
-        await gone(w, "spiders", "Eight-legged")
+        await w.request("DELETE", f"/memories/{await memory_id(w, 'I am afraid of spiders')}")
+        await assert_erased(w, "spiders", "Eight-legged")
         turns = (await w.request("GET", "/export"))["turns"]
-        said = [turn["text"] for turn in turns]
-        assert said == ["My favourite tea is mint", "Mint it is.", "What am I scared of?"]
+        texts = [turn["text"] for turn in turns]
+        assert texts == ["My favourite tea is mint", "Mint it is.", "What am I scared of?"]
 
 
-async def test_what_somebody_wrote_stays_unless_it_holds_what_is_forgotten(
+async def test_manual_edits_stay_unless_they_contain_what_is_erased(
     start: StartServer,
 ) -> None:
-    """The hot context with its own words, too, when something else is removed."""
+    """Also those of core memory, when another record is removed."""
     async with world(start, model=False) as w:
         await w.talk("My dog is called Scout", SECRET)
-        mine = {"layer": "hot", "content": "She waters the roses at four"}
-        await w.request("POST", "/records", mine)
+        core_memory = {"layer": "hot", "content": "She waters the roses at four"}
+        await w.request("POST", "/records", core_memory)
         note = {"layer": "scratchpad", "kind": "other", "content": "The xylophone is rented"}
         await w.request("POST", "/records", note)
-        vault = {"layer": "vault", "content": "The gate code is 4711"}
-        number = (await w.request("POST", "/records", vault))["id"]
-        await w.settled()
+        pinned = {"layer": "vault", "content": "The gate code is 4711"}
+        record_id = (await w.request("POST", "/records", pinned))["id"]
+        await w.wait_until_idle()
         await w.next_day()
         assert "rented" in str(await w.records("hot"))
-        await w.request("DELETE", f"/records/{number}")
-        await w.settled()
+        await w.request("DELETE", f"/records/{record_id}")
+        await w.wait_until_idle()
         hot = str(await w.records("hot"))
         assert "waters the roses" in hot
         assert "Scout" in hot
         await w.request("DELETE", "/memories?about=xylophone")
-        await gone(w, WORD)
+        await assert_erased(w, WORD)
         hot = str(await w.records("hot"))
         assert "waters the roses" in hot
         assert "Scout" in hot
 
 
-async def test_forgetting_follows_an_import(start: StartServer) -> None:
-    """Records of the file may be made of others that come later in it."""
+async def test_imported_records_are_erased_with_their_sources(start: StartServer) -> None:
+    """Also if records precede their sources in the file."""
     async with world(start, model=False) as w:
         for _ in range(3):
             await w.talk("I painted my windmill. The windmill is my pride")
             await w.next_day()
         exported = await w.request("GET", "/export")
-        topic = next(each for each in exported["records"] if each["layer"] == "topics")
-        others = [each for each in exported["records"] if each["id"] != topic["id"]]
+        topic = next(record for record in exported["records"] if record["layer"] == "topics")
+        others = [record for record in exported["records"] if record["id"] != topic["id"]]
         exported["records"] = [topic, *others]
         assert topic["sources"]
         await w.request("DELETE", "/memories")
-        assert (await w.imported(exported)).status_code == 201
+        assert (await w.import_file(exported)).status_code == 201
         await w.request("DELETE", "/memories?about=windmill")
-        await gone(w, "windmill")
+        await assert_erased(w, "windmill")
 
 
-async def test_after_everything_is_forgotten_nothing_tells_how_it_was(start: StartServer) -> None:
-    """Neither settings, nor message ids, nor digests of titles, nor cursors."""
+async def test_erasing_everything_leaves_no_trace(start: StartServer) -> None:
+    """No settings, message ids, digests of titles, or cursors."""
     async with world(start, model=False) as w:
         await w.talk("I painted my windmill", "My dog is called Scout")
         await w.next_day()
@@ -288,10 +288,14 @@ async def test_after_everything_is_forgotten_nothing_tells_how_it_was(start: Sta
         (profile, *_) = await w.records("profile")
         await w.request("DELETE", f"/records/{profile['id']}")
         await w.request("DELETE", "/memories")
-        await gone(w, WORD, "windmill", "scout")
+        await assert_erased(w, WORD, "windmill", "scout")
         owner = owner_of(w.server.app.core)
-        left = await owner.fetchrow("SELECT * FROM relationships")
-        assert (left["settings"], left["dismissed"], left["shares_counts"]) == ("{}", [], False)
+        relationship = await owner.fetchrow("SELECT * FROM relationships")
+        assert (
+            relationship["settings"],
+            relationship["dismissed"],
+            relationship["shares_counts"],
+        ) == ("{}", [], False)
         for table in ("turns", "memories", "records", "record_revisions", "memory_changes"):
             assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0, table
 
@@ -300,107 +304,106 @@ async def test_after_everything_is_forgotten_nothing_tells_how_it_was(start: Sta
     ("path", "param"),
     [("?abot=xylophone", "abot"), ("?about=", "about"), ("?about=%20", "about")],
 )
-async def test_a_misspelt_wish_forgets_nothing(start: StartServer, path: str, param: str) -> None:
-    """It is refused, rather than taken for everything."""
+async def test_a_misspelt_filter_erases_nothing(start: StartServer, path: str, param: str) -> None:
+    """It is refused, not ignored, which would mean everything."""
     async with world(start, model=False) as w:
         await w.talk(SECRET)
-        answer = await w.answer("DELETE", f"/memories{path}")
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        response = await w.response_to("DELETE", f"/memories{path}")
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param)
         assert await w.memories()
 
 
-async def test_a_sentence_that_was_not_kept_can_be_forgotten(start: StartServer) -> None:
-    """By its turn."""
+async def test_a_message_without_a_memory_can_be_erased(start: StartServer) -> None:
+    """By the id of its turn."""
     async with world(start, model=False) as w:
         await w.talk("The sky is grey", "I live in Porto")
         turns = (await w.request("GET", "/turns"))["turns"]
-        grey, answered, porto, *_ = turns
-        assert [each["text"] for each in (grey, porto)] == ["The sky is grey", "I live in Porto"]
-        assert grey["memory"] is answered["memory"] is None
+        grey, reply, porto, *_ = turns
+        assert [turn["text"] for turn in (grey, porto)] == ["The sky is grey", "I live in Porto"]
+        assert grey["memory"] is reply["memory"] is None
         memories = (await w.request("GET", "/memories"))["memories"]
         assert porto["memory"] == memories[0]["id"]
         await w.request("DELETE", f"/memories?turn={grey['id']}")
-        await gone(w, "sky is grey")
-        assert "I live in Porto" in await held(w)
+        await assert_erased(w, "sky is grey")
+        assert "I live in Porto" in await memory_contents(w)
 
 
-async def test_what_was_said_is_listed_session_by_session(start: StartServer) -> None:
-    """In pages; what is no session is refused, and one of nobody's has nothing."""
+async def test_turns_are_listed_by_session(start: StartServer) -> None:
+    """In pages; an invalid session id is refused."""
     async with world(start, model=False) as w:
         await w.talk("The sky is grey")
         await w.next_day()
         await w.talk("The sky is blue")
         newest, oldest = (await w.request("GET", "/sessions"))["sessions"]
-        of_oldest = f"/turns?session={oldest['id']}&limit=1"
-        page = await w.request("GET", of_oldest)
-        assert [each["text"] for each in page["turns"]] == ["The sky is grey"]
-        assert {each["session_id"] for each in page["turns"]} == {oldest["id"]}
-        second = await w.request("GET", f"{of_oldest}&after={page['next_after']}")
-        assert [each["speaker"] for each in second["turns"]] == ["companion"]
-        third = await w.request("GET", f"{of_oldest}&after={second['next_after']}")
+        oldest_path = f"/turns?session={oldest['id']}&limit=1"
+        page = await w.request("GET", oldest_path)
+        assert [turn["text"] for turn in page["turns"]] == ["The sky is grey"]
+        assert {turn["session_id"] for turn in page["turns"]} == {oldest["id"]}
+        second = await w.request("GET", f"{oldest_path}&after={page['next_after']}")
+        assert [turn["speaker"] for turn in second["turns"]] == ["companion"]
+        third = await w.request("GET", f"{oldest_path}&after={second['next_after']}")
         assert third == {"turns": [], "next_after": None}
         assert len((await w.request("GET", "/turns"))["turns"]) == newest["turns"] + oldest["turns"]
-        refused = await w.answer("GET", "/turns?session=yesterday")
+        refused = await w.response_to("GET", "/turns?session=yesterday")
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "session")
 
 
-async def held(w: World) -> set[str]:
-    """The memories there are."""
-    return {
-        each["content"] for each in (await w.request("GET", "/memories?limit=1000"))["memories"]
-    }
+async def memory_contents(w: World) -> set[str]:
+    """Return the contents of all memories."""
+    memories = (await w.request("GET", "/memories?limit=1000"))["memories"]
+    return {memory["content"] for memory in memories}
 
 
-async def test_a_long_session_is_forgotten_whole(start: StartServer) -> None:
-    """In several transactions, with words as common as can be; another session stays."""
+async def test_a_long_session_is_erased_completely(start: StartServer) -> None:
+    """In several transactions, with very frequent terms; other sessions stay."""
     async with world(start, model=False) as w:
         await w.talk("I live in Porto")
         await w.next_day()
         await w.talk("My dog is called Scout")
         owner = owner_of(w.server.app.core)
-        await owner.execute(_MANY, datetime(2026, 5, 2, 15, tzinfo=UTC), 1300)
+        await owner.execute(_ADD_TURNS_WITH_MEMORIES, datetime(2026, 5, 2, 15, tzinfo=UTC), 1300)
         sessions = (await w.request("GET", "/sessions"))["sessions"]
-        long = max(sessions, key=lambda each: each["turns"])
+        long = max(sessions, key=lambda session: session["turns"])
         receipt = await w.request("DELETE", f"/memories?session={long['id']}")
         assert len(receipt["memories"]) > 1300
         assert await owner.fetchval("SELECT count(*) FROM memory_terms WHERE term = 'scout'") == 0
         counted = await owner.fetchrow("SELECT memory_count, term_count FROM relationships")
         kept = await owner.fetchrow("SELECT count(*), coalesce(sum(term_count), 0) FROM memories")
         assert tuple(counted) == pytest.approx(tuple(map(float, kept)))
-        assert await held(w) == {"I live in Porto"}
+        assert await memory_contents(w) == {"I live in Porto"}
 
 
-# As many turns with memories as said, in the newest session, all holding the same words.
-_MANY = """
-WITH whose AS (
+# Adds $2 turns with memories to the newest session, all with the same terms.
+_ADD_TURNS_WITH_MEMORIES = """
+WITH newest AS (
     SELECT turn.relationship_id, turn.session_id, turn.user_id, memory.embedding, memory.words
     FROM turns AS turn JOIN memories AS memory ON memory.source_turn_id = turn.id
     ORDER BY turn.id DESC LIMIT 1
-), said AS (
+), new_turns AS (
     INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content,
         created_at, embedding)
-    SELECT relationship_id, session_id, user_id, 'user', 'many-' || each, 'completed',
-        'The house and the garden are near the river ' || each, $1, embedding
-    FROM whose, generate_series(1, $2::integer) AS each
+    SELECT relationship_id, session_id, user_id, 'user', 'many-' || number, 'completed',
+        'The house and the garden are near the river ' || number, $1, embedding
+    FROM newest, generate_series(1, $2::integer) AS number
     RETURNING id, relationship_id, content
-), kept AS (
+), new_memories AS (
     INSERT INTO memories (relationship_id, created_at, source_turn_id, significance, term_count,
         memory_type, speaker, embedding, content, version, words)
-    SELECT said.relationship_id, $1, said.id, 0.5, 4, 'conversation', 'user', whose.embedding,
-        said.content, 0, whose.words
-    FROM said, whose
+    SELECT turn.relationship_id, $1, turn.id, 0.5, 4, 'conversation', 'user', newest.embedding,
+        turn.content, 0, newest.words
+    FROM new_turns AS turn, newest
     RETURNING id, relationship_id
-), words AS (
+), new_terms AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
     SELECT relationship_id, term, id, 1
-    FROM kept, unnest(ARRAY['hous', 'garden', 'near', 'river']) AS term
+    FROM new_memories, unnest(ARRAY['hous', 'garden', 'near', 'river']) AS term
 )
 UPDATE relationships SET memory_count = memory_count + $2, term_count = term_count + 4 * $2
 """
 
 
 class Life:
-    """A relationship in which something new is told and taken back in every round."""
+    """A relationship to which a new secret is told, and from which it is erased, in every round."""
 
     def __init__(self, w: World, draw: random.Random) -> None:
         self.w = w
@@ -427,23 +430,23 @@ class Life:
         layer = self.draw.choice(("vault", "hot", "scratchpad", "topics", "questions"))
         body = {"layer": layer, "content": self.secret, "title": self.word}
         await self.w.request("POST", "/records", body)
-        await self.w.settled()
+        await self.w.wait_until_idle()
 
     async def edit(self) -> None:
         records = (await self.w.request("GET", "/records"))["records"]
         if records:
             path = f"/records/{self.draw.choice(records)['id']}"
             await self.w.request("PATCH", path, {"content": f"Edited: {self.secret}"})
-            await self.w.settled()
+            await self.w.wait_until_idle()
 
     async def move(self) -> None:
         exported = await self.w.request("GET", "/export")
         await self.w.request("DELETE", "/memories")
-        assert (await self.w.imported(exported)).status_code == 201
-        await self.w.settled()
+        assert (await self.w.import_file(exported)).status_code == 201
+        await self.w.wait_until_idle()
 
-    async def take_back(self) -> None:
-        """Forget in one of the ways, while a reply is under way or not."""
+    async def erase_secret(self) -> None:
+        """Erase the secret, perhaps after a correction, perhaps while a reply is in flight."""
         client: Client | None = None
         if self.draw.random() < 0.5:
             client = await self.w.server.connect()
@@ -452,27 +455,27 @@ class Life:
             await client.expect("message.accepted")
         if self.draw.random() < 0.3:
             page = (await self.w.request("GET", "/memories?limit=1000"))["memories"]
-            mine = [each["id"] for each in page if each["content"] == self.secret]
-            if mine:
-                corrected = {"content": "I buried nothing at all"}
-                await self.w.request("PATCH", f"/memories/{mine[0]}", corrected)
-        answer = await self.w.answer("DELETE", f"/memories?about={self.word}")
-        assert answer.status_code in (200, 404), answer.text
+            ids = [memory["id"] for memory in page if memory["content"] == self.secret]
+            if ids:
+                correction = {"content": "I buried nothing at all"}
+                await self.w.request("PATCH", f"/memories/{ids[0]}", correction)
+        response = await self.w.response_to("DELETE", f"/memories?about={self.word}")
+        assert response.status_code in (200, 404), response.text
         if client is not None:
             await client.expect("response.done")
             await client.close()
 
 
 @pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
-async def test_nothing_is_left_of_what_was_taken_back_whatever_was_done_with_it(
+async def test_erasure_is_complete_whatever_happened_before(
     start: StartServer, model: bool
 ) -> None:
-    """Told, asked for, noted, written, edited, moved, slept over; the facts stay."""
+    """Questions, records, edits, imports and new sessions, in random order; other facts stay."""
     draw = random.Random(f"a life with {model=}")
     async with world(start, model=model) as w:
         life = Life(w, draw)
         if w.model is not None:
-            w.model.script.reply = echoing
+            w.model.script.reply = quoting_reply
         await w.talk(*FACTS)
         for number in range(5):
             life.word = f"qz{'abcdefgh'[number]}zither"
@@ -484,24 +487,23 @@ async def test_nothing_is_left_of_what_was_taken_back_whatever_was_done_with_it(
             await life.tell()
             for step in steps:
                 await step()
-            await life.take_back()
-            names = [each.__name__ for each in steps]
+            await life.erase_secret()
+            names = [step.__name__ for step in steps]
             try:
-                await gone(w, life.word)
+                await assert_erased(w, life.word)
             except AssertionError as error:
                 raise AssertionError(f"{life.word} after {names}") from error
-            assert set(FACTS) <= await held(w), names
+            assert set(FACTS) <= await memory_contents(w), names
 
 
-def echoing(chat: Chat) -> list[str]:
-    """A model that repeats the last quotation that it was shown."""
+def quoting_reply(chat: Chat) -> list[str]:
+    """A model that repeats the last secret quoted in its prompt."""
     shown: Sequence[Message] = chat["messages"]
     quoted = [part for part in json.dumps(shown).split('\\"') if "zither" in part]
     return ["So it is: ", quoted[-1] if quoted else "nothing", "."]
 
 
-async def test_forgetting_is_told_by_its_receipt(start: StartServer) -> None:
-    """Layer by layer."""
+async def test_the_receipt_counts_erased_records_by_layer(start: StartServer) -> None:
     async with world(start, model=False) as w:
         await w.talk(SECRET)
         await w.next_day()

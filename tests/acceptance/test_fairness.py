@@ -1,4 +1,4 @@
-"""What one player starts takes no other's connection to the database."""
+"""Requests of one player do not use up the database connections of others."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,56 +12,58 @@ from foremind.testing.model_server import in_background
 from tests.acceptance.layers import world
 from tests.conftest import PATIENCE, StartServer, eventually, owner_of
 
-Ask = Callable[
+SendRequest = Callable[
     [httpx2.AsyncClient, str, dict[str, object], int], Coroutine[Any, Any, httpx2.Response]
 ]
 
 
 def forget(
-    client: httpx2.AsyncClient, bond: str, _: object, __: int
+    client: httpx2.AsyncClient, relationship_url: str, _: object, __: int
 ) -> Coroutine[Any, Any, httpx2.Response]:
-    """Forget everything."""
-    return client.delete(f"{bond}/memories")
+    """Erase everything."""
+    return client.delete(f"{relationship_url}/memories")
 
 
 def restore(
-    client: httpx2.AsyncClient, bond: str, file: dict[str, object], _: int
+    client: httpx2.AsyncClient, relationship_url: str, exported: dict[str, object], _: int
 ) -> Coroutine[Any, Any, httpx2.Response]:
-    """Import what was exported."""
-    return client.post(f"{bond.rpartition('/')[0]}/import", json=file)
+    """Import an export."""
+    return client.post(f"{relationship_url.rpartition('/')[0]}/import", json=exported)
 
 
 def write(
-    client: httpx2.AsyncClient, bond: str, _: object, number: int
+    client: httpx2.AsyncClient, relationship_url: str, _: object, number: int
 ) -> Coroutine[Any, Any, httpx2.Response]:
-    """Write a note."""
-    return client.post(f"{bond}/records", json={"layer": "vault", "content": f"Note {number}"})
+    """Create a record."""
+    return client.post(
+        f"{relationship_url}/records", json={"layer": "vault", "content": f"Note {number}"}
+    )
 
 
 def export(
-    client: httpx2.AsyncClient, bond: str, _: object, __: int
+    client: httpx2.AsyncClient, relationship_url: str, _: object, __: int
 ) -> Coroutine[Any, Any, httpx2.Response]:
-    """Read everything."""
-    return client.get(f"{bond}/export")
+    """Export everything."""
+    return client.get(f"{relationship_url}/export")
 
 
 def erase(
-    client: httpx2.AsyncClient, bond: str, _: object, __: int
+    client: httpx2.AsyncClient, relationship_url: str, _: object, __: int
 ) -> Coroutine[Any, Any, httpx2.Response]:
     """Erase the user."""
-    return client.delete(f"{bond.rpartition('/')[0].rpartition('/')[0]}/users/ana")
+    return client.delete(f"{relationship_url.rpartition('/')[0].rpartition('/')[0]}/users/ana")
 
 
-@pytest.mark.parametrize("ask", [forget, restore, write, export, erase])
-async def test_a_player_who_asks_for_much_takes_nobodys_connection(
-    start: StartServer, ask: Ask
+@pytest.mark.parametrize("send_request", [forget, restore, write, export, erase])
+async def test_many_requests_of_one_player_leave_connections_for_others(
+    start: StartServer, send_request: SendRequest
 ) -> None:
-    """However long it takes, here as long as the test wants, others are answered."""
+    """However long they take, others are answered meanwhile."""
     async with world(start, model=False, database_pool_size=4, max_sessions=10) as w:
         await w.talk("I promise to remember the red door")
         other = await w.talk("I promise to remember the blue door", user="bo")
         base = f"http://127.0.0.1:{w.server.port}"
-        file = await w.request("GET", "/export")
+        exported = await w.request("GET", "/export")
         async with (
             httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as client,
             httpx2.AsyncClient(timeout=PATIENCE) as balancer,
@@ -72,8 +74,11 @@ async def test_a_player_who_asks_for_much_takes_nobodys_connection(
             await raw.execute(
                 "SELECT 1 FROM relationships WHERE id = $1 FOR UPDATE", w.relationship
             )
-            bond = f"{base}/v1/relationships/{w.relationship}"
-            asked = [asyncio.create_task(ask(client, bond, file, number)) for number in range(50)]
+            relationship_url = f"{base}/v1/relationships/{w.relationship}"
+            tasks = [
+                asyncio.create_task(send_request(client, relationship_url, exported, number))
+                for number in range(50)
+            ]
             pool = w.server.app.core.database.pool
             await eventually(lambda: pool.get_size() - pool.get_idle_size() > 0)
             for _ in range(3):
@@ -83,15 +88,15 @@ async def test_a_player_who_asks_for_much_takes_nobodys_connection(
                 await other.expect("response.done")
                 await w.clock.advance(2)
             await block.rollback()
-            statuses = {(await each).status_code for each in asked}
+            statuses = {(await task).status_code for task in tasks}
         assert statuses <= {200, 201, 404, 409, 429}
         assert statuses - {429}
 
 
-async def test_a_model_that_hangs_while_it_rates_keeps_no_memory_from_being_made(
+async def test_a_model_that_hangs_while_rating_delays_no_ingest(
     start: StartServer,
 ) -> None:
-    """Neither of its own companion's talk nor of another's, however much there is to rate."""
+    """Neither with its own companion nor with another, however many ratings are pending."""
     never = asyncio.Event()
     async with world(start, model=True) as w:
         assert w.model is not None

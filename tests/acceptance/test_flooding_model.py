@@ -1,4 +1,4 @@
-"""Language model servers that never stop sending: each is hung up on, whatever it sends."""
+"""Language model servers that never stop sending: the connection is closed, whatever they send."""
 
 import asyncio
 from contextlib import aclosing
@@ -18,13 +18,13 @@ from foremind.testing.model_server import Chat, in_background
 from tests.acceptance.layers import world
 from tests.conftest import StartServer, eventually
 
-# What the flood itself ends, not the passing of time.
+# So that limits of size end the request, not timeouts.
 PATIENT = {"llm_token_timeout_s": 3600, "llm_reply_timeout_s": 3600}
 
 
-def model_server(voices: ChatModels, url: str) -> OpenAIChatModel:
-    """What asks the model server at `url`."""
-    server = voices.server_of(
+def model_server(chat_models: ChatModels, url: str) -> OpenAIChatModel:
+    """Return the chat model of the server at `url`."""
+    server = chat_models.server_of(
         policy_for(CompanionSettings(), load_settings(llm_url=url, **PATIENT)).voice
     )
     assert server is not None
@@ -32,11 +32,11 @@ def model_server(voices: ChatModels, url: str) -> OpenAIChatModel:
 
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS.keys())
-async def test_whatever_never_stops_is_broken_off(flood: Flood) -> None:
-    """For players, reading ahead and background work; the connection is closed each time."""
+async def test_endless_responses_are_aborted(flood: Flood) -> None:
+    """Of replies, prefill and background requests; the connection is closed each time."""
     async with flooding_model(flood) as model:
-        voices = ChatModels(load_settings(llm_url=model.url, **PATIENT))
-        server = model_server(voices, model.url)
+        chat_models = ChatModels(load_settings(llm_url=model.url, **PATIENT))
+        server = model_server(chat_models, model.url)
         for number, max_tokens in enumerate((400, 1), 1):
             with pytest.raises(ModelServerError) as failure:
                 written = server.write([{"role": "user", "content": "Hi"}], max_tokens, 0.5)
@@ -50,11 +50,11 @@ async def test_whatever_never_stops_is_broken_off(flood: Flood) -> None:
         assert failure.value.code == "model_broken"
         assert model.requests == 3
         await eventually(lambda: model.hung_up == 3)
-        await voices.close()
+        await chat_models.close()
 
 
-async def test_what_follows_the_end_of_a_reply_is_not_waited_for(start: StartServer) -> None:
-    """The reply is whole; only the connection is not used again."""
+async def test_a_reply_does_not_wait_for_what_follows_its_end(start: StartServer) -> None:
+    """The reply is complete; only the connection is not reused."""
     async with flooding_model(AFTER_THE_END) as model:
         client = await (await start(llm_url=model.url, **PATIENT)).session()
         await client.send("Hello")
@@ -63,26 +63,26 @@ async def test_what_follows_the_end_of_a_reply_is_not_waited_for(start: StartSer
         await eventually(lambda: model.hung_up == 1)
 
 
-async def test_a_player_is_told_and_the_session_goes_on(start: StartServer) -> None:
-    """An endless line fails one reply, by name."""
+async def test_an_endless_line_fails_only_the_reply(start: StartServer) -> None:
+    """The error says why, and the session continues."""
     async with flooding_model(FLOODS["a line"]) as model:
         client = await (await start(llm_url=model.url, **PATIENT)).session()
         for _ in range(2):
             await client.send("Hello")
             done = await client.expect("response.done")
             assert (done["status"], done["error"]["code"]) == ("failed", "model_broken")
-            assert "more than a reply" in done["error"]["message"]
+            assert "more data than a reply" in done["error"]["message"]
 
 
-async def test_of_a_model_too_slow_to_end_its_answer_what_came_is_kept(start: StartServer) -> None:
-    """It would be no faster another time."""
-    begun = '{"operations": [{"op": "ADD", "kind": "other", "entry": "Has a goat"}, '
+async def test_the_complete_part_of_a_timed_out_answer_is_kept(start: StartServer) -> None:
+    """A slow model would be no faster at the next attempt."""
+    partial_answer = '{"operations": [{"op": "ADD", "kind": "other", "entry": "Has a goat"}, '
 
     def reply(body: Chat) -> list[str]:
-        return [begun, '{"op": "ADD"'] if in_background(body) else ["Hello."]
+        return [partial_answer, '{"op": "ADD"'] if in_background(body) else ["Hello."]
 
-    others = ["summary", "episodes", "topics", "hot", "profile", "opening", "questions"]
-    async with world(start, model=True, layers_off=others, llm_reply_timeout_s=3.0) as w:
+    layers_off = ["summary", "episodes", "topics", "hot", "profile", "opening", "questions"]
+    async with world(start, model=True, layers_off=layers_off, llm_reply_timeout_s=3.0) as w:
         assert w.model is not None
         w.model.script.background = None
         w.model.script.reply = reply

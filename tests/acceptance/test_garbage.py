@@ -1,4 +1,4 @@
-"""A connection that has ended is freed at once: going through what is left holds everybody up."""
+"""Closed connections leave no reference cycles: full garbage collections block the event loop."""
 
 import asyncio
 import contextlib
@@ -13,32 +13,32 @@ from loadtests.hostile.attackers import Target, frame
 from foremind.testing.manual_clock import ManualClock
 from tests.conftest import RunningServer, StartServer, eventually
 
-_OURS = ("foremind.", "uvicorn.", "websockets.", "starlette.")
-_TIMES = 20
+_OWN_MODULES = ("foremind.", "uvicorn.", "websockets.", "starlette.")
+_REPETITIONS = 20
 
 
 async def handshake(server: RunningServer) -> None:
-    """Connect, upgrade, go."""
+    """Connect, upgrade, disconnect."""
     await asyncio.to_thread(lambda: _target(server).upgraded().close())
 
 
 async def connect(server: RunningServer) -> None:
-    """Connect, go."""
+    """Connect, disconnect."""
     await asyncio.to_thread(lambda: _target(server).connect().close())
 
 
 async def request(server: RunningServer) -> None:
-    """Ask, be answered, go."""
-    await asyncio.to_thread(_ask, _target(server))
+    """Send a request, read the response, disconnect."""
+    await asyncio.to_thread(_get_companions, _target(server))
 
 
 async def junk(server: RunningServer) -> None:
-    """Messages that are none, until the server has enough."""
+    """Send invalid messages until the server closes the connection."""
     await asyncio.to_thread(_pour_junk, _target(server))
 
 
 async def talk(server: RunningServer) -> None:
-    """Say something, hear the answer, go."""
+    """Send a message, wait for the reply, disconnect."""
     client = await server.session()
     await client.draft("Do you remember")
     await client.send("Do you remember the harbour?")
@@ -47,60 +47,60 @@ async def talk(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("kind", [handshake, connect, request, junk, talk])
-async def test_who_has_gone_leaves_nothing_to_the_collector(
+async def test_closed_connections_leave_no_cycles(
     start: StartServer, kind: Callable[[RunningServer], Awaitable[None]]
 ) -> None:
-    """Nothing of a connection that has ended refers to itself in a circle."""
+    """Everything is freed by reference counting."""
     server = await start()
     for _ in range(3):
         await kind(server)
-    await _gone(server)
+    await _wait_for_disconnects(server)
     gc.collect()
     gc.disable()
     try:
-        for _ in range(_TIMES):
+        for _ in range(_REPETITIONS):
             await kind(server)
-        await _gone(server)
+        await _wait_for_disconnects(server)
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        left = Counter(f"{type(each).__module__}.{type(each).__name__}" for each in gc.garbage)
+        cycles = Counter(f"{type(item).__module__}.{type(item).__name__}" for item in gc.garbage)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    ours = {name: count for name, count in left.items() if name.startswith(_OURS)}
-    assert max(ours.values(), default=0) < _TIMES // 2, ours
+    own = {name: count for name, count in cycles.items() if name.startswith(_OWN_MODULES)}
+    assert max(own.values(), default=0) < _REPETITIONS // 2, own
 
 
-async def test_everything_is_gone_through_only_once_there_is_much_more_of_it(
+async def test_full_collections_run_only_after_much_growth(
     start: StartServer,
 ) -> None:
-    """Nobody waits for the collector because many have come and gone."""
+    """Not because of many closed connections."""
     clock = ManualClock()
     server = await start(clock)
-    for _ in range(_TIMES):
+    for _ in range(_REPETITIONS):
         await handshake(server)
     assert gc.get_threshold()[2] > 1_000_000
-    await _looked(clock)
+    await _pass_check_interval(clock)
     collected = gc.get_stats()[2]["collections"]
-    await _looked(clock)
+    await _pass_check_interval(clock)
     assert gc.get_stats()[2]["collections"] == collected
-    much = [(number,) for number in range(sys.getallocatedblocks() // 2)]
-    await _looked(clock)
+    growth = [(number,) for number in range(sys.getallocatedblocks() // 2)]
+    await _pass_check_interval(clock)
     assert gc.get_stats()[2]["collections"] == collected + 1
-    await _looked(clock)
+    await _pass_check_interval(clock)
     assert gc.get_stats()[2]["collections"] == collected + 1
-    del much
+    del growth
 
 
-async def _looked(clock: ManualClock) -> None:
-    """Let the time pass after which it is looked at again."""
+async def _pass_check_interval(clock: ManualClock) -> None:
+    """Advance the clock past the next check."""
     for _ in range(6):
         await clock.advance(1.0)
 
 
-async def _gone(server: RunningServer) -> None:
-    """Wait until nobody is connected, and their ends were seen."""
+async def _wait_for_disconnects(server: RunningServer) -> None:
+    """Wait until no connection is open, and all their callbacks have run."""
     open_ = server.app.core.metrics.tcp_connections
     await eventually(lambda: open_._value.get() == 0)
     for _ in range(10):
@@ -111,7 +111,7 @@ def _target(server: RunningServer) -> Target:
     return Target("127.0.0.1", server.port, 1)
 
 
-def _ask(target: Target) -> None:
+def _get_companions(target: Target) -> None:
     with target.connect() as raw:
         raw.sendall(
             f"GET /v1/companions HTTP/1.1\r\nHost: {target.name}\r\n"

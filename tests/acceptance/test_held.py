@@ -1,4 +1,4 @@
-"""Nothing holds the event loop for more than 50 ms; the watchdog of `start` looks at every test."""
+"""The event loop is never blocked for more than 50 ms; the fixture `start` checks every test."""
 
 import time
 from pathlib import Path
@@ -10,43 +10,44 @@ import pytest
 from foremind.memory.ingest import MemoryIngester
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import world
-from tests.acceptance.test_path import answered
+from tests.acceptance.test_path import send_and_wait
 from tests.conftest import PATIENCE, StartServer, everything_heard, owner_of, patiently
 from tests.watchdog import MOST_S, Watchdog
 
 _SYLLABLES = [f"{a}{b}{c}" for a in "ktmn" for b in "aeiou" for c in "lr"]
 
 
-def _burn(seconds: float) -> None:
+def _use_processor(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
 
 
-async def test_what_holds_the_loop_is_found_and_named(
+async def test_the_watchdog_names_what_blocks_the_event_loop(
     start: StartServer, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect of the server's, not what a test does itself."""
+    """Only the server's own callbacks count, not what a test does itself."""
     judge: Any = MemoryIngester._judge
 
-    def slowly(*args: Any) -> Any:
-        _burn(2 * MOST_S)
+    def judge_slowly(*args: Any) -> Any:
+        _use_processor(2 * MOST_S)
         return judge(*args)
 
     client = await (await start()).session()
-    _burn(2 * MOST_S)
-    await answered(client, "I promise to water your plants")
+    _use_processor(2 * MOST_S)
+    await send_and_wait(client, "I promise to water your plants")
     assert watchdog.holds == []
-    monkeypatch.setattr(MemoryIngester, "_judge", slowly)
-    await answered(client, "I promise to feed your cat too")
+    monkeypatch.setattr(MemoryIngester, "_judge", judge_slowly)
+    await send_and_wait(client, "I promise to feed your cat too")
     assert watchdog.holds
-    assert all("Rememberer.remember" in hold for hold in watchdog.holds)
-    assert all(f"< {Path(__file__).name}:" in hold for hold in watchdog.holds)  # seen in `slowly`
+    assert all(MemoryIngester.remember.__qualname__ in hold for hold in watchdog.holds)
+    # The sampled stack ends in `judge_slowly`.
+    assert all(f"< {Path(__file__).name}:" in hold for hold in watchdog.holds)
     watchdog.holds.clear()
 
 
-async def test_a_library_of_long_documents_is_read_and_searched(start: StartServer) -> None:
-    """A draft of hundreds of words, in thousands of passages that hold some of them."""
+async def test_searching_thousands_of_chunks_does_not_block_the_loop(start: StartServer) -> None:
+    """A draft of hundreds of words, against thousands of chunks that contain some of them."""
     words = [f"{a}{b}" for a in _SYLLABLES for b in _SYLLABLES]
     async with world(start, model=False) as w:
         await w.talk("Hello")
@@ -59,15 +60,15 @@ async def test_a_library_of_long_documents_is_read_and_searched(start: StartServ
         assert await w.lines("library", " ".join(words[: len(words) // 2]))
 
 
-def _long(number: int, chars: int) -> str:
+def _long_text(number: int, chars: int) -> str:
     words = (f"I like {a}{b}{number} and" for a in _SYLLABLES for b in _SYLLABLES)
     return " ".join(words)[:chars]
 
 
-async def test_the_longest_messages_are_judged_and_curated(start: StartServer) -> None:
-    """Each is read with those beside it, and once more in the background.
+async def test_the_longest_messages_do_not_block_the_loop(start: StartServer) -> None:
+    """Each is scored in its context window, and processed again in the background.
 
-    The sign stands for four words, which are read one by one.
+    The ligature expands to four words, so that the messages have as many terms as possible.
     """
     texts = [
         f"I like ferry {n}. " + "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM} " * 7900
@@ -76,13 +77,13 @@ async def test_the_longest_messages_are_judged_and_curated(start: StartServer) -
     async with world(start, model=False, max_text_chars=16_000, sends_per_s=1000) as w:
         await w.talk(*texts)
         await w.next_day()
-        found = await owner_of(w.server.app.core).fetchval("SELECT count(*) FROM memories")
-        assert found == 5
+        memories = await owner_of(w.server.app.core).fetchval("SELECT count(*) FROM memories")
+        assert memories == 5
 
 
-async def test_a_reply_of_megabytes_is_judged(start: StartServer) -> None:
-    """A model may be allowed to say as much."""
-    reply = " ".join(_long(number, 16_000) for number in range(130))
+async def test_scoring_a_reply_of_megabytes_does_not_block_the_loop(start: StartServer) -> None:
+    """The operator may allow the model replies of that length."""
+    reply = " ".join(_long_text(number, 16_000) for number in range(130))
     script = Script(reply=lambda _: [reply[n : n + 4000] for n in range(0, len(reply), 4000)])
     async with scripted_model(script) as model:
         server = await start(llm_url=model.url, llm_max_tokens=200_000, outbound_bytes=16_000_000)
@@ -92,16 +93,18 @@ async def test_a_reply_of_megabytes_is_judged(start: StartServer) -> None:
         assert done["text"] == reply
         owner = owner_of(server.app.core)
 
-        async def judged() -> bool:
-            left = "SELECT count(*) FROM turns WHERE embedding IS NULL"
-            jobs = "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
-            return not await owner.fetchval(left) and not await owner.fetchval(jobs)
+        async def all_ingested() -> bool:
+            pending_turns = "SELECT count(*) FROM turns WHERE embedding IS NULL"
+            pending_jobs = "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+            return not await owner.fetchval(pending_turns) and not await owner.fetchval(
+                pending_jobs
+            )
 
-        await patiently(judged)
+        await patiently(all_ingested)
 
 
-async def test_fifty_thousand_turns_are_exported(start: StartServer) -> None:
-    """Read and written out in portions."""
+async def test_exporting_fifty_thousand_turns_does_not_block_the_loop(start: StartServer) -> None:
+    """They are read and written in batches."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         await owner_of(w.server.app.core).execute(

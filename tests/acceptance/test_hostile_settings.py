@@ -1,4 +1,4 @@
-"""Settings that nobody would choose: refused by name at every door, and harmless where stored."""
+"""Hostile values of settings: refused by name on every level, and harmless where stored."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from foremind.domain.companion import CompanionSettings, read_companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.setting_levels import OF_A_TURN
 from foremind.storage.companion_store import settings_from_json
-from tests.acceptance.test_levels import NAMES, Ana, ana
+from tests.acceptance.test_levels import SETTING_NAMES, Ana, ana
 from tests.conftest import StartServer, owner_of
 
 _BIG = "1" + "0" * 400
@@ -21,52 +21,52 @@ HOSTILE = (
 )  # fmt: skip
 
 
-async def _works(a: Ana) -> None:
-    """Everything about Ana can be read, said, judged, curated."""
+async def _assert_usable(a: Ana) -> None:
+    """Assert that everything about Ana's relationship can still be read and processed."""
     base = f"/v1/relationships/{a.relationship}"
     for path in ("/config", "/context?draft=And+now%3F", "/memories"):
-        answer = await a.http.get(f"{base}{path}{'&' if '?' in path else '?'}user=ana")
-        assert answer.status_code == 200, (path, answer.text)
-    answer = await a.http.get("/v1/relationships?user=ana")
-    assert answer.status_code == 200
+        response = await a.http.get(f"{base}{path}{'&' if '?' in path else '?'}user=ana")
+        assert response.status_code == 200, (path, response.text)
+    response = await a.http.get("/v1/relationships?user=ana")
+    assert response.status_code == 200
     assert (await a.http.get("/v1/admin/companions?user=ana")).status_code == 200
-    assert await a.elsewhere()
+    assert await a.background_policies()
 
 
 async def test_hostile_values_are_refused_by_name_or_harmless(start: StartServer) -> None:
-    """Of every setting, at the doors of operators: relationship, companion, turn."""
+    """For every setting, set by an operator for a relationship or a companion."""
     async with ana(start) as a:
         patch = f"/v1/relationships/{a.relationship}/config?user=ana"
         put = "/v1/admin/companions/wren?user=ana"
-        for place, name in enumerate((*NAMES, "soul")):
+        for index, name in enumerate((*SETTING_NAMES, "soul")):
             for number, value in enumerate(HOSTILE):
                 settings = f'"settings": {{"{name}": {value}}}'
-                if (place + number) % 2:  # every value meets both doors, every door every setting
-                    accepted = await _accepted(a, "PATCH", patch, f"{{{settings}}}", name)
+                if (index + number) % 2:  # so that each request meets every value and every setting
+                    accepted = await _is_accepted(a, "PATCH", patch, f"{{{settings}}}", name)
                 else:
                     body = f'{{"name": "W", "persona": "P.", {settings}}}'
-                    accepted = await _accepted(a, "PUT", put, body, name)
+                    accepted = await _is_accepted(a, "PUT", put, body, name)
                 if accepted:
-                    await _works(a)
+                    await _assert_usable(a)
             await a.patch(None)
         assert (await a.put({})).status_code == 200
         await a.say("Is all well?")
 
 
-async def _accepted(a: Ana, method: str, path: str, body: str, name: str) -> bool:
-    answer = await a.http.request(method, path, content=body)
-    if answer.status_code == 200:
+async def _is_accepted(a: Ana, method: str, path: str, body: str, name: str) -> bool:
+    response = await a.http.request(method, path, content=body)
+    if response.status_code == 200:
         return True
-    assert answer.status_code == 400, (name, body[:100], answer.text)
-    error = answer.json()["error"]
-    unread = error["param"] == "body"  # no JSON at all, or a number that no machine holds
-    assert unread or error["param"].startswith("settings"), (name, error)
-    assert unread or name in error["message"] or name in error["param"], (name, error)
+    assert response.status_code == 400, (name, body[:100], response.text)
+    error = response.json()["error"]
+    not_decodable = error["param"] == "body"  # invalid JSON, or a number out of any range
+    assert not_decodable or error["param"].startswith("settings"), (name, error)
+    assert not_decodable or name in error["message"] or name in error["param"], (name, error)
     return False
 
 
-async def test_hostile_settings_of_a_turn_are_refused_by_name(start: StartServer) -> None:
-    """And what is not refused is answered."""
+async def test_hostile_settings_of_a_message_are_refused_by_name(start: StartServer) -> None:
+    """Messages with accepted values are answered."""
     async with ana(start, sends_per_s=1e6) as a:
         for name in sorted(OF_A_TURN):
             for number, value in enumerate(HOSTILE[::3]):
@@ -89,9 +89,9 @@ async def test_hostile_settings_of_a_turn_are_refused_by_name(start: StartServer
         await a.say("Is all well?")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SETTING_NAMES)
 def test_hostile_values_in_a_companion_file_are_refused(name: str, tmp_path: Any) -> None:
-    """Or they are settings that can be worked with; there is no other end."""
+    """With the name of the setting, or accepted."""
     file = tmp_path / "wren.toml"
     for value in ("nan", "inf", "-inf", "1e300", "-1", "9" * 30, "'x'", "[]", "{}", "[[[]]]"):
         file.write_text(f'slug = "w"\nname = "W"\npersona = "P"\n[settings]\n{name} = {value}\n')
@@ -101,7 +101,7 @@ def test_hostile_values_in_a_companion_file_are_refused(name: str, tmp_path: Any
             assert name in error.message
 
 
-_ROWS: tuple[Any, ...] = (
+_BAD_SETTINGS: tuple[Any, ...] = (
     {"session_hours": 1e300, "recall_limit": 3},
     {"session_hours": -1, "recall_limit": 3},
     {
@@ -116,7 +116,7 @@ _ROWS: tuple[Any, ...] = (
     {"scratchpad": {"kinds": 3}, "behaviours": [{"name": 1}], "recall_limit": 3},
     {"memory_max_age_days": 1e308, "memory_half_life_days": 0, "recall_limit": 3},
 )
-_NO_OBJECTS: tuple[Any, ...] = (
+_OTHER_JSON: tuple[Any, ...] = (
     [],
     None,
     7,
@@ -128,23 +128,23 @@ _NO_OBJECTS: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("column", ["settings", "operator_settings", "companions"])
-async def test_bad_rows_break_nothing(
+async def test_invalid_settings_in_the_database_are_ignored(
     start: StartServer, column: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is wrong falls back to the wider level with a warning; what is right goes on."""
+    """They fall back to the wider level with a warning; the valid ones of the same row apply."""
     async with ana(start) as a:
         owner = owner_of(a.server.app.core)
         table = "companions" if column == "companions" else "relationships"
-        where = "settings" if column == "companions" else column
-        for number, row in enumerate((*_ROWS, *_NO_OBJECTS)):
-            # The numbers as they are: a float of 1e300 is 301 digits in the database.
-            await owner.execute(f"UPDATE {table} SET {where} = $1", json.dumps(row))
+        column_name = "settings" if column == "companions" else column
+        for number, row in enumerate((*_BAD_SETTINGS, *_OTHER_JSON)):
+            # PostgreSQL stores numbers in full: 1e300 has 301 digits.
+            await owner.execute(f"UPDATE {table} SET {column_name} = $1", json.dumps(row))
             caplog.clear()
             settings_from_json.cache_clear()
             await a.session._services.current.forget()
-            await _works(a)
+            await _assert_usable(a)
             config = await a.config()
-            if row in _ROWS:
+            if row in _BAD_SETTINGS:
                 assert config["recall_limit"]["value"] == a.policy.recall.limit == 3
                 assert "settings.unusable" in caplog.text
             else:
@@ -152,12 +152,13 @@ async def test_bad_rows_break_nothing(
             assert config["session_hours"]["value"] == 24
             if number % 5:
                 continue
-            await a.say(f"My aunt number {_ROWS.index(row) if row in _ROWS else row} is Rita")
+            aunt = _BAD_SETTINGS.index(row) if row in _BAD_SETTINGS else row
+            await a.say(f"My aunt number {aunt} is Rita")
             await a.session._services.curation.curate(a.relationship)
             base = f"/v1/relationships/{a.relationship}/memories"
-            answer = await a.http.delete(f"{base}?user=ana&about=Rita")
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["turns"] >= 1
+            response = await a.http.delete(f"{base}?user=ana&about=Rita")
+            assert response.status_code == 200, response.text
+            assert response.json()["turns"] >= 1
         other = await a.server.connect()
         opened = await other.open_session("wren", user_id="ana", name="Ana")
         assert opened["type"] == "session.opened"
@@ -165,8 +166,8 @@ async def test_bad_rows_break_nothing(
         assert (await a.config())["pause_ms"]["value"] == 700
 
 
-def test_what_is_warned_of_is_never_what_is_stored(caplog: pytest.LogCaptureFixture) -> None:
-    """Only the names of settings: anything else may be what somebody typed."""
+def test_warnings_about_settings_contain_no_stored_values(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the names of known settings: anything else may be text of a user."""
     raw = '{"hunter2": 1, "pause_ms": "hunter2", "significance": {"phrases": {"hunter2": 9}}}'
     assert settings_from_json(raw) == CompanionSettings()
     assert "pause_ms" in caplog.text and "significance" in caplog.text

@@ -1,4 +1,4 @@
-"""Plain HTTP: health, readiness, metrics, companions, the page's headers."""
+"""HTTP: health, readiness, metrics, companions, headers of the page, memories, settings."""
 
 import asyncio
 import json
@@ -14,14 +14,14 @@ from tests.unit.auth.test_access_tokens import SECRET, token
 
 
 async def get(server: RunningServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
-    """GET a path: status, headers, body."""
+    """GET a path; return status, headers and body."""
     return await request(server, "GET", path, **headers)
 
 
 async def request(
     server: RunningServer, method: str, path: str, **headers: str
 ) -> tuple[int, dict[str, str], str]:
-    """A request over a real socket: status, headers, body."""
+    """Send a request over a real socket; return status, headers and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     headers = {"host": "127.0.0.1", "connection": "close"} | headers
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -33,8 +33,8 @@ async def request(
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in rest), body
 
 
-async def test_a_server_says_that_it_is_alive_and_ready(start: StartServer) -> None:
-    """Ready means model, database and migrations, everything in the background, and no draining."""
+async def test_a_running_server_is_alive_and_ready(start: StartServer) -> None:
+    """Ready: model, database, migrations and background work are fine, and it does not drain."""
     server = await start()
     assert (await get(server, "/healthz"))[0] == 200
     status, _, body = await get(server, "/readyz")
@@ -51,26 +51,25 @@ async def test_a_server_says_that_it_is_alive_and_ready(start: StartServer) -> N
     )
 
 
-async def test_readiness_names_what_is_missing(start: StartServer) -> None:
-    """While it stays alive."""
+async def test_readiness_names_the_problem(start: StartServer) -> None:
+    """The server stays alive."""
     server = await start()
-    await owner_of(server.app.core).execute("DELETE FROM schema_migrations WHERE number = 2")
+    await owner_of(server.app.core).execute("DELETE FROM schema_migrations WHERE number = 1")
     status, _, body = await get(server, "/readyz")
     assert status == 503
     assert json.loads(body)["migrations"].startswith("1 pending")
     assert (await get(server, "/healthz"))[0] == 200
 
 
-async def test_companions_are_listed_as_players_see_them(start: StartServer) -> None:
-    """No persona, no settings."""
+async def test_the_list_of_companions_contains_no_personas_or_settings(start: StartServer) -> None:
     status, _, body = await get(await start(), "/v1/companions")
     (wren,) = json.loads(body)
     assert status == 200
     assert wren.keys() == {"slug", "name", "greeting"}
 
 
-async def test_metrics_count_and_never_quote(start: StartServer) -> None:
-    """Histograms by stage, and no text."""
+async def test_metrics_contain_no_text_of_users(start: StartServer) -> None:
+    """Only counters, gauges and histograms by stage."""
     server = await start()
     client = await server.session()
     await client.send("I promise to keep the red door secret")
@@ -86,8 +85,8 @@ async def test_metrics_count_and_never_quote(start: StartServer) -> None:
     assert "red door" not in body
 
 
-async def test_with_a_secret_http_asks_for_a_token(start: StartServer) -> None:
-    """Health stays open, for load balancers; the rest does not."""
+async def test_http_requires_a_token_where_a_secret_is_set(start: StartServer) -> None:
+    """Health checks stay open, for load balancers."""
     server = await start(auth_secret=SECRET)
     bearer = f"Bearer {token(companions=[])}"
     for path in ("/v1/companions", "/v1/schemas/export", "/metrics"):
@@ -108,10 +107,10 @@ async def test_with_a_secret_http_asks_for_a_token(start: StartServer) -> None:
         (["admin"], 200),
     ],
 )
-async def test_metrics_are_for_who_runs_the_server(
+async def test_metrics_require_the_scope_metrics(
     start: StartServer, scopes: list[str] | None, status: int
 ) -> None:
-    """A token of scope `metrics` opens them and nothing else; a player's does not."""
+    """Which grants nothing else; tokens of players do not suffice."""
     server = await start(auth_secret=SECRET)
     bearer = f"Bearer {token(scopes=scopes)}"
     assert (await get(server, "/metrics", authorization=bearer))[0] == status
@@ -119,47 +118,49 @@ async def test_metrics_are_for_who_runs_the_server(
         assert (await get(server, "/v1/relationships", authorization=bearer))[0] == 403
 
 
-async def test_readiness_is_looked_at_once_a_second(start: StartServer) -> None:
-    """However many ask, of whom nobody is known."""
+async def test_readiness_is_checked_at_most_once_a_second(start: StartServer) -> None:
+    """However many unauthenticated requests there are."""
     clock = ManualClock()
     server = await start(clock)
-    asked = server.app.core.database
-    looks: list[str] = []
-    rows = asked.rows
+    database = server.app.core.database
+    queries: list[str] = []
+    original_rows = database.rows
 
-    async def counted(name: str, *args: object) -> Any:
-        looks.append(name)
-        return await rows(name, *args)
+    async def counting_rows(name: str, *args: object) -> Any:
+        queries.append(name)
+        return await original_rows(name, *args)
 
-    asked.rows = counted  # type: ignore[method-assign]
+    database.rows = counting_rows  # type: ignore[method-assign]
     for expected in (1, 2):
-        answers = await asyncio.gather(*(get(server, "/readyz") for _ in range(30)))
-        assert {status for status, _, _ in answers} == {200}
-        assert looks.count("applied_migrations") == expected
+        responses = await asyncio.gather(*(get(server, "/readyz") for _ in range(30)))
+        assert {status for status, _, _ in responses} == {200}
+        assert queries.count("applied_migrations") == expected
         await clock.advance(1.0)
 
 
-async def test_the_schema_of_exports_counts_as_a_request(start: StartServer) -> None:
-    """Like every other below /v1/, with a token and without one."""
+async def test_the_export_schema_is_rate_limited(start: StartServer) -> None:
+    """Like every path below /v1/, with a token and in open mode."""
     for settings in ({"auth_secret": SECRET}, {}):
         server = await start(ManualClock(), http_per_s=0.5, **settings)
         bearer = f"Bearer {token(exp=ManualClock().now().timestamp() + 60)}"
-        answers = [await get(server, "/v1/schemas/export", authorization=bearer) for _ in range(4)]
-        assert [status for status, _, _ in answers] == [200, 200, 429, 429]
-        assert int(answers[-1][1]["retry-after"]) >= 1
+        responses = [
+            await get(server, "/v1/schemas/export", authorization=bearer) for _ in range(4)
+        ]
+        assert [status for status, _, _ in responses] == [200, 200, 429, 429]
+        assert int(responses[-1][1]["retry-after"]) >= 1
 
 
 @pytest.mark.parametrize("path", ["/", "/foremind.js", "/style.css"])
-async def test_the_page_loads_nothing_from_elsewhere(start: StartServer, path: str) -> None:
-    """And says so to the browser."""
+async def test_the_page_loads_nothing_from_other_origins(start: StartServer, path: str) -> None:
+    """Its content security policy forbids it."""
     status, headers, body = await get(await start(), path)
     assert status == 200
     assert "default-src 'self'" in headers["content-security-policy"]
     assert "https://" not in body
 
 
-async def told(server: RunningServer, *texts: str) -> int:
-    """Say things as Ana and return the relationship's id."""
+async def relationship_with_messages(server: RunningServer, *texts: str) -> int:
+    """Send messages as Ana; return the id of the relationship."""
     client = await server.session()
     for text in texts:
         await client.send(text)
@@ -170,29 +171,33 @@ async def told(server: RunningServer, *texts: str) -> int:
     return int(relationship["id"])
 
 
-async def test_a_user_sees_every_memory_and_why_it_was_kept(start: StartServer) -> None:
-    """In pages, in the order in which they were stored."""
+async def test_a_user_sees_every_memory_with_its_reasons(start: StartServer) -> None:
+    """In pages, in the order of storage."""
     server = await start()
-    number = await told(server, "My name is Ana", "I promise to write", "I can't swim")
+    number = await relationship_with_messages(
+        server, "My name is Ana", "I promise to write", "I can't swim"
+    )
     path = f"/v1/relationships/{number}/memories?user=ana"
     _, _, body = await get(server, f"{path}&limit=2")
     page = json.loads(body)
-    assert [each["content"] for each in page["memories"]] == [
+    assert [memory["content"] for memory in page["memories"]] == [
         "My name is Ana",
         "I promise to write",
     ]
     assert page["memories"][0]["reasons"][0] == {"name": "identity", "score": 0.85}
     _, _, body = await get(server, f"{path}&limit=2&after={page['next_after']}")
-    rest = json.loads(body)
-    assert [each["content"] for each in rest["memories"]] == ["I can't swim"]
-    assert rest["next_after"] is None
+    last_page = json.loads(body)
+    assert [memory["content"] for memory in last_page["memories"]] == ["I can't swim"]
+    assert last_page["next_after"] is None
 
 
-async def test_the_context_of_a_draft_is_what_the_model_would_be_given(start: StartServer) -> None:
-    """Word for word, with its size and what it took; nothing is written by looking."""
+async def test_the_context_view_of_a_draft_is_what_the_model_would_be_given(
+    start: StartServer,
+) -> None:
+    """Word for word, with sizes and counts."""
     async with scripted_model(Script()) as model:
         server = await start(llm_url=model.url)
-        number = await told(server, "I promise to remember the red door")
+        number = await relationship_with_messages(server, "I promise to remember the red door")
         path = f"/v1/relationships/{number}/context?user=ana&draft=What%20about%20the%20door%3F"
         _, _, body = await get(server, path)
         shown = json.loads(body)
@@ -202,19 +207,19 @@ async def test_the_context_of_a_draft_is_what_the_model_would_be_given(start: St
         assert shown["messages"] == model.script.spoken[-1]["messages"]
         memories = shown["layers"]["memories"]
         assert (memories["on"], memories["count"], memories["of"]) == (True, 1, 1)
-        # The turn itself stands in the prompt, so its memory is not written a second time.
+        # The turn itself is in the prompt, so its memory is not repeated.
         assert (memories["tokens"], memories["elsewhere"]) == (0, 1)
         assert shown["layers"]["working"]["turns"] == 2
     assert shown["tokens"] > 0
 
 
-async def test_a_relationships_settings_say_where_they_come_from(start: StartServer) -> None:
-    """And nothing of the operator's model server."""
+async def test_settings_of_a_relationship_name_their_level(start: StartServer) -> None:
+    """Settings of the operator's model server are not shown."""
     server = await start()
     await server.app.core.companions.put(
         CompanionFile("wren", "Wren", "P.", settings=CompanionSettings(recall_limit=3))
     )
-    number = await told(server, "My name is Ana")
+    number = await relationship_with_messages(server, "My name is Ana")
     _, _, body = await get(server, f"/v1/relationships/{number}/config?user=ana")
     config = json.loads(body)
     assert config["recall_limit"] == {"value": 3, "from": "companion"}
@@ -234,18 +239,18 @@ async def test_a_relationships_settings_say_where_they_come_from(start: StartSer
         ("/v1/relationships/{id}/context?user=bo&draft=x", 404, "id"),
     ],
 )
-async def test_nobody_sees_what_is_not_theirs(
+async def test_relationships_of_other_users_are_not_found(
     start: StartServer, path: str, status: int, param: str
 ) -> None:
-    """And a wrong request is told which field is wrong."""
+    """Errors for invalid requests name the parameter."""
     server = await start()
-    number = await told(server, "My name is Ana")
-    answered, _, body = await get(server, path.format(id=number))
-    assert (answered, json.loads(body)["error"]["param"]) == (status, param)
+    relationship_id = await relationship_with_messages(server, "My name is Ana")
+    actual_status, _, body = await get(server, path.format(id=relationship_id))
+    assert (actual_status, json.loads(body)["error"]["param"]) == (status, param)
 
 
-async def test_with_a_secret_the_token_says_whose_memories(start: StartServer) -> None:
-    """Not what the request claims; and a foreign host name is nobody in open mode."""
+async def test_the_token_determines_the_user(start: StartServer) -> None:
+    """Not the parameter `user`; in open mode, requests to a foreign host name have no user."""
     guarded = await start(auth_secret=SECRET)
     status, _, _ = await get(guarded, "/v1/relationships?user=ana")
     assert status == 401

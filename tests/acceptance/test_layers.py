@@ -1,4 +1,4 @@
-"""Every layer of memory, over a real socket, with a scripted model and without any."""
+"""Every layer of memory over a real socket, with a scripted model and without any."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ from foremind.testing.model_server import Chat
 from tests.acceptance.layers import A_DAY, World, world
 from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
 
-WITH_AND_WITHOUT = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
+WITH_AND_WITHOUT_MODEL = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 
 
-@WITH_AND_WITHOUT
-async def test_the_working_window_outlives_a_connection_and_ends_with_the_session(
+@WITH_AND_WITHOUT_MODEL
+async def test_the_working_window_outlives_connections_and_ends_with_the_session(
     start: StartServer, model: bool
 ) -> None:
-    """For 24 hours after the last word; then the session is closed."""
+    """The session is closed 24 hours after the last message."""
     async with world(start, model=model) as w:
         client = await w.talk("The lantern is blue")
         await client.close()
@@ -45,11 +45,11 @@ async def test_the_working_window_outlives_a_connection_and_ends_with_the_sessio
         ]
 
 
-@WITH_AND_WITHOUT
-async def test_a_long_talk_is_summarised(start: StartServer, model: bool) -> None:
-    """From 20 messages on the oldest become lines; the newest ten stay as they were said."""
+@WITH_AND_WITHOUT_MODEL
+async def test_a_long_session_is_summarized(start: StartServer, model: bool) -> None:
+    """From 20 messages on, the oldest become lines; the newest ten stay verbatim."""
     async with world(start, model=model) as w:
-        await w.talk(*(f"I promise to bring {each} to the feast" for each in _THINGS))
+        await w.talk(*(f"I promise to bring {item} to the feast" for item in _ITEMS))
         applied = next(event for event in w.events if event["type"] == "summary.applied")
         shown = await w.context("And now?")
         assert applied["made_by"] == ("model" if model else "rules")
@@ -57,61 +57,59 @@ async def test_a_long_talk_is_summarised(start: StartServer, model: bool) -> Non
         assert 10 <= shown["layers"]["working"]["turns"] <= 20
         assert "feast" in await w.lines("summary")
         assert shown["layers"]["summary"]["made_by"] == [applied["made_by"]]
-        assert f"bring {_THINGS[-1]}" in str(shown["messages"])
+        assert f"bring {_ITEMS[-1]}" in str(shown["messages"])
 
 
-async def test_a_few_long_messages_are_summarised(start: StartServer) -> None:
-    """By their tokens, however few they are; half of the limit stays, in one request."""
+async def test_a_few_long_messages_are_summarized(start: StartServer) -> None:
+    """By their tokens, in one request, down to half of the limit."""
     async with world(start, model=True, summary_tokens=1000, layers_off=["scratchpad"]) as w:
         assert w.model is not None
         w.model.script.background = lambda _: json.dumps({"lines": ["A feast was planned."]})
-        await w.talk(*(f"I promise to bring {each} to the feast. " * 20 for each in _THINGS[:4]))
-        asked = [each for each in w.model.script.asked if "Former summary" in str(each)]
-        assert len(asked) == 1
-        taken = (await w.records("summary"))[0]["details"]["messages"]
-        assert taken >= 5
-        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 8 - taken
+        await w.talk(*(f"I promise to bring {item} to the feast. " * 20 for item in _ITEMS[:4]))
+        requests = [request for request in w.model.script.asked if "Former summary" in str(request)]
+        assert len(requests) == 1
+        summarized = (await w.records("summary"))[0]["details"]["messages"]
+        assert summarized >= 5
+        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 8 - summarized
 
 
-async def test_a_summary_that_fails_leaves_the_context_as_it_was(start: StartServer) -> None:
-    """And the next trigger tries again."""
+async def test_a_failed_summary_leaves_the_context_unchanged(start: StartServer) -> None:
+    """It is tried again later."""
     async with world(start, model=True) as w:
         assert w.model is not None
         good, w.model.script.background = w.model.script.background, lambda _: "no JSON"
         client = await w.server.session()
-        for thing in _THINGS:
-            await client.send(f"I promise to bring {thing}")
+        for item in _ITEMS:
+            await client.send(f"I promise to bring {item}")
             await client.expect_all("response.done", "memory.stored")
         await eventually(lambda: len(w.model.script.asked) > 1)  # type: ignore[union-attr]
         w.relationship = 1
-        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 2 * len(_THINGS)
+        assert (await w.context("And now?"))["layers"]["working"]["turns"] == 2 * len(_ITEMS)
         w.model.script.background = good
         await w.clock.advance(61)
-        await w.settled()
+        await w.wait_until_idle()
         assert await w.records("summary")
 
 
-@WITH_AND_WITHOUT
-async def test_a_new_session_begins_where_the_last_was_left(
-    start: StartServer, model: bool
-) -> None:
-    """For this user with this companion only, and only until something is said."""
+@WITH_AND_WITHOUT_MODEL
+async def test_a_new_session_starts_with_a_recap(start: StartServer, model: bool) -> None:
+    """For this user and companion only, and only until the first message."""
     async with world(start, model=model) as w:
         await w.talk("We decided to sail to Madeira in June with the old boat")
         await w.next_day()
         assert "Madeira" in await w.lines("opening")
         await w.talk("Hello!", user="bob")
-        mine, w.relationship = w.relationship, 2
-        answer = await w.answer("GET", "/context?draft=Hi")
-        assert answer.status_code == 404
-        w.relationship = mine
+        own_relationship, w.relationship = w.relationship, 2
+        response = await w.response_to("GET", "/context?draft=Hi")
+        assert response.status_code == 404
+        w.relationship = own_relationship
         await w.talk("Good morning")
         assert await w.lines("opening") == ""
 
 
-@WITH_AND_WITHOUT
-async def test_an_episode_is_found_by_a_name(start: StartServer, model: bool) -> None:
-    """However differently it is asked."""
+@WITH_AND_WITHOUT_MODEL
+async def test_an_episode_is_found_by_a_name_in_it(start: StartServer, model: bool) -> None:
+    """However the question is phrased."""
     async with world(start, model=model) as w:
         await w.talk(
             "Yesterday I met Beatriz at the harbour and she lent me her telescope",
@@ -124,11 +122,9 @@ async def test_an_episode_is_found_by_a_name(start: StartServer, model: bool) ->
         assert await w.lines("episodes", "I like cheese with bread") == ""
 
 
-@WITH_AND_WITHOUT
-async def test_what_comes_up_in_three_sessions_becomes_a_topic(
-    start: StartServer, model: bool
-) -> None:
-    """One paragraph, rewritten when there is news."""
+@WITH_AND_WITHOUT_MODEL
+async def test_a_subject_of_three_sessions_becomes_a_topic(start: StartServer, model: bool) -> None:
+    """One paragraph, rewritten when something is added."""
     async with world(start, model=model) as w:
         for number, text in enumerate(
             ("I began to build the lighthouse. My lighthouse needs a lamp",
@@ -146,24 +142,24 @@ async def test_what_comes_up_in_three_sessions_becomes_a_topic(
         assert "lighthouse" in await w.lines("topics", "How is the lighthouse doing?")
 
 
-async def test_a_topic_is_written_from_all_that_is_known_of_it(start: StartServer) -> None:
-    """Days, conclusions, notes and the former paragraph; the model is shown the names so far."""
-    asked: list[str] = []
+async def test_a_topic_is_written_from_everything_known_about_it(start: StartServer) -> None:
+    """Dates, conclusions, notes and the former paragraph; the model is shown existing names."""
+    prompts: list[str] = []
     names = iter(["violin", "violin lessons", "violin", "the violin strings"])
 
     def answer(chat: dict[str, Any]) -> str:
-        given = chat["messages"][-1]["content"]
-        if "Topics so far" in given:
-            asked.append(given)
-            told = {
+        prompt = chat["messages"][-1]["content"]
+        if "Topics so far" in prompt:
+            prompts.append(prompt)
+            episode = {
                 "topic": next(names),
                 "summary": "They spoke.",
                 "conclusions": ["A string broke"],
             }
-            return json.dumps({"episodes": [told], "left_at": "They parted."})
-        if given.startswith("Topic:"):
-            asked.append(given)
-            return json.dumps({"text": f"Paragraph {given.count('New:')}, {len(asked)} asked."})
+            return json.dumps({"episodes": [episode], "left_at": "They parted."})
+        if prompt.startswith("Topic:"):
+            prompts.append(prompt)
+            return json.dumps({"text": f"Paragraph {prompt.count('New:')}, {len(prompts)} asked."})
         return curate(chat)
 
     async with world(start, model=True) as w:
@@ -175,22 +171,20 @@ async def test_a_topic_is_written_from_all_that_is_known_of_it(start: StartServe
         (topic,) = await w.records("topics")
         assert topic["title"] == "violin"
         assert topic["details"]["sessions"] == 4
-        first, second = (each for each in asked if each.startswith("Topic:"))
+        first, second = (prompt for prompt in prompts if prompt.startswith("Topic:"))
         assert 'Former paragraph: ""' in first
         assert "Concluded: A string broke" in first
         assert re.search(r"- \d+ [A-Z][a-z]+ 20\d\d: ", first)
         assert "Paragraph 1" in second
         assert second.count("They spoke.") == 1
-        shown = [each.splitlines()[0] for each in asked if "Topics so far" in each]
+        shown = [prompt.splitlines()[0] for prompt in prompts if "Topics so far" in prompt]
         assert shown[0] == "Topics so far: (none)"
         assert shown[-1] == 'Topics so far: "violin", "violin lessons"'
 
 
-@WITH_AND_WITHOUT
-async def test_the_profile_holds_what_was_stated_and_what_was_inferred(
-    start: StartServer, model: bool
-) -> None:
-    """Stated at once, inferred once a week; in every prompt."""
+@WITH_AND_WITHOUT_MODEL
+async def test_the_profile_holds_stated_and_inferred_facts(start: StartServer, model: bool) -> None:
+    """Stated ones at once, inferred ones once a week; they are in every prompt."""
     async with world(start, model=model) as w:
         for text in ("My favourite colour is green", "I planted a fig tree", "It rained a lot"):
             await w.talk(text)
@@ -205,9 +199,9 @@ async def test_the_profile_holds_what_was_stated_and_what_was_inferred(
         assert "minutes" in await w.lines("profile")
 
 
-@WITH_AND_WITHOUT
-async def test_the_scratchpad_is_kept_after_every_turn(start: StartServer, model: bool) -> None:
-    """And can be read and written by its user."""
+@WITH_AND_WITHOUT_MODEL
+async def test_notes_are_taken_after_every_turn(start: StartServer, model: bool) -> None:
+    """The user can read and edit them."""
     async with world(start, model=model) as w:
         await w.talk("My goal is to run a marathon")
         (entry,) = await w.records("scratchpad")
@@ -216,13 +210,13 @@ async def test_the_scratchpad_is_kept_after_every_turn(start: StartServer, model
         assert "marathon" in await w.lines("scratchpad")
         change = {"content": "Wants to run two marathons", "revision": entry["revision"]}
         await w.request("PATCH", f"/records/{entry['id']}", change)
-        await w.settled()
+        await w.wait_until_idle()
         assert "two marathons" in await w.lines("scratchpad")
-        assert (await w.answer("PATCH", f"/records/{entry['id']}", change)).status_code == 409
+        assert (await w.response_to("PATCH", f"/records/{entry['id']}", change)).status_code == 409
 
 
-async def test_invalid_operations_are_rejected_one_by_one(start: StartServer) -> None:
-    """A wrong one spoils no other, and is counted."""
+async def test_invalid_note_operations_are_rejected_one_by_one(start: StartServer) -> None:
+    """Valid ones are applied, and the rejected ones are counted."""
     operations = [
         {"op": "ADD", "kind": "mood", "entry": "no such kind"},
         {"op": "UPDATE", "id": 999, "entry": "no such entry"},
@@ -239,15 +233,15 @@ async def test_invalid_operations_are_rejected_one_by_one(start: StartServer) ->
         assert [record["content"] for record in await w.records("scratchpad")] == ["Has a goat"]
         assert "Note only pets." in w.model.script.asked[-1]["messages"][0]["content"]
         metrics = w.server.app.core.metrics
-        assert metrics.mended.labels("notes", "dropped")._value.get() == 1  # no such operation
+        assert metrics.mended.labels("notes", "dropped")._value.get() == 1  # unknown operation
         assert metrics.dropped.labels("invalid_operation")._value.get() == 2
 
 
-@WITH_AND_WITHOUT
-async def test_what_was_left_open_comes_back_when_it_is_touched(
+@WITH_AND_WITHOUT_MODEL
+async def test_an_open_question_is_recalled_when_its_subject_comes_up(
     start: StartServer, model: bool
 ) -> None:
-    """With the wish to come back to it, until somebody settles it."""
+    """Until it is marked as settled."""
     async with world(start, model=model) as w:
         await w.talk("Let's talk about the broken compass of Zarco later")
         await w.next_day()
@@ -256,15 +250,13 @@ async def test_what_was_left_open_comes_back_when_it_is_touched(
         assert "compass" in line
         (question,) = await w.records("questions")
         await w.request("PATCH", f"/records/{question['id']}", {"status": "settled"})
-        await w.settled()
+        await w.wait_until_idle()
         assert await w.lines("questions", "I dreamt of the broken compass of Zarco") == ""
 
 
-@WITH_AND_WITHOUT
-async def test_the_hot_context_keeps_what_somebody_wrote_into_it(
-    start: StartServer, model: bool
-) -> None:
-    """A curation takes a change by hand in; both are in the history."""
+@WITH_AND_WITHOUT_MODEL
+async def test_core_memory_keeps_manual_edits(start: StartServer, model: bool) -> None:
+    """The next curation includes them; all revisions are in the history and can be restored."""
     async with world(start, model=model) as w:
         await w.talk("My favourite colour is green")
         await w.next_day()
@@ -272,7 +264,7 @@ async def test_the_hot_context_keeps_what_somebody_wrote_into_it(
         assert hot["content"]
         change = {"content": "Ana is in mourning.", "revision": hot["revision"]}
         await w.request("PATCH", f"/records/{hot['id']}", change)
-        await w.settled()
+        await w.wait_until_idle()
         await w.talk("I planted a fig tree")
         await w.next_day()
         (hot,) = await w.records("hot")
@@ -280,15 +272,17 @@ async def test_the_hot_context_keeps_what_somebody_wrote_into_it(
         assert hot["made_by"] == ("model" if model else "rules")
         assert "mourning" in await w.lines("hot")
         earlier = (await w.request("GET", f"/records/{hot['id']}/revisions"))["revisions"]
-        assert "Ana is in mourning." in [each["content"] for each in earlier]
+        assert "Ana is in mourning." in [revision["content"] for revision in earlier]
         first = {"revision": earlier[0]["revision"]}
         await w.request("POST", f"/records/{hot['id']}/restore", first)
         (restored,) = await w.records("hot")
         assert restored["content"] == earlier[0]["content"]
 
 
-async def test_a_careless_model_takes_nothing_out_of_the_hot_context(start: StartServer) -> None:
-    """That somebody wrote into it, however often it is written anew."""
+async def test_a_careless_model_cannot_remove_manual_edits_of_core_memory(
+    start: StartServer,
+) -> None:
+    """However often it is rewritten."""
     async with world(start, model=True) as w:
         assert w.model is not None
         w.model.script.background = lambda chat: (
@@ -305,35 +299,33 @@ async def test_a_careless_model_takes_nothing_out_of_the_hot_context(start: Star
         assert hot["content"] == "Call her captain.\nAll is well with them."
 
 
-@WITH_AND_WITHOUT
-async def test_what_was_saved_on_purpose_is_found_when_it_is_asked_for(
-    start: StartServer, model: bool
-) -> None:
-    """By the user in so many words, or by the game."""
+@WITH_AND_WITHOUT_MODEL
+async def test_pinned_records_are_recalled_when_asked_for(start: StartServer, model: bool) -> None:
+    """Whether pinned by the user in chat or by the game."""
     async with world(start, model=model) as w:
         await w.talk("Save this for me: the gate code of the shed is 4711")
         assert "4711" in await w.lines("vault", "Do you remember the gate code of the shed?")
         assert await w.lines("vault", "The gate of the shed is green") == ""
         game = {"layer": "vault", "content": "Ana won the silver cup of Funchal", "by": "developer"}
         await w.request("POST", "/records", game)
-        await w.settled()
+        await w.wait_until_idle()
         assert "silver cup" in await w.lines("vault", "Remember the silver cup of Funchal?")
 
 
-async def test_documents_of_a_companion_are_searched_beside_memories(start: StartServer) -> None:
-    """Uploaded with progress, found by words and meaning, gone when deleted."""
+async def test_documents_of_a_companion_are_searched_with_memories(start: StartServer) -> None:
+    """They are embedded in the background, and found by terms and vectors until deleted."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         page = "<script>x()</script><h1>Ferry</h1><p>The night ferry leaves pier nine at ten.</p>"
         url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents"
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-            sent = await http.post(
+            uploaded = await http.post(
                 url,
                 params={"title": "Timetable", "user": "ana"},
                 content=page,
                 headers={"content-type": "text/html"},
             )
-            assert sent.status_code == 202, sent.text
+            assert uploaded.status_code == 202, uploaded.text
 
             async def embedded() -> int:
                 listed = (await http.get(url, params={"user": "ana"})).json()["documents"]
@@ -348,47 +340,47 @@ async def test_documents_of_a_companion_are_searched_beside_memories(start: Star
             assert "x()" not in line
             wrong = await http.post(url, params={"title": "x", "user": "ana"}, content=b"\xff")
             assert wrong.json()["error"]["param"] == "content-type"
-            document = sent.json()["id"]
+            document = uploaded.json()["id"]
             await http.delete(f"{url}/{document}", params={"user": "ana"})
         await everything_heard(w.server)
         assert await w.lines("library", "When does the night ferry leave?") == ""
 
 
-async def test_a_deleted_document_is_in_no_context_that_was_prepared(start: StartServer) -> None:
-    """Not even for the words that it was prepared for."""
+async def test_deleting_a_document_invalidates_prefetched_contexts(start: StartServer) -> None:
+    """Even if the draft does not change."""
     async with world(start, model=True) as w:
         assert w.model is not None
         client = await w.talk("Hello")
         url = f"http://127.0.0.1:{w.server.port}/v1/companions/wren/documents"
-        asked = "When does the night ferry leave?"
+        question = "When does the night ferry leave?"
         async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
-            sent = await http.post(
+            uploaded = await http.post(
                 url,
                 params={"title": "Timetable"},
                 content="The night ferry leaves pier nine at ten.",
                 headers={"content-type": "text/plain"},
             )
             await everything_heard(w.server)
-            assert "pier nine" in await w.lines("library", asked)
-            await client.draft(asked)
+            assert "pier nine" in await w.lines("library", question)
+            await client.draft(question)
             await client.send_raw({"type": "sync", "event_id": "sync"})
-            await client.expect("error")  # the draft has come
+            await client.expect("error")  # the draft was processed
             await w.clock.advance(0.5)
             while (await client.expect("context.ready"))["trigger"] != "pause":
                 pass
-            assert (await http.delete(f"{url}/{sent.json()['id']}")).status_code == 200
+            assert (await http.delete(f"{url}/{uploaded.json()['id']}")).status_code == 200
         await everything_heard(w.server)
-        await client.send(asked)
+        await client.send(question)
         assert (await client.expect("message.accepted"))["context"] != "hit"
         await client.expect("response.done")
         assert "pier nine" not in str(w.model.script.spoken[-1])
 
 
-@WITH_AND_WITHOUT
-async def test_behaviours_enter_the_prompt_or_run_after_the_reply(
+@WITH_AND_WITHOUT_MODEL
+async def test_behaviours_extend_the_prompt_or_run_after_the_reply(
     start: StartServer, model: bool
 ) -> None:
-    """Under their conditions; the client is told what came of those afterwards."""
+    """If their conditions hold; the client receives the outcome of post-reply behaviours."""
     behaviours = (
         Behaviour("pirate", "Answer like a pirate.", says=("ahoy",)),
         Behaviour("diary", "Write a diary line.", says=("ahoy",), after=True),
@@ -406,8 +398,8 @@ async def test_behaviours_enter_the_prompt_or_run_after_the_reply(
         assert "pirate" not in str((await w.context("Good day"))["messages"])
 
 
-async def test_topics_of_others_are_counted_only_where_all_agree(start: StartServer) -> None:
-    """The companion's owner and every user counted; from three on, and nothing but a number."""
+async def test_topics_of_other_users_are_counted_only_with_consent(start: StartServer) -> None:
+    """Of the operator and of every user counted; only as a number, from three users on."""
     async with world(start, model=False) as w:
         companions = w.server.app.core.companions
         settings = CompanionSettings(shares_counts=True)
@@ -425,26 +417,27 @@ async def test_topics_of_others_are_counted_only_where_all_agree(start: StartSer
             w.relationship,
         )
         await pool.execute("UPDATE relationships SET shares_counts = true WHERE id <> $1", 1)
+        await pool.execute("UPDATE records SET counted = true WHERE relationship_id <> $1", 1)
         draft = "Tell me about lighthouses and those who build lighthouses"
         assert "others" not in await w.lines("topics", draft)
         await w.request("PATCH", "/config", {"shares_counts": True})
-        await w.settled()
+        await w.wait_until_idle()
         assert "3 others spoke with you about it" in await w.lines("topics", draft)
 
 
-@WITH_AND_WITHOUT
-async def test_what_the_model_is_given_is_what_the_context_view_shows(
+@WITH_AND_WITHOUT_MODEL
+async def test_the_context_view_shows_exactly_what_the_model_is_given(
     start: StartServer, model: bool
 ) -> None:
-    """Word for word, with all layers alive, within their share."""
+    """With all layers filled, and within their token budget."""
     async with world(start, model=model) as w:
-        await _a_life(w)
-        await w.talk("My goal is to learn Greek")  # news since the hot context
+        await _fill_all_layers(w)
+        await w.talk("My goal is to learn Greek")  # since the last update of core memory
         draft = "How is the lighthouse of Beatriz, do you remember?"
         shown = await w.context(draft)
-        alive = {name for name, each in shown["layers"].items() if each["lines"]}
-        assert alive >= {"profile", "hot", "scratchpad", "topics", "episodes", "memories"}
-        spent = sum(e["tokens"] for name, e in shown["layers"].items() if name != "working")
+        filled = {name for name, layer in shown["layers"].items() if layer["lines"]}
+        assert filled >= {"profile", "hot", "scratchpad", "topics", "episodes", "memories"}
+        spent = sum(layer["tokens"] for name, layer in shown["layers"].items() if name != "working")
         assert spent <= shown["budget"]
         assert shown["left_out"] == []
         if w.model is not None:
@@ -452,10 +445,10 @@ async def test_what_the_model_is_given_is_what_the_context_view_shows(
             assert w.model.script.spoken[-1]["messages"] == shown["messages"]
 
 
-async def test_a_layer_that_hangs_is_left_out(start: StartServer) -> None:
-    """The others are there, and it is said which is missing."""
+async def test_a_layer_that_exceeds_its_deadline_is_left_out(start: StartServer) -> None:
+    """The others are present, and the response names the missing one."""
     async with world(start, model=False, layers_deadline_ms=3000, index_bytes=0) as w:
-        await _a_life(w)
+        await _fill_all_layers(w)
         pool = owner_of(w.server.app.core)
         async with pool.acquire() as raw, raw.transaction():
             await raw.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
@@ -465,28 +458,26 @@ async def test_a_layer_that_hangs_is_left_out(start: StartServer) -> None:
 
 
 @pytest.mark.parametrize("layer", ["hot", "topics", "memories", "scratchpad"])
-async def test_a_layer_can_be_switched_off_for_one_relationship(
-    start: StartServer, layer: str
-) -> None:
-    """And it is shown where that comes from."""
+async def test_a_layer_can_be_disabled_for_one_relationship(start: StartServer, layer: str) -> None:
+    """The configuration shows which level disabled it."""
     async with world(start, model=False) as w:
-        await _a_life(w)
+        await _fill_all_layers(w)
         await w.request("PATCH", "/config", {"settings": {"layers_off": [layer]}})
         shown = await w.context("How is the lighthouse of Beatriz, do you remember?")
         assert shown["layers"][layer]["tokens"] == 0
         assert shown["layers"][layer]["on"] is False
         config = await w.request("GET", "/config")
         assert config["layers_off"] == {"value": [layer], "from": "relationship"}
-        wrong = await w.answer("PATCH", "/config", {"settings": {"layers_off": ["soul"]}})
+        wrong = await w.response_to("PATCH", "/config", {"settings": {"layers_off": ["soul"]}})
         assert wrong.json()["error"]["param"] == "settings.layers_off"
 
 
-_THINGS = ("bread", "wine", "olives", "cheese", "figs", "honey", "nuts", "salt", "oil", "grapes",
+_ITEMS = ("bread", "wine", "olives", "cheese", "figs", "honey", "nuts", "salt", "oil", "grapes",
            "lemons", "thyme")  # fmt: skip
 
 
-async def test_a_turn_may_have_settings_of_its_own(start: StartServer) -> None:
-    """They hold for that turn only, and none that are the operator's."""
+async def test_a_message_may_carry_settings_for_its_turn(start: StartServer) -> None:
+    """They apply to that turn only; the operator's settings are refused."""
     async with world(start, model=True) as w:
         assert w.model is not None
         client = await w.talk("I promise to remember the red door")
@@ -503,23 +494,23 @@ async def test_a_turn_may_have_settings_of_its_own(start: StartServer) -> None:
         assert error["param"] == "settings.llm_url"
 
 
-async def test_settings_of_a_relationship_hold_in_a_session_that_is_open(
+async def test_settings_of_a_relationship_apply_to_open_sessions(
     start: StartServer,
 ) -> None:
-    """From the next message on."""
+    """From the next message."""
     async with world(start, model=True) as w:
         assert w.model is not None
         client = await w.talk("I promise to remember the red door")
         off = {"layers_off": ["memories", "scratchpad", "working"]}
         await w.request("PATCH", "/config", {"settings": off})
-        await w.settled()
+        await w.wait_until_idle()
         await client.send("What about the door?")
         await client.expect("response.done")
         assert "red door" not in str(w.model.script.spoken[-1]["messages"])
 
 
-async def _a_life(w: World) -> None:
-    """Three days of talk that fill every layer."""
+async def _fill_all_layers(w: World) -> None:
+    """Talk on three days, so that every layer has content."""
     for text in (
         "My favourite colour is green. I began to build the lighthouse with Beatriz",
         "I decided to paint the lighthouse of Beatriz red. My goal is to finish the lighthouse",
@@ -527,11 +518,11 @@ async def _a_life(w: World) -> None:
     ):
         await w.talk(text)
         await w.clock.leap(A_DAY)
-        await w.settled()
+        await w.wait_until_idle()
 
 
-async def test_the_model_is_asked_once_a_turn_in_the_background(start: StartServer) -> None:
-    """Episodes, topics and the state come once a session."""
+async def test_background_work_needs_at_most_one_request_per_turn(start: StartServer) -> None:
+    """Episodes, topics and core memory are written once per session."""
     async with world(start, model=True) as w:
         assert w.model is not None
         await w.talk("I planted a fig tree", "It grows", "It bears figs")
@@ -540,18 +531,18 @@ async def test_the_model_is_asked_once_a_turn_in_the_background(start: StartServ
         assert len(w.model.script.asked) <= 6
 
 
-async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once(
+async def test_a_relationship_is_curated_by_one_worker_at_a_time(
     start: StartServer,
 ) -> None:
-    """However long it takes: a second worker beside the first would note everything twice."""
+    """However slow the model is: a second worker would take every note twice."""
     async with world(start, model=True) as w:
         assert w.model is not None
         script = w.model.script
-        held = script.hold_before = asyncio.Event()
-        held.set()
+        hold = script.hold_before = asyncio.Event()
+        hold.set()
 
         def reply(_: object) -> list[str]:
-            held.clear()  # what follows in the background hangs
+            hold.clear()  # background requests hang from here on
             return ["Yes."]
 
         script.reply = reply
@@ -560,7 +551,7 @@ async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once
         await client.expect_all("response.done", "memory.stored")
         await eventually(lambda: len(script.asked) == 1)
         owner = owner_of(w.server.app.core)
-        for _ in range(4):  # a claim lasts for 30 seconds
+        for _ in range(4):  # a lease lasts for 30 seconds
             await owner.execute("UPDATE relationships SET due_at = $1", w.clock.now())
             await w.clock.leap(600)
             for _ in range(20):
@@ -568,28 +559,32 @@ async def test_what_is_said_while_a_model_is_slow_is_curated_after_that_and_once
                 await asyncio.sleep(0.01)
         assert len(script.asked) == 1
         w.relationship = 1
-        held.set()
+        hold.set()
         await w.next_day()
         (question,) = await w.records("questions")
         assert "compass" in question["content"]
 
 
-async def test_a_companion_says_in_its_own_words_what_a_model_is_to_write(
+async def test_a_companion_may_replace_the_background_prompts(
     start: StartServer,
 ) -> None:
-    """Of summary, episodes, topics and hot context."""
-    own = Prompts("Summary as a log.", "Episodes as a log.", "Topics as a log.", "Hot as a log.")
+    """Of summary, episodes, topics and core memory."""
+    prompts = Prompts(
+        "Summary as a log.", "Episodes as a log.", "Topics as a log.", "Hot as a log."
+    )
     async with world(start, model=True, summary_messages=12) as w:
         assert w.model is not None
-        settings = CompanionSettings(prompts=own)
+        settings = CompanionSettings(prompts=prompts)
         await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
         for number in range(3):
             await w.talk(
-                *(f"My lighthouse has lamp {each}" for each in range(5 + 5 * (number == 0)))
+                *(f"My lighthouse has lamp {lamp}" for lamp in range(5 + 5 * (number == 0)))
             )
             await w.next_day()
-        tasks = {each["messages"][0]["content"].partition(".")[0] for each in w.model.script.asked}
-        assert tasks >= {f"{each} as a log" for each in ("Summary", "Episodes", "Topics", "Hot")}
+        tasks = {
+            request["messages"][0]["content"].partition(".")[0] for request in w.model.script.asked
+        }
+        assert tasks >= {f"{name} as a log" for name in ("Summary", "Episodes", "Topics", "Hot")}
 
 
 _TASTES = [
@@ -598,16 +593,16 @@ _TASTES = [
 ]  # fmt: skip
 
 
-async def test_a_profile_holds_clean_values_and_who_somebody_is_never_falls_out(
+async def test_a_profile_holds_bare_values_and_never_drops_identity(
     start: StartServer,
 ) -> None:
-    """However much somebody likes; what others say is nothing of it."""
+    """However many likes there are; statements of others are ignored."""
     async with world(start, model=False) as w:
         await w.talk(
             "Call me Sam. I work as a nurse and I live in Porto.",
             "She said I live in a dream",
             "I'm lactose intolerant. Please keep your answers short.",
-            *(f"I love {each}" for each in _TASTES),
+            *(f"I love {taste}" for taste in _TASTES),
         )
         entries = {(record["title"], record["content"]) for record in await w.records("profile")}
         assert entries >= {
@@ -621,33 +616,33 @@ async def test_a_profile_holds_clean_values_and_who_somebody_is_never_falls_out(
         assert "dream" not in str(lines)
 
 
-async def test_a_home_that_was_set_by_hand_is_the_only_one(start: StartServer) -> None:
-    """What is said later stands beside no entry that somebody wrote."""
+async def test_a_manually_set_home_is_not_joined_by_stated_ones(start: StartServer) -> None:
+    """Later statements add no entry to a slot that was edited manually."""
     async with world(start, model=False) as w:
         await w.talk("My name is Ana")
-        mine = {"layer": "profile", "title": "home", "content": "Braga"}
-        await w.request("POST", "/records", mine)
+        manual = {"layer": "profile", "title": "home", "content": "Braga"}
+        await w.request("POST", "/records", manual)
         await w.talk("I moved to Porto")
         homes = await w.records("profile", "home")
         assert [(home["content"], home["made_by"]) for home in homes] == [("Braga", "user")]
 
 
-async def test_a_home_that_is_set_by_hand_takes_the_place_of_what_was_said(
+async def test_a_manually_set_home_replaces_the_stated_one(
     start: StartServer,
 ) -> None:
-    """Under whatever title; what else was said of oneself stays."""
+    """Whatever its title; other entries stay."""
     async with world(start, model=False) as w:
         await w.talk("My name is Ana", "I live in Lisbon", "I love jazz")
-        mine = {"layer": "profile", "title": "city", "content": "Lives in Braga"}
-        await w.request("POST", "/records", mine)
+        home = {"layer": "profile", "title": "city", "content": "Lives in Braga"}
+        await w.request("POST", "/records", home)
         likes = {"layer": "profile", "title": "likes", "content": "chess"}
         await w.request("POST", "/records", likes)
-        held = {record["content"] for record in await w.records("profile")}
-        assert held == {"Ana", "jazz", "Lives in Braga", "chess"}
+        contents = {record["content"] for record in await w.records("profile")}
+        assert contents == {"Ana", "jazz", "Lives in Braga", "chess"}
 
 
-async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -> None:
-    """Another value of the same slot is."""
+async def test_a_removed_profile_entry_is_not_created_again(start: StartServer) -> None:
+    """Other values of the same slot are."""
     async with world(start, model=False) as w:
         await w.talk("I love rain", "I love tea")
         (rain,) = [record for record in await w.records("profile") if record["content"] == "rain"]
@@ -657,19 +652,19 @@ async def test_an_entry_that_was_removed_is_not_made_again(start: StartServer) -
         assert sorted(likes) == ["jazz", "tea"]
 
 
-async def test_with_a_model_the_profile_is_read_by_it(start: StartServer) -> None:
-    """In any language, into the companion's own slots too; and forgotten like anything else."""
-    answered = [
+async def test_a_model_extracts_the_profile(start: StartServer) -> None:
+    """In any language, also for slots of the companion; its entries are erased as usual."""
+    extracted = [
         {"slot": "home", "value": "Wien"},
         {"slot": "boat", "value": "Jolle Aurora"},
         {"slot": "mood", "value": "good"},
     ]
 
     def background(chat: Chat) -> str:
-        task, given = (each["content"] for each in chat["messages"][:2])
+        task, prompt = (message["content"] for message in chat["messages"][:2])
         if '{"entries"' not in task:
             return curate(chat)
-        return json.dumps({"entries": answered if "Wien" in given else []})
+        return json.dumps({"entries": extracted if "Wien" in prompt else []})
 
     rules = ProfileRules(slots={"boat": ProfileSlot("what the user sails")})
     async with world(start, model=True) as w:
@@ -687,27 +682,27 @@ async def test_with_a_model_the_profile_is_read_by_it(start: StartServer) -> Non
         dropped = w.server.app.core.metrics.dropped.labels("invalid_entry")
         assert dropped._value.get() == 1
         await w.request("DELETE", "/memories?about=Wien")
-        await w.settled()
+        await w.wait_until_idle()
         assert [record["content"] for record in await w.records("profile")] == ["Ana"]
 
 
-async def test_a_relationship_that_talks_little_asks_little_for_its_profile(
+async def test_the_profile_is_extracted_once_per_session(
     start: StartServer,
 ) -> None:
-    """Once for a session, not once for each message."""
+    """Not once per message."""
     async with world(start, model=True) as w:
         assert w.model is not None
         await w.talk("The ferry is late", "It rains", "My name is Ana")
         await w.next_day()
-        asked = [each for each in w.model.script.asked if '{"entries"' in str(each["messages"])]
-        assert len(asked) == 1
+        requests = [
+            request for request in w.model.script.asked if '{"entries"' in str(request["messages"])
+        ]
+        assert len(requests) == 1
 
 
 @pytest.mark.parametrize("answer", ['{"episodes": []}', '{"left_at": "At the quay."}'])
-async def test_what_a_model_leaves_out_of_its_answer_rules_tell(
-    start: StartServer, answer: str
-) -> None:
-    """Each conversation has an episode and an end, however small the model is."""
+async def test_rules_fill_in_what_a_model_omits(start: StartServer, answer: str) -> None:
+    """Each session gets an episode and a recap, however small the model is."""
 
     def background(chat: Chat) -> str:
         return answer if '{"episodes"' in chat["messages"][0]["content"] else curate(chat)

@@ -1,4 +1,4 @@
-"""Settings of the server, a companion, a relationship and a turn: what is shown is what acts."""
+"""Settings on the levels server, companion, relationship and turn: effective values and bounds."""
 
 import json
 import shutil
@@ -24,17 +24,17 @@ from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.testing.background_answers import curate
 from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, ScriptedModel, scripted_model
-from tests.acceptance.levels import Row, rows
+from tests.acceptance.levels import SettingRow, setting_rows
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 from tests.unit.auth.test_access_tokens import SECRET, token
 
-NAMES = CompanionSettings.__struct_fields__
-TABLE = rows(("http://a/v1", "http://b/v1"), ("a.json", "b.json"))
+SETTING_NAMES = CompanionSettings.__struct_fields__
+TABLE = setting_rows(("http://a/v1", "http://b/v1"), ("a.json", "b.json"))
 
 
 @dataclass
 class Ana:
-    """A server with a model, a session of Ana's that stays open, and requests about her."""
+    """A server with a model, an open session of Ana, and requests about her relationship."""
 
     server: RunningServer
     model: ScriptedModel
@@ -44,157 +44,158 @@ class Ana:
 
     @property
     def session(self) -> Session:
-        """Her session."""
-        (found,) = self.server.app.registry._sessions
-        return found
+        """The open session."""
+        (session,) = self.server.app.registry._sessions
+        return session
 
     @property
     def policy(self) -> Policy:
-        """By what her session goes."""
+        """The policy that the session uses."""
         return self.session._terms.policy
 
     async def put(self, settings: object, persona: str = "P.") -> httpx2.Response:
-        """Change the companion."""
+        """Change the settings of the companion."""
         body = {"name": "Wren", "persona": persona, "settings": settings}
         return await self.http.put("/v1/admin/companions/wren?user=ana", json=body)
 
     async def patch(self, settings: object) -> httpx2.Response:
-        """Change the relationship's own settings."""
+        """Change the settings of the relationship."""
         path = f"/v1/relationships/{self.relationship}/config?user=ana"
         return await self.http.patch(path, content=json.dumps({"settings": settings}))
 
     async def config(self) -> Any:
-        """What is shown as in force."""
+        """Return the settings that are shown as effective."""
         path = f"/v1/relationships/{self.relationship}/config?user=ana"
         return (await self.http.get(path)).json()
 
     async def say(self, text: str, settings: object = None, **names: str) -> dict[str, Any]:
-        """Send a message; return what came of it by type."""
-        told = {"type": "message.send", "id": names.get("id", text), "text": text}
-        await self.client.send_raw(told | ({} if settings is None else {"settings": settings}))
+        """Send a message; return the resulting events by type."""
+        message = {"type": "message.send", "id": names.get("id", text), "text": text}
+        await self.client.send_raw(message | ({} if settings is None else {"settings": settings}))
         return await self.client.expect_all("message.accepted", "response.done", "memory.stored")
 
-    async def elsewhere(self) -> list[Policy]:
-        """By what the background goes: judging a turn, and curating."""
+    async def background_policies(self) -> list[Policy]:
+        """Return the policies that ingest and curation use."""
         services = self.session._services
         turn_id = (await services.turns.recent(self.relationship, 1))[0].id
         turn = await self.server.app.core.memories.turn(self.relationship, turn_id)
-        bond = await services.curation._due.bond(self.relationship)
-        assert turn is not None and bond is not None
-        work = services.curation._steps.work(bond)
-        judged = services.rememberer.policy_of(turn)
-        assert work.policy == judged.layers
-        assert work.server is not None
-        assert (work.server.options.model, work.server.options.address.url) == (
-            judged.voice.model,
-            judged.voice.url,
+        relationship = await services.curation._due.bond(self.relationship)
+        assert turn is not None and relationship is not None
+        context = services.curation._steps.work(relationship)
+        ingest_policy = services.rememberer.policy_of(turn)
+        assert context.policy == ingest_policy.layers
+        assert context.server is not None
+        assert (context.server.options.model, context.server.options.address.url) == (
+            ingest_policy.voice.model,
+            ingest_policy.voice.url,
         )
-        return [judged]
+        return [ingest_policy]
 
 
 @asynccontextmanager
 async def ana(start: StartServer, **settings: Any) -> AsyncIterator[Ana]:
-    """Ana, who has said something."""
+    """Start a server with an open session of Ana, who has sent a message."""
     async with scripted_model(Script(background=curate)) as model:
         server = await start(**({"llm_url": model.url, "http_per_s": 1e6} | settings))
         client = await server.connect()
         opened = await client.open_session("wren", user_id="ana", name="Ana")
         base = f"http://127.0.0.1:{server.port}"
         async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE) as http:
-            found = Ana(server, model, client, int(opened["relationship_id"]), http)
-            await found.say("I promise to remember the red door")
-            yield found
+            connected = Ana(server, model, client, int(opened["relationship_id"]), http)
+            await connected.say("I promise to remember the red door")
+            yield connected
 
 
 def test_every_setting_has_a_row_and_a_level() -> None:
-    """A new one fails here until it is in the table."""
-    assert set(TABLE) == set(NAMES)
-    assert {n for n, row in TABLE.items() if "server" in row.given} == {
-        name for name in NAMES if name in Settings.model_fields
+    """A new setting fails here until it is in the table."""
+    assert set(TABLE) == set(SETTING_NAMES)
+    assert {name for name, row in TABLE.items() if "server" in row.values} == {
+        name for name in SETTING_NAMES if name in Settings.model_fields
     }
-    assert {n for n, row in TABLE.items() if "relationship" not in row.given} == OPERATORS
-    assert {n for n, row in TABLE.items() if "turn" in row.given} == OF_A_TURN
-    assert set(PLAYERS) <= set(NAMES) - OPERATORS
+    assert {name for name, row in TABLE.items() if "relationship" not in row.values} == OPERATORS
+    assert {name for name, row in TABLE.items() if "turn" in row.values} == OF_A_TURN
+    assert set(PLAYERS) <= set(SETTING_NAMES) - OPERATORS
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "server" in TABLE[n].given])
-def test_what_the_server_sets_acts(name: str) -> None:
-    """Where nobody else sets it."""
+@pytest.mark.parametrize("name", [name for name in SETTING_NAMES if "server" in TABLE[name].values])
+def test_server_settings_apply_unless_overridden(name: str) -> None:
     row = TABLE[name]
-    policy = policy_for(CompanionSettings(), load_settings(**{name: row.given["server"]}))
-    assert row.acts(policy) == row.wanted("server")
-    assert row.acts(policy_for(CompanionSettings(), load_settings())) != row.wanted("server")
+    policy = policy_for(CompanionSettings(), load_settings(**{name: row.values["server"]}))
+    assert row.effective(policy) == row.expected("server")
+    assert row.effective(policy_for(CompanionSettings(), load_settings())) != row.expected("server")
 
 
-async def test_what_is_shown_as_in_force_is_what_acts(
+async def test_the_configuration_shows_the_effective_settings(
     start: StartServer, model: ConvertedEncoder, settings: Settings, tmp_path: Path
 ) -> None:
-    """Every setting, on every level and back, in a session that stays open and the background."""
+    """Every setting, set and unset on every level, in an open session and in the background."""
     tokenizers = (str(tmp_path / "one.json"), str(tmp_path / "two.json"))
-    (there, *_) = settings.models_dir.glob("**/tokenizer.json")
+    (tokenizer, *_) = settings.models_dir.glob("**/tokenizer.json")
     for path in tokenizers:
-        shutil.copy(there, path)
-    async with ana(start, retention_days=TABLE["retention_days"].given["server"]) as a:
-        table = rows((a.model.url, f"{a.model.url}/"), tokenizers)
+        shutil.copy(tokenizer, path)
+    async with ana(start, retention_days=TABLE["retention_days"].values["server"]) as a:
+        table = setting_rows((a.model.url, f"{a.model.url}/"), tokenizers)
         for name, row in table.items():
-            before = row.acts(a.policy)
-            await _set_and_taken_away(a, name, row)
-            assert row.acts(a.policy) == before, name
+            before = row.effective(a.policy)
+            await _set_and_unset_on_every_level(a, name, row)
+            assert row.effective(a.policy) == before, name
 
 
-async def _set_and_taken_away(a: Ana, name: str, row: Row) -> None:
+async def _set_and_unset_on_every_level(a: Ana, name: str, row: SettingRow) -> None:
     for level, setting in (("companion", a.put), ("relationship", a.patch)):
-        if level not in row.given:
+        if level not in row.values:
             continue
-        answer = await setting({name: row.given[level]})
-        assert answer.status_code == 200, (name, answer.text)
-        await _holds(a, name, row, level)
-    if "turn" in row.given:
-        turn = MessageSend(id="x", text="x", settings={name: _raw(row.given["turn"])})
+        response = await setting({name: row.values[level]})
+        assert response.status_code == 200, (name, response.text)
+        await _assert_effective(a, name, row, level)
+    if "turn" in row.values:
+        turn = MessageSend(id="x", text="x", settings={name: _raw(row.values["turn"])})
         policy = a.session._terms.policy_of(turn, player=False)
-        assert row.acts(policy) == row.wanted("turn"), name
-    if "relationship" in row.given:
+        assert row.effective(policy) == row.expected("turn"), name
+    if "relationship" in row.values:
         assert (await a.patch({name: None})).status_code == 200
-        await _holds(a, name, row, "companion")
+        await _assert_effective(a, name, row, "companion")
     assert (await a.put({name: None})).status_code == 200
 
 
-async def _holds(a: Ana, name: str, row: Row, level: str) -> None:
-    """What is wanted acts in the session and in the background, and is shown."""
-    wanted = row.wanted(level)
-    assert row.acts(a.policy) == wanted, (name, level)
-    assert await a.elsewhere() == [a.policy], (name, level)
+async def _assert_effective(a: Ana, name: str, row: SettingRow, level: str) -> None:
+    """Assert that the session and the background use the value, and that it is shown."""
+    expected = row.expected(level)
+    assert row.effective(a.policy) == expected, (name, level)
+    assert await a.background_policies() == [a.policy], (name, level)
     shown = (await a.config()).get(name)
     if name in OPERATORS - {"shares_counts"}:
         assert shown is None
-    elif name != "shares_counts":  # which is shown as what the user agreed to
+    elif name != "shares_counts":  # shown as the user's consent
         assert shown["from"] == level, name
-        value = policy_for(_of({name: shown["value"]}), load_settings())
-        assert row.acts(value) == wanted, (name, level)
+        value = policy_for(_as_settings({name: shown["value"]}), load_settings())
+        assert row.effective(value) == expected, (name, level)
 
 
 def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _of(settings: dict[str, Any]) -> CompanionSettings:
+def _as_settings(settings: dict[str, Any]) -> CompanionSettings:
     return msgspec.convert(settings, CompanionSettings)
 
 
-async def test_a_turn_is_answered_by_its_own_settings(start: StartServer) -> None:
-    """Temperature and length reach the model for that turn; the next one is as before."""
+async def test_settings_of_a_message_apply_to_its_turn_only(start: StartServer) -> None:
+    """Its temperature and length reach the model; the next turn is as before."""
     async with ana(start) as a:
         await a.say("Tell me more", {"llm_temperature": 1.5, "llm_max_tokens": 17})
         await a.say("And more")
-        asked = [(each["temperature"], each["max_tokens"]) for each in a.model.script.spoken]
-        assert asked == [(0.8, 400), (1.5, 17), (0.8, 400)]
+        sent = [
+            (request["temperature"], request["max_tokens"]) for request in a.model.script.spoken
+        ]
+        assert sent == [(0.8, 400), (1.5, 17), (0.8, 400)]
 
 
-async def test_a_relationships_own_rules_judge_what_is_said(start: StartServer) -> None:
-    """Phrases of its own beside the companion's, and its own threshold."""
+async def test_significance_rules_of_a_relationship_apply(start: StartServer) -> None:
+    """Its phrases in addition to the companion's, and its threshold."""
     async with ana(start) as a:
-        plain = {"learned": False, "phrases": {"xylophone": 0.9}}
-        await a.put({"significance": plain})
+        rules = {"learned": False, "phrases": {"xylophone": 0.9}}
+        await a.put({"significance": rules})
         await a.patch({"significance": {"phrases": {"bassoon": 0.8}}})
         for word, score in (("xylophone", 0.9), ("bassoon", 0.8)):
             stored = (await a.say(f"the {word} stands here"))["memory.stored"]
@@ -204,8 +205,8 @@ async def test_a_relationships_own_rules_judge_what_is_said(start: StartServer) 
         assert stored["stored"] is False
 
 
-async def test_a_patch_changes_what_it_names(start: StartServer) -> None:
-    """The rest stays; null takes away, a part of a setting too."""
+async def test_a_patch_changes_only_the_settings_it_names(start: StartServer) -> None:
+    """The others stay; null unsets a setting, or a part of one."""
     async with ana(start) as a:
         await a.patch({"recall_limit": 3, "retention_days": {"hot": 3, "vault": 4}})
         await a.patch({"pause_ms": 700, "retention_days": {"hot": None}})
@@ -216,27 +217,27 @@ async def test_a_patch_changes_what_it_names(start: StartServer) -> None:
         assert (await a.config())["recall_limit"] == {"value": 10, "from": "server"}
         await a.patch(None)
         assert "relationship" not in {
-            each["from"]
-            for name, each in (await a.config()).items()
-            if name in set(NAMES) - {"shares_counts"}
+            setting["from"]
+            for name, setting in (await a.config()).items()
+            if name in set(SETTING_NAMES) - {"shares_counts"}
         }
 
 
-async def test_an_edited_companion_speaks_from_the_next_message_on(start: StartServer) -> None:
-    """In sessions that are open, also of other processes, and not from what was prepared before."""
+async def test_changes_to_a_companion_apply_from_the_next_message(start: StartServer) -> None:
+    """In open sessions, also of other processes; contexts prefetched before are not used."""
     async with ana(start, eager=False, pause_ms=50) as a:
-        far = await start(llm_url=a.model.url, eager=False, pause_ms=50)
-        client = await far.session("bo")
-        for user in (a.client, client):
-            await user.send_raw({"type": "draft.update", "text": "What of the red door?"})
-            await user.expect("context.ready")
+        other_server = await start(llm_url=a.model.url, eager=False, pause_ms=50)
+        client = await other_server.session("bo")
+        for session_client in (a.client, client):
+            await session_client.send_raw({"type": "draft.update", "text": "What of the red door?"})
+            await session_client.expect("context.ready")
         await a.put({"llm_model": "another"}, persona="You are a parrot.")
-        done = await a.say("What of the red door?")
+        events = await a.say("What of the red door?")
         spoken = a.model.script.spoken[-1]
         assert "You are a parrot." in spoken["messages"][0]["content"]
         assert spoken["model"] == "another"
-        assert done["message.accepted"]["context"] != "hit"
-        (session,) = far.app.registry._sessions
+        assert events["message.accepted"]["context"] != "hit"
+        (session,) = other_server.app.registry._sessions
         await eventually(lambda: session._terms.companion.persona == "You are a parrot.")
         await client.send("What of the red door?")
         accepted = await client.expect("message.accepted")
@@ -245,8 +246,8 @@ async def test_an_edited_companion_speaks_from_the_next_message_on(start: StartS
         assert "parrot" in a.model.script.spoken[-1]["messages"][0]["content"]
 
 
-async def test_what_is_changed_past_the_server_is_heard_too(start: StartServer) -> None:
-    """As `foremind companions put` does, and after a lost line to the database."""
+async def test_changes_made_in_the_database_apply_as_well(start: StartServer) -> None:
+    """As by `foremind companions put`, and after a lost connection to the database."""
     async with ana(start) as a:
         companions = a.server.app.core.companions
         await companions.put(CompanionFile("wren", "Wren", "You are a crow."))
@@ -257,8 +258,8 @@ async def test_what_is_changed_past_the_server_is_heard_too(start: StartServer) 
         assert a.session._terms._shared_companion.value.settings == CompanionSettings()
 
 
-async def test_a_session_lives_as_long_as_its_relationship_says(start: StartServer) -> None:
-    """Not as long as the companion's other sessions, which go on after two hours."""
+async def test_the_session_length_of_a_relationship_applies(start: StartServer) -> None:
+    """Other sessions with the companion continue after two hours."""
     clock = ManualClock()
     server = await start(clock)
     before = {}
@@ -270,8 +271,8 @@ async def test_a_session_lives_as_long_as_its_relationship_says(start: StartServ
     path = f"/v1/relationships/{before['ana']['relationship_id']}/config?user=ana"
     base = f"http://127.0.0.1:{server.port}"
     async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE) as http:
-        answer = await http.patch(path, json={"settings": {"session_hours": 1}})
-    assert answer.status_code == 200
+        response = await http.patch(path, json={"settings": {"session_hours": 1}})
+    assert response.status_code == 200
     await clock.leap(7200)
     after = {}
     for user in before:
@@ -281,12 +282,12 @@ async def test_a_session_lives_as_long_as_its_relationship_says(start: StartServ
     assert after["ana"]["session_id"] != before["ana"]["session_id"]
 
 
-# What players may set.
+# Settings that players may change.
 
 
 @asynccontextmanager
 async def player(start: StartServer, **settings: Any) -> AsyncIterator[Ana]:
-    """Ana with a player's token; `admin` is another client's."""
+    """Start a server with an open session of Ana, who has a player's token."""
     async with scripted_model(Script(background=curate)) as model:
         server = await start(llm_url=model.url, auth_secret=SECRET, http_per_s=1e6, **settings)
         client = await server.connect()
@@ -294,13 +295,13 @@ async def player(start: StartServer, **settings: Any) -> AsyncIterator[Ana]:
         headers = {"authorization": f"Bearer {token(sub='ana')}"}
         base = f"http://127.0.0.1:{server.port}"
         async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=headers) as http:
-            found = Ana(server, model, client, int(opened["relationship_id"]), http)
-            await found.say("I promise to remember the red door")
-            yield found
+            connected = Ana(server, model, client, int(opened["relationship_id"]), http)
+            await connected.say("I promise to remember the red door")
+            yield connected
 
 
-# Beyond what the operator has, and the nearest that is allowed.
-_BEYOND: dict[str, tuple[Any, Any]] = {
+# By setting: a value beyond the operator's bound, and one that is allowed.
+_OUT_OF_BOUNDS: dict[str, tuple[Any, Any]] = {
     "pause_ms": (100, 600),
     "eager": (True, False),
     "significance": ({"model": True}, {"phrases": {"rain": 0.8}, "model": False}),
@@ -319,30 +320,34 @@ _BEYOND: dict[str, tuple[Any, Any]] = {
     "recall_any_age": ("yes", True),
     "memory_max_age_days": (1e300, 30),
 }
-_OPERATORS_OWN = {"eager": False, "layers_off": ["hot"], "retention_days": {"vault": 30}}
+_OPERATOR_SETTINGS = {"eager": False, "layers_off": ["hot"], "retention_days": {"vault": 30}}
 
 
-async def test_players_may_set_a_short_list_within_what_the_operator_has(
+async def test_players_may_change_some_settings_within_the_operators_bounds(
     start: StartServer,
 ) -> None:
-    """For the relationship and for a turn; whatever else is refused by its name and bound."""
-    assert set(_BEYOND) == set(PLAYERS)
-    async with player(start, **_OPERATORS_OWN) as a:
-        for name, (beyond, allowed) in _BEYOND.items():
-            answer = await a.patch({name: beyond})
-            assert answer.status_code == 400, name
-            assert answer.json()["error"]["param"].startswith(f"settings.{name}")
-            answer = await a.patch({name: allowed})
-            assert answer.status_code == 200, answer.text
-        for name in set(NAMES) - set(PLAYERS):
+    """For the relationship and for a turn; errors name the setting."""
+    assert set(_OUT_OF_BOUNDS) == set(PLAYERS)
+    async with player(start, **_OPERATOR_SETTINGS) as a:
+        for name, (beyond, allowed) in _OUT_OF_BOUNDS.items():
+            response = await a.patch({name: beyond})
+            assert response.status_code == 400, name
+            assert response.json()["error"]["param"].startswith(f"settings.{name}")
+            response = await a.patch({name: allowed})
+            assert response.status_code == 200, response.text
+        for name in set(SETTING_NAMES) - set(PLAYERS):
             row = TABLE[name]
-            for value in (*row.given.values(), None):
-                answer = await a.patch({name: value})
-                assert answer.status_code == 400, name
-                assert answer.json()["error"]["param"].startswith(f"settings.{name}")
+            for value in (*row.values.values(), None):
+                response = await a.patch({name: value})
+                assert response.status_code == 400, name
+                assert response.json()["error"]["param"].startswith(f"settings.{name}")
         assert (await a.patch(None)).status_code == 200
-        for name in NAMES:
-            beyond = _BEYOND[name][0] if name in _BEYOND else [*TABLE[name].given.values()][-1]
+        for name in SETTING_NAMES:
+            beyond = (
+                _OUT_OF_BOUNDS[name][0]
+                if name in _OUT_OF_BOUNDS
+                else [*TABLE[name].values.values()][-1]
+            )
             message = {"type": "message.send", "id": name, "text": "Hello"}
             await a.client.send_raw(message | {"settings": {name: beyond}})
             error = (await a.client.expect("error"))["error"]
@@ -350,8 +355,8 @@ async def test_players_may_set_a_short_list_within_what_the_operator_has(
         assert len(a.model.script.spoken) == 1
 
 
-async def test_a_turn_may_go_beyond_what_its_user_chose(start: StartServer) -> None:
-    """Up to what the operator has: the narrowest level wins, also where it takes back a wider."""
+async def test_settings_of_a_message_may_exceed_those_of_its_user(start: StartServer) -> None:
+    """Up to the operator's bounds: the narrowest level wins, also if it relaxes a wider one."""
     async with player(start) as a:
         chosen = {"recall_limit": 3, "llm_max_tokens": 50, "context_tokens": 2000,
                   "recall_min_score": 0.5, "layers_off": ["hot"], "recall_gate": True}  # fmt: skip
@@ -361,24 +366,24 @@ async def test_a_turn_may_go_beyond_what_its_user_chose(start: StartServer) -> N
         for name, value in wider.items():
             message = {"type": "message.send", "id": name, "text": "What is red?"}
             await a.client.send_raw(message | {"settings": {name: value}})
-            answer = await a.client.expect("message.accepted", "error")
-            assert answer["type"] == "message.accepted", answer
+            response = await a.client.expect("message.accepted", "error")
+            assert response["type"] == "message.accepted", response
             await a.client.expect_all("response.done", "memory.stored")
             if name == "llm_max_tokens":
                 assert a.model.script.spoken[-1]["max_tokens"] == 400
 
 
-async def test_a_bound_is_named(start: StartServer) -> None:
-    """With whose it is."""
+async def test_an_error_about_a_bound_states_it(start: StartServer) -> None:
+    """And who has set it."""
     async with player(start) as a:
-        told = (await a.patch({"context_tokens": 1_000_000})).json()["error"]["message"]
-        assert told == "settings.context_tokens: expected at most 16384, which is the operator's"
+        message = (await a.patch({"context_tokens": 1_000_000})).json()["error"]["message"]
+        assert message == "settings.context_tokens: expected at most 16384, which is the operator's"
 
 
-async def test_what_the_operator_chooses_later_bounds_what_players_chose_before(
+async def test_later_bounds_of_the_operator_limit_earlier_choices_of_players(
     start: StartServer,
 ) -> None:
-    """And nothing else of it: it holds again where there is room for it."""
+    """The choices are kept, and apply again once the bounds permit them."""
     async with player(start) as a:
         admin = {"authorization": f"Bearer {token(sub='op', scopes=['admin'])}"}
         chosen = {"context_tokens": 9000, "layers_off": ["topics"], "recall_limit": 2}
@@ -394,16 +399,16 @@ async def test_what_the_operator_chooses_later_bounds_what_players_chose_before(
         assert a.policy.layers.context_tokens == 9000
 
 
-async def test_the_operator_may_set_more_for_a_relationship(start: StartServer) -> None:
-    """It takes the place of what the user set, and bounds it from then on."""
+async def test_the_operator_may_raise_a_bound_for_one_relationship(start: StartServer) -> None:
+    """That replaces the user's value, and is the bound from then on."""
     async with player(start) as a:
-        mine = dict(a.http.headers)
+        player_headers = dict(a.http.headers)
         await a.patch({"llm_max_tokens": 50})
         a.http.headers.update({"authorization": f"Bearer {token(sub='op', scopes=['admin'])}"})
-        answer = await a.patch({"llm_max_tokens": 900, "session_hours": 2})
-        assert answer.status_code == 200, answer.text
+        response = await a.patch({"llm_max_tokens": 900, "session_hours": 2})
+        assert response.status_code == 200, response.text
         assert a.policy.voice.max_tokens == 900
-        a.http.headers.update(mine)
+        a.http.headers.update(player_headers)
         assert (await a.patch({"llm_max_tokens": 901})).status_code == 400
         assert (await a.patch({"llm_max_tokens": 800})).status_code == 200
         assert a.policy.voice.max_tokens == 800

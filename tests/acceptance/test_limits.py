@@ -1,4 +1,4 @@
-"""Limits over real sockets: who is slowed, who is closed, and who is told what."""
+"""Limits over real sockets: slowed and closed connections, and their errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 async def closed(client: Client) -> tuple[int, list[str]]:
-    """The code that a connection is closed with, and the errors before it."""
+    """Return the code that a connection is closed with, and the errors before it."""
     errors = []
     with pytest.raises(Closed) as caught:
         while True:
@@ -27,8 +27,8 @@ async def closed(client: Client) -> tuple[int, list[str]]:
     return caught.value.code, errors
 
 
-async def as_time_passes(clock: ManualClock, outcome: Coroutine[Any, Any, Result]) -> Result:
-    """What comes of something, while the server's time goes on."""
+async def while_time_passes(clock: ManualClock, outcome: Coroutine[Any, Any, Result]) -> Result:
+    """Await an outcome while the server's clock advances."""
     pending = asyncio.create_task(outcome)
     async with asyncio.timeout(PATIENCE):
         while not pending.done():
@@ -37,8 +37,8 @@ async def as_time_passes(clock: ManualClock, outcome: Coroutine[Any, Any, Result
     return pending.result()
 
 
-async def test_a_flooder_is_slowed_then_told_then_closed(start: StartServer) -> None:
-    """And nobody else notices; the limits were announced."""
+async def test_a_flooding_client_is_slowed_then_warned_then_closed(start: StartServer) -> None:
+    """Others are not affected; the limits are announced in `session.opened`."""
     clock = ManualClock()
     server = await start(clock, drafts_per_s=10)
     other = await server.session("bo")
@@ -47,31 +47,33 @@ async def test_a_flooder_is_slowed_then_told_then_closed(start: StartServer) -> 
     assert opened["limits"]["drafts_per_s"] == 10
     for number in range(400):
         await flooder.draft(f"Draft number {number}")
-    assert await as_time_passes(clock, closed(flooder)) == (4429, ["rate_limited"])
+    assert await while_time_passes(clock, closed(flooder)) == (4429, ["rate_limited"])
     await other.send("Hello")
     assert (await other.expect("message.accepted"))["type"] == "message.accepted"
 
 
-async def test_who_was_closed_for_flooding_is_shut_out_for_a_while(start: StartServer) -> None:
-    """Its user, on any connection, and is let wait before it is told; nobody else."""
+async def test_a_user_who_was_closed_for_flooding_is_locked_out_for_a_while(
+    start: StartServer,
+) -> None:
+    """On any connection, and the refusal is delayed; other users are not affected."""
     clock = ManualClock()
     server = await start(clock, drafts_per_s=10)
     flooder = await server.session("ana")
     for number in range(400):
         await flooder.draft(f"Draft number {number}")
-    assert await as_time_passes(clock, closed(flooder)) == (4429, ["rate_limited"])
+    assert await while_time_passes(clock, closed(flooder)) == (4429, ["rate_limited"])
     assert await server.session("bo")
-    again = await server.connect()
-    opening = again.open_session("wren", user_id="ana", name="Ana")
-    error = (await as_time_passes(clock, opening))["error"]
+    reconnected = await server.connect()
+    opening = reconnected.open_session("wren", user_id="ana", name="Ana")
+    error = (await while_time_passes(clock, opening))["error"]
     assert (error["code"], error["retryable"]) == ("rate_limited", True)
-    assert await closed(again) == (4429, [])
+    assert await closed(reconnected) == (4429, [])
     await clock.advance(30.0)
     assert await server.session("ana")
 
 
-async def test_a_user_has_only_so_many_sessions(start: StartServer) -> None:
-    """One more is refused and may be tried again; one that lost its connection makes room."""
+async def test_the_number_of_sessions_of_a_user_is_limited(start: StartServer) -> None:
+    """One more is refused with a retryable error; a detached session is evicted for a new one."""
     server = await start(max_sessions_per_user=2)
     first, second = await server.session("ana"), await server.session("ana")
     third = await server.connect()
@@ -80,34 +82,38 @@ async def test_a_user_has_only_so_many_sessions(start: StartServer) -> None:
     assert await closed(third) == (4429, [])
     assert await server.session("bo")
     await first.close()
-    await eventually(lambda: any(each.detached_at for each in server.app.registry._all()))
+    await eventually(lambda: any(session.detached_at for session in server.app.registry._all()))
     assert await server.session("ana")
     await second.send("Still here")
     assert (await second.expect("response.done"))["status"] == "completed"
 
 
 @pytest.mark.parametrize("limit", ["max_sessions", "max_sessions_per_user"])
-async def test_a_crowd_that_comes_at_once_passes_no_limit(start: StartServer, limit: str) -> None:
-    """As many open as may; the others are told, and find room once somebody has left."""
+async def test_concurrent_opens_do_not_exceed_the_session_limits(
+    start: StartServer, limit: str
+) -> None:
+    """The others are refused, and can open a session once one is detached."""
     server = await start(**{limit: 5})
     clients = [await server.connect() for _ in range(30)]
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(client.open_session("wren", user_id="ana", name="Ana") for client in clients)
     )
-    entered = [
+    opened = [
         client
-        for client, answer in zip(clients, answers, strict=True)
-        if answer["type"] == "session.opened"
+        for client, response in zip(clients, responses, strict=True)
+        if response["type"] == "session.opened"
     ]
-    refused = {answer["error"]["code"] for answer in answers if answer["type"] == "error"}
-    assert (len(entered), refused) == (5, {"overloaded"})
-    await entered[0].close()
-    await eventually(lambda: any(each.detached_at for each in server.app.registry._all()))
+    error_codes = {
+        response["error"]["code"] for response in responses if response["type"] == "error"
+    }
+    assert (len(opened), error_codes) == (5, {"overloaded"})
+    await opened[0].close()
+    await eventually(lambda: any(session.detached_at for session in server.app.registry._all()))
     assert await server.session("ana")
 
 
-async def test_what_was_slowed_is_answered_all_the_same(start: StartServer) -> None:
-    """A burst of messages with their ids again: nothing is lost, nothing is done twice."""
+async def test_messages_slowed_by_a_limit_are_still_answered(start: StartServer) -> None:
+    """A burst of repetitions of one message is answered once."""
     server = await start(sends_per_s=20)
     client = await server.session()
     for _ in range(100):
@@ -117,8 +123,8 @@ async def test_what_was_slowed_is_answered_all_the_same(start: StartServer) -> N
     assert (await client.expect("response.done"))["status"] == "completed"
 
 
-async def test_what_is_poured_in_at_once_is_read_whole_and_in_order(start: StartServer) -> None:
-    """Half a megabyte of frames, smaller and larger than what is taken in at a time."""
+async def test_a_burst_of_frames_is_read_whole_and_in_order(start: StartServer) -> None:
+    """Half a megabyte of frames, smaller and larger than a read."""
     server = await start()
     client = await server.session()
     for number in range(60):
@@ -133,7 +139,7 @@ async def test_what_is_poured_in_at_once_is_read_whole_and_in_order(start: Start
 
 @asynccontextmanager
 async def relayed(server: RunningServer, address: str, count: int) -> AsyncIterator[list[Client]]:
-    """Connections that a proxy says come from one address."""
+    """Open connections that come from one address, according to a proxy."""
     async with AsyncExitStack() as stack:
         yield [
             Client(
@@ -148,8 +154,10 @@ async def relayed(server: RunningServer, address: str, count: int) -> AsyncItera
         ]  # fmt: skip
 
 
-async def test_a_game_server_has_as_many_connections_as_players(start: StartServer) -> None:
-    """Tokens of scope `host` are not bound to an address; those of players beside them are."""
+async def test_tokens_of_scope_host_have_no_connection_limit_per_address(
+    start: StartServer,
+) -> None:
+    """Tokens of players from the same address do."""
     server = await start(auth_secret=SECRET, max_connections_per_address=2)
     scopes = ["chat", "memory:read", "host"]
     async with relayed(server, "203.0.113.7", 8) as hosts:
@@ -167,10 +175,10 @@ async def test_a_game_server_has_as_many_connections_as_players(start: StartServ
         assert (await hosts[0].expect("response.done"))["status"] == "completed"
 
 
-async def test_who_finds_no_room_at_an_address_and_says_nothing_is_closed(
+async def test_a_silent_connection_over_the_address_limit_is_closed_early(
     start: StartServer,
 ) -> None:
-    """Sooner than others, who have ten seconds: only a host can still come of it."""
+    """Before the usual ten seconds: it can only be let in with a token of scope `host`."""
     clock = ManualClock()
     server = await start(clock, auth_secret=SECRET, max_connections_per_address=2)
     async with relayed(server, "203.0.113.7", 3) as connections:
@@ -181,8 +189,8 @@ async def test_who_finds_no_room_at_an_address_and_says_nothing_is_closed(
             assert (await connection.open_session("wren", token=valid))["type"] == "session.opened"
 
 
-async def test_addresses_of_hosts_have_no_limit(start: StartServer) -> None:
-    """Where no token says who is one."""
+async def test_configured_host_addresses_have_no_connection_limit(start: StartServer) -> None:
+    """For servers in open mode, where there are no tokens."""
     server = await start(max_connections_per_address=1, host_addresses=("203.0.113.0/24",))
     async with relayed(server, "203.0.113.7", 4) as hosts:
         for number, host in enumerate(hosts):
@@ -193,10 +201,10 @@ async def test_addresses_of_hosts_have_no_limit(start: StartServer) -> None:
         assert (await players[1].open_session("wren", user_id="p"))["type"] == "error"
 
 
-async def test_the_time_that_the_server_takes_to_open_is_not_the_clients(
+async def test_time_spent_by_the_server_does_not_count_towards_the_open_timeout(
     start: StartServer,
 ) -> None:
-    """A session whose opening waits for the database is opened late, and not sent away."""
+    """A session whose opening waits for the database is opened late, not refused."""
     clock = ManualClock()
     server = await start(clock=clock, open_timeout_s=10.0)
     client = await server.connect()
@@ -214,14 +222,14 @@ async def test_the_time_that_the_server_takes_to_open_is_not_the_clients(
     assert (await opening)["type"] == "session.opened"
 
 
-async def test_a_client_whose_opening_failed_has_the_rest_of_its_time(start: StartServer) -> None:
-    """It may try again, but not for ever."""
+async def test_a_failed_opening_does_not_extend_the_open_timeout(start: StartServer) -> None:
+    """The client may try again until the timeout."""
     clock = ManualClock()
     server = await start(clock=clock, open_timeout_s=10.0)
     client = await server.connect()
     await clock.advance(6.0)
-    answer = await client.open_session("wren", user_id="..")
-    assert (answer["type"], answer["error"]["param"]) == ("error", "user.id")
+    response = await client.open_session("wren", user_id="..")
+    assert (response["type"], response["error"]["param"]) == ("error", "user.id")
     ended = asyncio.create_task(closed(client))
     await clock.advance(3.9)
     assert not ended.done()

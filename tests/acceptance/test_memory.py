@@ -1,4 +1,4 @@
-"""What the process takes, with everybody attacking at once: no more than its limits add up to."""
+"""Memory of the process under attack: at most the sum of its limits."""
 
 import asyncio
 import contextlib
@@ -42,9 +42,9 @@ PATIENT = {
     "recall_timeout_s": PATIENCE,
 }
 RECORDS, SCALE = 300, 6
-_POURED = 2_000_000  # bytes of each attacker
-_HELD_S = 2.0  # what is not taken by then, is not read any more
-BACK_BYTES = 33_554_432  # that the allocators keep of what was freed
+_FLOOD_BYTES = 2_000_000  # sent by each attacker
+_SEND_TIMEOUT_S = 2.0  # what the server has not read by then, it will not read
+RETAINED_BYTES = 33_554_432  # freed memory that allocators do not return
 FLOODED = ("a line", "a header", "headers", "comments")
 _TABLE = re.compile(r"## What the process holds\n(.*?)\n(?:## |\Z)", re.DOTALL)
 _UPGRADE = (
@@ -54,13 +54,13 @@ _UPGRADE = (
 
 
 def limits(settings: Settings) -> dict[str, int]:
-    """What each row of the table in the documentation comes to under some settings."""
+    """Return the byte limit of each row of the table in the documentation, for some settings."""
     found = _TABLE.search((ROOT / "docs" / "access.md").read_text())
     assert found is not None
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", found[1], re.MULTILINE)[1:]
 
     def value(written: str) -> int:
-        text = re.sub(r"`FOREMIND_(\w+)`", lambda each: f"settings.{each[1].lower()}", written)
+        text = re.sub(r"`FOREMIND_(\w+)`", lambda match: f"settings.{match[1].lower()}", written)
         text = text.replace("×", "*").replace("KiB", "* 1024").replace("MiB", "* 1048576")
         return int(eval(text, {"settings": settings, "min": min}))
 
@@ -68,7 +68,7 @@ def limits(settings: Settings) -> dict[str, int]:
 
 
 def resident(process: psutil.Process, name: str) -> int:
-    """`VmRSS` or `VmHWM` of a process, in bytes."""
+    """Return `VmRSS` or `VmHWM` of a process, in bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     found = re.search(rf"{name}:\s+(\d+) kB", status)
     assert found is not None
@@ -76,17 +76,17 @@ def resident(process: psutil.Process, name: str) -> int:
 
 
 class Attacked:
-    """The server, as attackers see it; what they hold open ends with the block."""
+    """A server under attack; connections that attackers hold open end with the block."""
 
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self.url = url
         self.http = url.replace("ws:", "http:").removesuffix("/v1/ws")
         self.port = int(url.split(":")[2].split("/", maxsplit=1)[0])
         self.stack = stack
-        self.large = ""  #: the path of a relationship that holds much
+        self.large = ""  #: the path of a relationship with much content
 
     async def raw(self) -> socket.socket:
-        """Connect, to read nothing ever."""
+        """Connect without ever reading."""
         sock = socket.socket()
         self.stack.callback(sock.close)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -95,24 +95,24 @@ class Attacked:
         return sock
 
     async def pour(self, data: bytes) -> None:
-        """Send as much as is taken; then hold the connection open, the answer unread."""
+        """Send as much as the server reads; keep the connection open and the response unread."""
         await self.say(await self.raw(), data)
 
     async def say(self, sock: socket.socket, data: bytes) -> None:
-        """Send as much as is taken."""
+        """Send as much as the server reads."""
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_HELD_S):
+            async with asyncio.timeout(_SEND_TIMEOUT_S):
                 await asyncio.get_running_loop().sock_sendall(sock, data)
 
     async def ask_and_not_read(self, get: bytes) -> None:
-        """Ask for what is large many times, and read no more than that it comes."""
+        """Request something large many times, and read one byte of it."""
         sock = await self.raw()
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(sock, get * 10)
         await loop.sock_recv(sock, 1)
 
     async def deaf(self, user: str) -> socket.socket:
-        """Open a session, of whose events no more is read than that it is open."""
+        """Open a session, and read no events after `session.opened`."""
         sock = await self.raw()
         loop = asyncio.get_running_loop()
         opening = {"type": "session.open", "companion": "wren", "user": {"id": user, "name": "D"}}
@@ -125,7 +125,7 @@ class Attacked:
         return sock
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Send an HTTP request of an honest program."""
+        """Send an HTTP request as an honest program."""
         async with httpx2.AsyncClient(timeout=PATIENCE) as client:
             content = None if body is None else json.dumps(body)
             answer = await client.request(method, self.http + path, content=content)
@@ -134,22 +134,22 @@ class Attacked:
 
     @asynccontextmanager
     async def player(self, user: str, companion: str = "wren") -> AsyncIterator[Client]:
-        """A session of somebody who reads."""
+        """Open a session of a client that reads."""
         async with connect(self.url) as client:
             opened = await client.open_session(companion, user_id=user)
             assert opened["type"] == "session.opened", opened
             yield client
 
 
-async def answered(server: Attacked, user: str, text: str) -> None:
-    """Send a message and have it answered."""
+async def send_and_wait(server: Attacked, user: str, text: str) -> None:
+    """Send a message and wait for the reply."""
     async with server.player(user) as client:
         await client.send(text)
         assert (await client.expect("response.done"))["status"] == "completed"
 
 
-async def flooded(server: Attacked, number: int) -> None:
-    """Have replies made by model servers that never stop."""
+async def use_flooding_model(server: Attacked, number: int) -> None:
+    """Request replies from model servers that never stop sending."""
     companion = FLOODED[number % len(FLOODED)].replace(" ", "-")
     async with server.player(f"flooded-{number}", companion) as client:
         for _ in range(2):
@@ -157,23 +157,23 @@ async def flooded(server: Attacked, number: int) -> None:
             assert (await client.expect("response.done"))["status"] == "failed"
 
 
-async def typed(server: Attacked, number: int) -> None:
-    """Type long drafts, each until its context is there."""
+async def type_long_drafts(server: Attacked, number: int) -> None:
+    """Type long drafts, each until its context is ready."""
     async with server.player(f"typist-{number}") as client:
         for turn in range(8):
             await client.draft(f"Do you remember {turn} of {number}? ".ljust(7900, "é"))
-            await prepared(client)
+            await wait_for_context(client)
 
 
-async def prepared(client: Client) -> None:
-    """Wait for a context, which one who reads slowly may not be told of."""
+async def wait_for_context(client: Client) -> None:
+    """Wait for a context, whose event may be skipped for slow readers."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_HELD_S):
+        async with asyncio.timeout(_SEND_TIMEOUT_S):
             await client.expect("context.ready")
 
 
-async def unheard(server: Attacked, number: int) -> None:
-    """Send messages and read no reply."""
+async def send_without_reading(server: Attacked, number: int) -> None:
+    """Send messages without reading the replies."""
     sock = await server.deaf(f"deaf-{number}")
     said = b""
     for turn in range(8):
@@ -183,18 +183,18 @@ async def unheard(server: Attacked, number: int) -> None:
     await server.say(sock, said)
 
 
-async def heard_much(server: Attacked) -> None:
-    """Open a session for which much has to be read."""
+async def open_large_session(server: Attacked) -> None:
+    """Open a session for which the server has to read much."""
     async with server.player("writer") as client:
         await client.draft("Do you remember everything?")
-        await prepared(client)
+        await wait_for_context(client)
 
 
-async def wrote(server: Attacked, user: str, records: int) -> str:
-    """Fill a relationship with records of many long references; return its path."""
+async def fill_relationship(server: Attacked, user: str, records: int) -> str:
+    """Fill a relationship with large records; return its path."""
     async with connect(server.url) as client:
         opened = await client.open_session("wren", user_id=user)
-    refs = [f"{user} {each} ".ljust(290, "r") for each in range(100)]
+    refs = [f"{user} {number} ".ljust(290, "r") for number in range(100)]
     note = {"layer": "scratchpad", "content": "é" * 8000, "refs": refs}
     path = f"/v1/relationships/{opened['relationship_id']}"
     for _ in range(records):
@@ -203,18 +203,18 @@ async def wrote(server: Attacked, user: str, records: int) -> str:
 
 
 def head(start: str) -> bytes:
-    """The beginning of a request."""
+    """Return the beginning of a request."""
     return f"{start} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
 
 
-def imports(number: int, length: int) -> bytes:
-    """The head of an import."""
+def import_head(number: int, length: int) -> bytes:
+    """Return the head of an import request."""
     start = head(f"POST /v1/relationships/import?user=import-{number}")
     return start + f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 async def attack(server: Attacked, scale: int) -> None:
-    """Everything at once, so many times; over once everybody was refused or has all it can."""
+    """Run `scale` attackers of each kind at once, until all are refused or stalled."""
     floods = (
         (b"", head("GET /healthz") + b"\r\n"),
         (b"", head("GET /v1/openapi.json") + b"\r\n"),
@@ -226,12 +226,12 @@ async def attack(server: Attacked, scale: int) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(scale):
             for begins, goes_on in floods:
-                group.create_task(server.pour(begins + goes_on * (_POURED // len(goes_on))))
-            group.create_task(server.pour(imports(number, 60_000_000) + b" " * _POURED))
-            group.create_task(flooded(server, number))
-            group.create_task(typed(server, number))
-            group.create_task(unheard(server, number))
-            group.create_task(heard_much(server))
+                group.create_task(server.pour(begins + goes_on * (_FLOOD_BYTES // len(goes_on))))
+            group.create_task(server.pour(import_head(number, 60_000_000) + b" " * _FLOOD_BYTES))
+            group.create_task(use_flooding_model(server, number))
+            group.create_task(type_long_drafts(server, number))
+            group.create_task(send_without_reading(server, number))
+            group.create_task(open_large_session(server))
             for path in ["/records"] * 6 + ["/export"] * 2:
                 get = head(f"GET {server.large}{path}?user=writer") + b"\r\n"
                 group.create_task(server.ask_and_not_read(get))
@@ -241,7 +241,7 @@ async def attack(server: Attacked, scale: int) -> None:
 async def server(
     settings: Settings,
 ) -> AsyncIterator[tuple[Attacked, psutil.Process, Settings]]:
-    """A server in a process of its own, with small limits, and model servers that flood."""
+    """A server process with small limits, and model servers that flood it."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(
             scripted_model(Script(reply=lambda _: ["word "] * 400))
@@ -262,22 +262,22 @@ async def server(
         yield attacked, process, given
 
 
-async def test_what_attackers_together_take_is_bounded(
+async def test_memory_under_attack_is_bounded_by_the_sum_of_the_limits(
     server: tuple[Attacked, psutil.Process, Settings],
 ) -> None:
-    """By the sum of the limits; an honest player is answered, and afterwards it is free again."""
-    attacked, process, given = server
-    most = sum(limits(given).values())
-    attacked.large = await wrote(attacked, "writer", RECORDS)
+    """An honest player is answered meanwhile, and the memory is freed afterwards."""
+    attacked, process, limits_in_force = server
+    max_growth = sum(limits(limits_in_force).values())
+    attacked.large = await fill_relationship(attacked, "writer", RECORDS)
     for _ in range(2):
         await attack(attacked, 1)
         await attacked.stack.aclose()
-        await answered(attacked, "honest", "Is the harbour open?")
+        await send_and_wait(attacked, "honest", "Is the harbour open?")
     base = resident(process, "VmRSS")
-    Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # forgets the highest
+    Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # resets VmHWM
     await attack(attacked, SCALE)
-    await answered(attacked, "honest", "Is the harbour open?")
+    await send_and_wait(attacked, "honest", "Is the harbour open?")
     grown = resident(process, "VmHWM") - base
     await attacked.stack.aclose()
-    assert grown <= most, f"{grown >> 20} MiB, at most {most >> 20}"
-    await eventually(lambda: resident(process, "VmRSS") - base < BACK_BYTES)
+    assert grown <= max_growth, f"{grown >> 20} MiB, at most {max_growth >> 20}"
+    await eventually(lambda: resident(process, "VmRSS") - base < RETAINED_BYTES)

@@ -1,4 +1,4 @@
-"""The page in a real browser: type with pauses, see ready, send, reload, ask, recall."""
+"""The demo page in a real browser: drafts, replies, reloads, the memory panel, foreign pages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from tests.unit.auth.test_access_tokens import SECRET, token
 
 SAID = "I promise to name my boat Zephyrine"
 ASKED = "What will I name my boat?"
-# Chromium as root, without the calls home that it makes by itself.
+# Chromium as root, without its own requests to the network.
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -40,23 +40,23 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
     expect.set_options(timeout=1000 * PATIENCE)
     page = await browser.new_page(viewport={"width": 1200, "height": 760})
     page.set_default_timeout(1000 * PATIENCE)
-    troubles: list[str] = []
-    page.on("pageerror", lambda error: troubles.append(str(error)))
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
         "console",
-        lambda said: troubles.append(said.text) if said.type == "error" else None,
+        lambda message: problems.append(message.text) if message.type == "error" else None,
     )
     page.on(
         "request",
-        lambda request: None if "://127.0.0.1:" in request.url else troubles.append(request.url),
+        lambda request: None if "://127.0.0.1:" in request.url else problems.append(request.url),
     )
     yield page
     await page.close()
-    assert troubles == []
+    assert problems == []
 
 
 async def enter(page: Page, server: RunningServer) -> None:
-    """Open the page for the first time and say who is there, with the keyboard alone."""
+    """Open the page for the first time and enter a name, with the keyboard alone."""
     await page.goto(f"http://127.0.0.1:{server.port}/")
     await expect(page.locator("#introduce")).to_be_visible()
     await page.keyboard.type("Ana")
@@ -65,20 +65,20 @@ async def enter(page: Page, server: RunningServer) -> None:
 
 
 async def say(page: Page, text: str) -> None:
-    """Type with a pause in the middle, see the lamp, press Enter."""
+    """Type with a pause in the middle, check the status lamp, press Enter."""
     lamp = page.locator("#lamp")
     half = len(text) // 2
     await page.keyboard.type(text[:half], delay=10)
     await expect(lamp).to_have_attribute("data-state", "ready")
-    await note_states(page)
+    await record_lamp_states(page)
     await page.keyboard.type(text[half:], delay=10)
     await page.wait_for_function("window.states.includes('listening')")
     await expect(lamp).to_have_attribute("data-state", "ready")
     await page.keyboard.press("Enter")
 
 
-async def note_states(page: Page) -> None:
-    """Have every state of the lamp noted from here on: some last for a moment only."""
+async def record_lamp_states(page: Page) -> None:
+    """Record every state of the lamp from here on: some last for a moment only."""
     await page.evaluate(
         "window.states = []; new MutationObserver(([{ target }]) => "
         "window.states.push(target.dataset.state)).observe("
@@ -87,13 +87,13 @@ async def note_states(page: Page) -> None:
 
 
 async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: Page) -> None:
-    """The whole path as a person sees it."""
+    """The path of a message as a player sees it."""
     server = await start()
     await enter(page, server)
     await expect(page.locator("#notice")).to_contain_text("No language model is configured")
     await say(page, SAID)
-    mine = page.locator("#turns li.user").last
-    await expect(mine).to_contain_text("remembered · significance 0.")
+    own_turn = page.locator("#turns li.user").last
+    await expect(own_turn).to_contain_text("remembered · significance 0.")
     await expect(page.locator("#turns li.companion")).to_have_count(2)
     await expect(page.locator("#summary")).to_contain_text("before Enter (hit)")
     for row in ("settled", "embed", "search", "ready", "Enter", "first word", "remembered"):
@@ -110,34 +110,32 @@ async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: 
     await expect(reply).to_be_in_viewport(ratio=1)
 
 
-async def test_a_player_may_take_something_back(start: StartServer, page: Page) -> None:
-    """One button beside what is recalled, also by keyboard; then it is gone from everywhere."""
+async def test_a_player_may_forget_a_recalled_memory(start: StartServer, page: Page) -> None:
+    """With a button next to it, also by keyboard; it disappears from page and database."""
     server = await start()
     await enter(page, server)
     await say(page, SAID)
-    mine = page.locator("#turns li.user")
-    await expect(mine.last).to_contain_text("remembered")
-    await expect(mine.last).to_contain_text("phrase")
+    own_turns = page.locator("#turns li.user")
+    await expect(own_turns.last).to_contain_text("remembered")
+    await expect(own_turns.last).to_contain_text("phrase")
     await say(page, ASKED)
     await expect(page.locator("#memories li")).to_have_count(1)
     await page.get_by_role("button", name=f"Forget: {SAID}").press("Enter")
     await expect(page.locator("#memories li")).to_have_count(0)
-    await expect(mine).to_have_count(1)
+    await expect(own_turns).to_have_count(1)
     await page.reload()
-    await expect(mine).to_have_count(1)
-    await expect(mine).to_have_text(ASKED)
-    left = await owner_of(server.app.core).fetch("SELECT content FROM memories")
-    assert all("Zephyrine" not in row["content"] for row in left)
+    await expect(own_turns).to_have_count(1)
+    await expect(own_turns).to_have_text(ASKED)
+    memories = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+    assert all("Zephyrine" not in row["content"] for row in memories)
 
 
-async def test_the_page_comes_back_after_the_server_was_away(
-    start: StartServer, page: Page
-) -> None:
-    """What was sent meanwhile arrives once."""
+async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, page: Page) -> None:
+    """A message sent meanwhile arrives once."""
     server = await start()
     await enter(page, server)
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
-    await note_states(page)
+    await record_lamp_states(page)
     for session in server.app.registry._all():
         session.disconnect(4408, "heartbeat lost")
     await page.wait_for_function("window.states.includes('away')")
@@ -152,8 +150,7 @@ async def test_the_page_comes_back_after_the_server_was_away(
     assert count == 1
 
 
-async def test_text_is_shown_as_text(start: StartServer, page: Page) -> None:
-    """Markup that a player types is not markup."""
+async def test_markup_in_messages_is_shown_as_text(start: StartServer, page: Page) -> None:
     server = await start()
     await enter(page, server)
     await say(page, "I promise <img src=x onerror=alert(1)> & more")
@@ -161,7 +158,7 @@ async def test_text_is_shown_as_text(start: StartServer, page: Page) -> None:
     assert await page.locator("#turns img").count() == 0
 
 
-async def test_a_phone_shows_everything_without_scrolling_sideways(
+async def test_a_phone_shows_the_page_without_horizontal_scrolling(
     start: StartServer, page: Page
 ) -> None:
     """At 360 pixels."""
@@ -174,10 +171,10 @@ async def test_a_phone_shows_everything_without_scrolling_sideways(
     assert width <= 360
 
 
-async def test_the_panel_shows_corrects_saves_exports_and_forgets(
+async def test_the_panel_shows_corrects_pins_exports_and_erases(
     start: StartServer, page: Page
 ) -> None:
-    """Everything that is known, with the keyboard or the mouse; forgotten is gone."""
+    """Everything that is known about the user."""
     server = await start()
     await enter(page, server)
     await say(page, SAID)
@@ -204,30 +201,32 @@ async def test_the_panel_shows_corrects_saves_exports_and_forgets(
     await expect(page.locator("#draft")).to_be_visible()
 
 
-async def test_what_was_not_kept_is_forgotten_from_the_page(start: StartServer, page: Page) -> None:
-    """Alone, out of its session; what was said beside it stays."""
+async def test_a_message_without_a_memory_can_be_erased_on_the_page(
+    start: StartServer, page: Page
+) -> None:
+    """On its own; the other messages of its session stay."""
     server = await start()
     await enter(page, server)
-    for text, noted in (("The sky is grey", "not kept"), (SAID, "remembered")):
+    for text, note in (("The sky is grey", "not kept"), (SAID, "remembered")):
         await say(page, text)
-        await expect(page.locator("#turns li.user .note").last).to_contain_text(noted)
+        await expect(page.locator("#turns li.user .note").last).to_contain_text(note)
     await page.click("#open-panel")
     layers = page.locator("#layers")
     await layers.get_by_role("button", name="Show the session").click()
-    grey = layers.locator("li > div", has_text="The sky is grey").first
-    await expect(grey).to_contain_text("not kept")
-    await grey.get_by_role("button").click()
+    turn = layers.locator("li > div", has_text="The sky is grey").first
+    await expect(turn).to_contain_text("not kept")
+    await turn.get_by_role("button").click()
     await expect(page.locator("#panel-notice")).to_contain_text("Forgotten for good: 0 memories")
     await layers.get_by_role("button", name="Show the session").click()
     await expect(layers).to_contain_text("remembered")
     await expect(layers).not_to_contain_text("The sky is grey")
-    said = await owner_of(server.app.core).fetch("SELECT content FROM turns")
-    assert "grey" not in str([each["content"] for each in said])
-    assert SAID in str([each["content"] for each in said])
+    turns = await owner_of(server.app.core).fetch("SELECT content FROM turns")
+    assert "grey" not in str([turn["content"] for turn in turns])
+    assert SAID in str([turn["content"] for turn in turns])
 
 
-async def test_the_page_takes_its_user_out_and_erases_them(start: StartServer, page: Page) -> None:
-    """After asking; a wish that is not confirmed does nothing."""
+async def test_the_page_exports_and_erases_its_user(start: StartServer, page: Page) -> None:
+    """Erasure must be confirmed first."""
     server = await start()
     await enter(page, server)
     await say(page, SAID)
@@ -236,7 +235,7 @@ async def test_the_page_takes_its_user_out_and_erases_them(start: StartServer, p
     async with page.expect_download() as download:
         await page.click("#export-user")
     assert "Zephyrine" in (await (await download.value).path()).read_text()
-    await page.click("#erase-user")  # a dialog that nobody answers is dismissed
+    await page.click("#erase-user")  # a dialog without a handler is dismissed
     users = "SELECT count(*) FROM users"
     assert await owner_of(server.app.core).fetchval(users) == 1
     page.once("dialog", lambda dialog: dialog.accept())
@@ -287,8 +286,8 @@ _ATTACK = """async (server) => {
 
 
 @asynccontextmanager
-async def game(browser: Browser) -> AsyncIterator[tuple[str, Page]]:
-    """A page of a game's own site, which has nothing on it, and its origin."""
+async def game_page(browser: Browser) -> AsyncIterator[tuple[str, Page]]:
+    """Return the origin of a game's site and an empty page of it."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -305,32 +304,32 @@ async def game(browser: Browser) -> AsyncIterator[tuple[str, Page]]:
         await page.close()
 
 
-async def test_a_games_own_page_manages_memory_where_it_is_allowed(
+async def test_a_page_of_an_allowed_origin_manages_memory(
     start: StartServer, browser: Browser
 ) -> None:
-    """With foremind.js and a token, refusals included; a page of another origin cannot."""
-    async with game(browser) as (allowed, page), game(browser) as (_, foreign):
+    """With foremind.js and a token, errors included; a page of another origin cannot."""
+    async with game_page(browser) as (allowed, page), game_page(browser) as (_, foreign):
         server = await start(auth_secret=SECRET, allowed_origins=(allowed,))
         client = await server.connect()
         await client.open_session("wren", token=token())
         await client.send(SAID)
         await client.expect("memory.stored")
-        asked = [f"http://127.0.0.1:{server.port}", token()]
-        content, forgotten, saved, refused = await page.evaluate(_MANAGE, asked)
+        arguments = [f"http://127.0.0.1:{server.port}", token()]
+        content, forgotten, saved, refused = await page.evaluate(_MANAGE, arguments)
         assert (content, forgotten, saved) == (SAID, 1, True)
         assert refused == "limit: expected a number from 1 to 1000"
-        assert await foreign.evaluate(_REACH, asked) == ["rejected"] * 4
-        left = await owner_of(server.app.core).fetchval("SELECT count(*) FROM records")
-        assert left > 0
+        assert await foreign.evaluate(_REACH, arguments) == ["rejected"] * 4
+        remaining = await owner_of(server.app.core).fetchval("SELECT count(*) FROM records")
+        assert remaining > 0
 
 
-async def test_a_foreign_page_does_nothing_to_an_open_server(
+async def test_a_foreign_page_changes_nothing_on_a_server_in_open_mode(
     start: StartServer, browser: Browser
 ) -> None:
-    """Neither with a form, nor with what is sent without asking first."""
+    """Neither with a form nor with requests that need no preflight."""
     server = await start()
     await server.session()
-    async with game(browser) as (_, page):
+    async with game_page(browser) as (_, page):
         async with page.expect_navigation():
             await page.evaluate(_ATTACK, f"http://127.0.0.1:{server.port}")
         assert "expected this server's own" in await page.content()

@@ -1,4 +1,4 @@
-"""The path of a message over a real socket: type, pause, ready, Enter, reply, remember."""
+"""The path of a message over a real socket: draft, pause, prefetch, Enter, reply, ingest."""
 
 import asyncio
 import contextlib
@@ -18,63 +18,65 @@ from tests.unit.auth.test_access_tokens import SECRET, token
 PROMISE = "I promise I'll help you with your garden tomorrow"
 
 
-def sample(server: RunningServer, name: str, **labels: str) -> float:
-    """A metric's value now."""
+def metric_value(server: RunningServer, name: str, **labels: str) -> float:
+    """Return the current value of a metric."""
     return server.app.core.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-async def typed(client: Client, server: RunningServer, text: str) -> None:
-    """Type a text letter by letter, and wait until the server has read it all."""
+async def type_text(client: Client, server: RunningServer, text: str) -> None:
+    """Type a text letter by letter, and wait until the server has processed it."""
     for end in range(1, len(text) + 1):
         await client.draft(text[:end])
-    await synced(client)
+    await wait_until_processed(client)
 
 
-async def synced(client: Client) -> None:
-    """Wait until everything sent was handled: an unknown message is answered in order."""
+async def wait_until_processed(client: Client) -> None:
+    """Wait until all messages sent were processed: an unknown one gets its error in order."""
     await client.send_raw({"type": "sync", "event_id": "sync"})
     while (await client.expect("error"))["error"]["event_id"] != "sync":
         pass
 
 
-async def answered(client: Client, text: str, message_id: str | None = None) -> dict[str, Any]:
-    """Send a message; return the events up to the stored memory, by type."""
+async def send_and_wait(client: Client, text: str, message_id: str | None = None) -> dict[str, Any]:
+    """Send a message; return the events up to `memory.stored` by type."""
     await client.send(text, message_id)
     return await client.expect_all(
         "message.accepted", "response.created", "response.done", "memory.stored"
     )
 
 
-async def paused(client: Client) -> dict[str, Any]:
-    """The context of a pause; the draft may have been told of before, when it settled."""
+async def pause_context(client: Client) -> dict[str, Any]:
+    """Return the `context.ready` of a pause; one for the settled draft may come before it."""
     while (ready := await client.expect("context.ready"))["trigger"] != "pause":
         pass
     return ready
 
 
-async def quiet(client: Client, server: RunningServer) -> None:
-    """Assert that nothing comes before what is asked for next."""
+async def assert_no_events(client: Client, server: RunningServer) -> None:
+    """Assert that no event is pending."""
     await client.send_raw({"type": "sync", "event_id": "sync"})
     assert (await client.next_event())["error"]["event_id"] == "sync"
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:
-    """Drop a raw connection at once, whatever still waits to be written."""
+    """Abort a raw connection, discarding what was not yet written."""
     writer.transport.abort()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
 
-async def test_a_message_goes_the_whole_way(start: StartServer) -> None:
-    """Ready before Enter, a hit on Enter, a reply, a memory, and recalled afterwards."""
+async def test_a_draft_is_prefetched_sent_answered_remembered_and_recalled(
+    start: StartServer,
+) -> None:
+    """The context is ready before Enter, Enter is a hit, and a day later the memory is recalled."""
     clock = ManualClock()
     server = await start(clock)
     client = await server.session()
-    await typed(client, server, PROMISE)
+    await type_text(client, server, PROMISE)
     await clock.advance(0.5)
-    ready = await paused(client)
+    ready = await pause_context(client)
     assert (ready["draft"], ready["memories"]) == (PROMISE, [])
-    seen = await answered(client, PROMISE, "m1")
+    seen = await send_and_wait(client, PROMISE, "m1")
     accepted, done, stored = (
         seen[name] for name in ("message.accepted", "response.done", "memory.stored")
     )
@@ -89,119 +91,121 @@ async def test_a_message_goes_the_whole_way(start: StartServer) -> None:
     assert stored["significance"] == pytest.approx(0.65)
     await clock.leap(86_400)
     other = await server.session()
-    await typed(other, server, "What did I promise about the garden?")
+    await type_text(other, server, "What did I promise about the garden?")
     await clock.advance(0.5)
-    (memory,) = (await paused(other))["memories"]
+    (memory,) = (await pause_context(other))["memories"]
     assert (memory["content"], memory["age"]) == (PROMISE, "yesterday")
     assert memory["id"] == stored["memory_id"]
-    done = (await answered(other, "What did I promise about the garden?"))["response.done"]
+    done = (await send_and_wait(other, "What did I promise about the garden?"))["response.done"]
     assert PROMISE in done["text"]
 
 
-async def test_what_does_not_matter_is_judged_and_not_stored(start: StartServer) -> None:
-    """The client is told so."""
+async def test_insignificant_messages_are_scored_but_not_stored(start: StartServer) -> None:
+    """The event says so."""
     client = await (await start()).session()
-    stored = (await answered(client, "hmm"))["memory.stored"]
+    stored = (await send_and_wait(client, "hmm"))["memory.stored"]
     assert (stored["stored"], stored["significance"], stored["memory_id"]) == (False, 0.0, None)
 
 
-async def test_typing_on_postpones_and_clearing_cancels(start: StartServer) -> None:
-    """With pauses only, nothing less than a rest of 500 ms prepares; speculation writes nothing."""
+async def test_further_typing_postpones_a_prefetch_and_clearing_cancels_it(
+    start: StartServer,
+) -> None:
+    """Without eager prefetching, only idle time of 500 ms counts; speculation stores nothing."""
     clock = ManualClock()
     server = await start(clock, eager=False)
     client = await server.session()
-    await typed(client, server, "The har")
+    await type_text(client, server, "The har")
     await clock.advance(0.4)
-    await typed(client, server, "The harbour")
+    await type_text(client, server, "The harbour")
     await clock.advance(0.4)
-    await quiet(client, server)
+    await assert_no_events(client, server)
     await client.clear_draft()
-    await synced(client)
+    await wait_until_processed(client)
     await clock.advance(5)
-    await quiet(client, server)
-    for empty in ("...", "  ", "?!"):
-        await client.draft(empty)
-    await synced(client)
+    await assert_no_events(client, server)
+    for wordless in ("...", "  ", "?!"):
+        await client.draft(wordless)
+    await wait_until_processed(client)
     await clock.advance(5)
-    await quiet(client, server)
-    assert sample(server, "foremind_prepared_total", trigger="pause") == 0
+    await assert_no_events(client, server)
+    assert metric_value(server, "foremind_prepared_total", trigger="pause") == 0
     assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
 
 
-async def test_a_settled_draft_is_prepared_before_the_pause(start: StartServer) -> None:
-    """Enter 200 ms after the last letter is a hit, and a pause is told of as well."""
+async def test_a_settled_draft_is_prefetched_before_the_pause(start: StartServer) -> None:
+    """Enter 200 ms after the last letter is a hit; the pause gets its own event."""
     clock = ManualClock()
     server = await start(clock)
     client = await server.session()
-    await typed(client, server, "Do you know the harbour")
+    await type_text(client, server, "Do you know the harbour")
     await clock.advance(0.15)
     ready = await client.expect("context.ready")
     assert (ready["draft"], ready["trigger"]) == ("Do you know the harbour", "eager")
     await clock.advance(0.35)
     assert (await client.expect("context.ready"))["trigger"] == "pause"
-    await typed(client, server, "Do you know the harbour master")
+    await type_text(client, server, "Do you know the harbour master")
     await clock.advance(0.2)
     await client.send("Do you know the harbour master")
     assert (await client.expect("message.accepted"))["context"] == "hit"
-    assert sample(server, "foremind_prepared_total", trigger="eager") == 2
-    assert sample(server, "foremind_prepared_total", trigger="pause") == 0
+    assert metric_value(server, "foremind_prepared_total", trigger="eager") == 2
+    assert metric_value(server, "foremind_prepared_total", trigger="pause") == 0
 
 
-async def test_a_companion_may_prepare_at_pauses_only(start: StartServer) -> None:
-    """Its setting wins over the server's."""
+async def test_a_companion_may_disable_eager_prefetching(start: StartServer) -> None:
+    """Its setting overrides the server's."""
     clock = ManualClock()
     server = await start(clock)
     await server.app.core.companions.put(
         CompanionFile("calm", "Calm", "Calm.", settings=CompanionSettings(eager=False))
     )
     client = await server.session(companion="calm")
-    await typed(client, server, "Do you know the harbour")
+    await type_text(client, server, "Do you know the harbour")
     await clock.advance(0.4)
-    await quiet(client, server)
+    await assert_no_events(client, server)
     await clock.advance(0.1)
     assert (await client.expect("context.ready"))["trigger"] == "pause"
 
 
-async def test_the_text_of_enter_counts_not_the_last_draft(start: StartServer) -> None:
-    """A context prepared for another text is not used; an equal one in another form is."""
+async def test_the_sent_text_counts_not_the_last_draft(start: StartServer) -> None:
+    """A context for another text is not used; one that differs only in white space is."""
     clock = ManualClock()
     server = await start(clock)
     client = await server.session()
-    await typed(client, server, "Do you know Ana")
+    await type_text(client, server, "Do you know Ana")
     await clock.advance(0.5)
-    await paused(client)
+    await pause_context(client)
     await client.send("Do you know Anatole")
     late = await client.expect("context.ready")
     assert (late["draft"], late["trigger"]) == ("Do you know Anatole", "send")
     assert (await client.expect("message.accepted"))["context"] == "miss"
     await client.expect("response.done")
-    await typed(client, server, "Do  you know\tAna ")
+    await type_text(client, server, "Do  you know\tAna ")
     await clock.advance(0.5)
-    await paused(client)
+    await pause_context(client)
     await client.send("Do you know Ana")
     assert (await client.expect("message.accepted"))["context"] == "hit"
 
 
-async def test_a_new_memory_makes_a_prepared_context_stale(start: StartServer) -> None:
-    """Then the vector is used again and the search is not: refreshed."""
+async def test_a_new_memory_makes_a_context_stale(start: StartServer) -> None:
+    """Enter reuses its vector but searches again: refreshed."""
     clock = ManualClock()
     server = await start(clock)
-    client, elsewhere = await server.session(), await server.session()
+    client, other = await server.session(), await server.session()
     question = "What about the garden?"
-    await typed(client, server, question)
+    await type_text(client, server, question)
     await clock.advance(0.5)
-    assert (await paused(client))["memories"] == []
-    await answered(elsewhere, PROMISE)
+    assert (await pause_context(client))["memories"] == []
+    await send_and_wait(other, PROMISE)
     await client.send(question)
     ready = await client.expect("context.ready")
-    assert [each["content"] for each in ready["memories"]] == [PROMISE]
+    assert [memory["content"] for memory in ready["memories"]] == [PROMISE]
     assert (await client.expect("message.accepted"))["context"] == "refreshed"
 
 
-async def test_a_draft_begun_after_enter_is_not_disturbed_by_the_answer(
+async def test_the_next_draft_is_prefetched_while_the_reply_is_pending(
     start: StartServer,
 ) -> None:
-    """The next message is prepared while the last one still waits for its turn."""
+    """Also while another message is queued."""
     clock = ManualClock()
     hold = asyncio.Event()
     async with scripted_model(Script(hold_before=hold)) as model:
@@ -209,7 +213,7 @@ async def test_a_draft_begun_after_enter_is_not_disturbed_by_the_answer(
         client = await server.session()
         await client.send("First", "m1")
         await client.send("Second", "m2")
-        await typed(client, server, "Third in the making")
+        await type_text(client, server, "Third in the making")
         await clock.advance(0.5)
         ready = await client.expect("context.ready")
         while ready["trigger"] == "send":
@@ -218,8 +222,8 @@ async def test_a_draft_begun_after_enter_is_not_disturbed_by_the_answer(
         hold.set()
 
 
-async def test_a_slow_search_costs_the_memories_not_the_reply(start: StartServer) -> None:
-    """Recall that hangs is answered without."""
+async def test_a_reply_does_not_wait_for_a_search_that_hangs(start: StartServer) -> None:
+    """It is made without memories."""
     server = await start()
     client = await server.session()
     async with owner_of(server.app.core).acquire() as raw, raw.transaction():
@@ -229,21 +233,21 @@ async def test_a_slow_search_costs_the_memories_not_the_reply(start: StartServer
         assert (await client.expect("response.done"))["status"] == "completed"
 
 
-async def test_a_prepared_context_lives_sixty_seconds(start: StartServer) -> None:
-    """After that Enter computes it anew."""
+async def test_a_context_expires_after_sixty_seconds(start: StartServer) -> None:
+    """Enter then builds a new one."""
     clock = ManualClock()
     server = await start(clock)
     client = await server.session()
-    await typed(client, server, "Hello there")
+    await type_text(client, server, "Hello there")
     await clock.advance(0.5)
-    await paused(client)
+    await pause_context(client)
     await clock.advance(61)
     await client.send("Hello there")
     assert (await client.expect("message.accepted"))["context"] == "miss"
 
 
-async def test_a_companion_may_have_its_own_pause(start: StartServer) -> None:
-    """Settable per companion; announced when the session opens."""
+async def test_a_companion_may_set_its_own_pause(start: StartServer) -> None:
+    """The event `session.opened` tells it to the client."""
     clock = ManualClock()
     server = await start(clock)
     await server.app.core.companions.put(
@@ -252,31 +256,34 @@ async def test_a_companion_may_have_its_own_pause(start: StartServer) -> None:
     client = await server.connect()
     opened = await client.open_session("swift", user_id="ana")
     assert opened["pause_ms"] == 200
-    await typed(client, server, "Hello")
+    await type_text(client, server, "Hello")
     await clock.advance(0.2)
-    assert (await paused(client))["draft"] == "Hello"
+    assert (await pause_context(client))["draft"] == "Hello"
 
 
-async def test_the_same_id_is_never_stored_or_answered_twice(start: StartServer) -> None:
-    """Not in one session, not in another, not at the same time."""
+async def test_a_message_id_is_never_stored_or_answered_twice(start: StartServer) -> None:
+    """Neither over the same connection nor over another one."""
     server = await start()
     client = await server.session()
-    first = (await answered(client, "Hello there", "m1"))["message.accepted"]
+    first = (await send_and_wait(client, "Hello there", "m1"))["message.accepted"]
     await client.send("Hello there", "m1")
-    again = await client.expect("message.accepted")
-    assert (again["duplicate"], again["turn_id"]) == (True, first["turn_id"])
+    retried = await client.expect("message.accepted")
+    assert (retried["duplicate"], retried["turn_id"]) == (True, first["turn_id"])
     other = await server.session()
     await other.send("Hello there", "m1")
-    elsewhere = await other.expect("message.accepted")
-    assert (elsewhere["duplicate"], elsewhere["turn_id"]) == (True, first["turn_id"])
-    await quiet(client, server)
-    await quiet(other, server)
+    retried_elsewhere = await other.expect("message.accepted")
+    assert (retried_elsewhere["duplicate"], retried_elsewhere["turn_id"]) == (
+        True,
+        first["turn_id"],
+    )
+    await assert_no_events(client, server)
+    await assert_no_events(other, server)
     count = await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns")
     assert count == 2
 
 
-async def test_a_stored_message_without_an_answer_is_answered_on_retry(start: StartServer) -> None:
-    """After a model failure the same id brings the reply, once."""
+async def test_a_message_whose_reply_failed_is_answered_on_retry(start: StartServer) -> None:
+    """The same id brings the reply, once."""
     async with scripted_model(Script(status=500)) as model:
         server = await start(llm_url=model.url)
         client = await server.session()
@@ -289,11 +296,10 @@ async def test_a_stored_message_without_an_answer_is_answered_on_retry(start: St
         assert (done["status"], done["text"]) == ("completed", "Hello there.")
         await client.send("Hello", "m1")
         assert (await client.expect("message.accepted"))["duplicate"] is True
-        await quiet(client, server)
+        await assert_no_events(client, server)
 
 
 async def test_events_are_numbered_without_gaps(start: StartServer) -> None:
-    """`seq` rises by one."""
     client = await (await start()).session()
     await client.send("Hello there, how are you?", "m1")
     numbers = []
@@ -305,10 +311,10 @@ async def test_events_are_numbered_without_gaps(start: StartServer) -> None:
     assert numbers == list(range(2, len(numbers) + 2))
 
 
-async def test_the_past_is_shown_when_a_session_opens(start: StartServer) -> None:
-    """So that a reload continues where it was."""
+async def test_an_opened_session_returns_its_earlier_turns(start: StartServer) -> None:
+    """So that a page can be reloaded."""
     server = await start()
-    await answered(await server.session(), "Hello there", "m1")
+    await send_and_wait(await server.session(), "Hello there", "m1")
     client = await server.connect()
     opened = await client.open_session("wren", user_id="ana", name="Ana")
     assert [(turn["speaker"], turn["message_id"]) for turn in opened["turns"]] == [
@@ -318,11 +324,11 @@ async def test_the_past_is_shown_when_a_session_opens(start: StartServer) -> Non
     assert opened["turns"][0]["text"] == "Hello there"
 
 
-async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartServer) -> None:
-    """The connection stays open, and so do the others."""
+async def test_malformed_messages_get_errors_and_keep_connections_open(start: StartServer) -> None:
+    """Neither this connection nor others are affected."""
     server = await start()
     client, other = await server.session(), await server.session("bo")
-    wrong: list[tuple[dict[str, Any] | str, str, str | None]] = [
+    cases: list[tuple[dict[str, Any] | str, str, str | None]] = [
         ("not json", "malformed_json", None),
         ('{"text": ' + "[" * 30_000, "malformed_json", None),
         ({"type": "nonsense", "event_id": "e1"}, "unknown_type", "type"),
@@ -332,13 +338,13 @@ async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartS
         ({"type": "response.cancel", "response_id": "none"}, "invalid_message", "response_id"),
         ({"type": "session.open", "companion": "wren"}, "already_open", "type"),
     ]
-    for frame, code, param in wrong:
+    for frame, code, param in cases:
         await client.send_raw(frame)
         error = (await client.expect("error"))["error"]
         assert (error["code"], error["param"], error["retryable"]) == (code, param, False)
         assert error["event_id"] == (frame.get("event_id") if isinstance(frame, dict) else None)
-    assert (await answered(client, "Hello"))["response.done"]["status"] == "completed"
-    assert (await answered(other, "Hello"))["response.done"]["status"] == "completed"
+    assert (await send_and_wait(client, "Hello"))["response.done"]["status"] == "completed"
+    assert (await send_and_wait(other, "Hello"))["response.done"]["status"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +356,7 @@ async def test_malformed_messages_get_typed_errors_and_harm_nobody(start: StartS
         ({"type": "session.open", "companion": "wren"}, 4401),
     ],
 )
-async def test_close_codes_say_why(
+async def test_close_codes_state_the_reason(
     start: StartServer, frame: dict[str, Any] | bytes, code: int
 ) -> None:
     """Too large, not this protocol, not allowed, not authenticated."""
@@ -362,8 +368,8 @@ async def test_close_codes_say_why(
     assert caught.value.code == code
 
 
-async def test_a_defect_is_an_error_event_not_a_lost_connection(start: StartServer) -> None:
-    """What nobody foresaw is logged, told to the client, and survived."""
+async def test_an_unexpected_exception_becomes_an_error_event(start: StartServer) -> None:
+    """It is logged, and the connection stays open."""
     server = await start()
     await owner_of(server.app.core).execute("ALTER TABLE sessions RENAME TO gone")
     client = await server.connect()
@@ -373,8 +379,8 @@ async def test_a_defect_is_an_error_event_not_a_lost_connection(start: StartServ
     assert (await client.open_session("wren", user_id="ana"))["type"] == "session.opened"
 
 
-async def test_a_session_must_be_opened_in_time(start: StartServer) -> None:
-    """Ten seconds, then 4401; other messages before it are errors."""
+async def test_a_connection_without_a_session_is_closed_in_time(start: StartServer) -> None:
+    """With 4401 after ten seconds; other messages than `session.open` are errors."""
     clock = ManualClock()
     client = await (await start(clock, open_timeout_s=10.0)).connect()
     await client.draft("too early")
@@ -385,8 +391,8 @@ async def test_a_session_must_be_opened_in_time(start: StartServer) -> None:
     assert caught.value.code == 4401
 
 
-async def test_a_foreign_page_may_not_connect(start: StartServer) -> None:
-    """4403; the server's own page may."""
+async def test_pages_of_other_origins_may_not_connect(start: StartServer) -> None:
+    """They are closed with 4403; the server's own page may connect."""
     server = await start()
     client = await server.connect(origin="https://evil.example")
     with pytest.raises(Closed) as caught:
@@ -396,8 +402,7 @@ async def test_a_foreign_page_may_not_connect(start: StartServer) -> None:
     assert (await own.open_session("wren", user_id="ana"))["type"] == "session.opened"
 
 
-async def test_with_a_secret_only_tokens_open_sessions(start: StartServer) -> None:
-    """And the companions a token names."""
+async def test_sessions_require_a_token_where_a_secret_is_set(start: StartServer) -> None:
     server = await start(auth_secret=SECRET)
     client = await server.connect()
     opened = await client.open_session("wren", token=token())
@@ -409,8 +414,8 @@ async def test_with_a_secret_only_tokens_open_sessions(start: StartServer) -> No
     assert caught.value.code == 4401
 
 
-async def test_a_silent_peer_loses_its_heartbeat(start: StartServer) -> None:
-    """4408 on the wire, and the session is gone. Pings are the socket's own, in real time."""
+async def test_a_peer_that_answers_no_pings_is_closed(start: StartServer) -> None:
+    """With 4408, and the connection is no longer counted. Pings follow real time."""
     server = await start(heartbeat_s=0.1, heartbeat_timeout_s=0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(
@@ -424,11 +429,11 @@ async def test_a_silent_peer_loses_its_heartbeat(start: StartServer) -> None:
     frame = received[received.rindex(b"\x88") :]
     assert int.from_bytes(frame[2:4], "big") == 4408
     await hang_up(writer)
-    await eventually(lambda: sample(server, "foremind_connections") == 0)
+    await eventually(lambda: metric_value(server, "foremind_connections") == 0)
 
 
-async def test_a_reader_that_never_reads_is_closed(start: StartServer) -> None:
-    """Never buffered without bound: the connection ends, the server goes on."""
+async def test_a_client_that_never_reads_is_closed(start: StartServer) -> None:
+    """What waits to be read is bounded; the server continues to serve others."""
     async with scripted_model(Script(reply=lambda _: ["x" * 4000] * 1500)) as model:
         server = await start(llm_url=model.url, llm_max_tokens=400_000, outbound_bytes=65_536)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
@@ -449,7 +454,7 @@ async def test_a_reader_that_never_reads_is_closed(start: StartServer) -> None:
                 bytes([0x81, 0x80 | size]) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")
             )
             writer.write(head + mask + payload)
-        await eventually(lambda: sample(server, "foremind_connections") == 0)
+        await eventually(lambda: metric_value(server, "foremind_connections") == 0)
         (session,) = server.app.registry._all()
         assert session.detached_at is not None
         other = await server.session()
@@ -458,8 +463,8 @@ async def test_a_reader_that_never_reads_is_closed(start: StartServer) -> None:
         await hang_up(writer)
 
 
-async def test_too_many_waiting_messages_are_refused(start: StartServer) -> None:
-    """With a retryable error; those accepted are all answered."""
+async def test_too_many_queued_messages_are_refused(start: StartServer) -> None:
+    """With a retryable error."""
     hold = asyncio.Event()
     async with scripted_model(Script(hold_before=hold)) as model:
         client = await (await start(llm_url=model.url)).session()
@@ -470,8 +475,7 @@ async def test_too_many_waiting_messages_are_refused(start: StartServer) -> None
         hold.set()
 
 
-async def test_draining_finishes_the_reply_and_says_so(start: StartServer) -> None:
-    """4503 after the last word."""
+async def test_draining_finishes_replies_and_closes_with_4503(start: StartServer) -> None:
     hold = asyncio.Event()
     async with scripted_model(Script(hold_before=hold)) as model:
         server = await start(llm_url=model.url)
@@ -482,55 +486,55 @@ async def test_draining_finishes_the_reply_and_says_so(start: StartServer) -> No
         late = await server.connect()
         hold.set()
         assert (await client.expect("response.done"))["status"] == "completed"
-        for each in (client, late):
+        for connection in (client, late):
             with pytest.raises(Closed) as caught:
                 while True:
-                    await each.next_event()
+                    await connection.next_event()
             assert caught.value.code == 4503
         await draining
 
 
-async def test_filler_recalls_nothing_and_questions_do(start: StartServer) -> None:
-    """ "haha yeah" needs no memories; the same player's question gets them."""
+async def test_filler_recalls_nothing(start: StartServer) -> None:
+    """ "haha yeah" needs no memories; a question of the same player gets them."""
     client = await (await start()).session()
-    await answered(client, PROMISE)
+    await send_and_wait(client, PROMISE)
     for text, recalled in (("haha yeah", 0), ("What did I promise?", 1)):
         await client.send(text)
         assert len((await client.expect("context.ready"))["memories"]) == recalled
         await client.expect("response.done")
 
 
-async def test_what_is_stored_says_why(start: StartServer) -> None:
-    """The reasons come with the event, largest first."""
+async def test_a_stored_memory_states_its_reasons(start: StartServer) -> None:
+    """They come with the event, the largest score first."""
     client = await (await start()).session()
-    stored = (await answered(client, "My name is Ana"))["memory.stored"]
+    stored = (await send_and_wait(client, "My name is Ana"))["memory.stored"]
     assert stored["significance"] == 0.85
     assert stored["reasons"][0] == {"name": "identity", "score": 0.85}
 
 
-async def test_a_short_answer_is_kept_with_its_question(start: StartServer) -> None:
-    """Neither says much alone, and both come back when it is asked for; "thanks" is let go."""
-    asked = "What's your dog's name?"
-    replies = iter(["Oh, lovely! " + asked, "Nice!", "Where do you live?", "Fine."])
+async def test_a_short_answer_is_stored_with_its_question(start: StartServer) -> None:
+    """Neither is significant alone, and both are recalled together; "thanks" is not stored."""
+    question = "What's your dog's name?"
+    replies = iter(["Oh, lovely! " + question, "Nice!", "Where do you live?", "Fine."])
     async with scripted_model(Script(reply=lambda _: [next(replies)])) as model:
         server = await start(llm_url=model.url)
         client = await server.session()
-        await answered(client, "I went out with my dog", "m0")
-        stored = (await answered(client, "Biscuit.", "m1"))["memory.stored"]
+        await send_and_wait(client, "I went out with my dog", "m0")
+        stored = (await send_and_wait(client, "Biscuit.", "m1"))["memory.stored"]
         assert (stored["stored"], stored["significance"]) == (True, 0.30)
         assert stored["reasons"][0] == {"name": "answer", "score": 0.30}
-        assert not (await answered(client, "thanks", "m2"))["memory.stored"]["stored"]
-        assert not (await answered(client, "haha", "m3"))["memory.stored"]["stored"]
-        kept = await owner_of(server.app.core).fetch("SELECT content FROM memories")
-        assert {"Biscuit.", "Oh, lovely! " + asked} <= {each["content"] for each in kept}
+        assert not (await send_and_wait(client, "thanks", "m2"))["memory.stored"]["stored"]
+        assert not (await send_and_wait(client, "haha", "m3"))["memory.stored"]["stored"]
+        memories = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+        assert {"Biscuit.", "Oh, lovely! " + question} <= {memory["content"] for memory in memories}
         await client.draft("What is my dog called?")
         ready = await client.expect("context.ready")
-        recalled = [each["content"] for each in ready["memories"]]
-        assert {"Biscuit.", "Oh, lovely! " + asked} <= set(recalled)
+        recalled = [memory["content"] for memory in ready["memories"]]
+        assert {"Biscuit.", "Oh, lovely! " + question} <= set(recalled)
 
 
-async def test_yesterday_is_read_by_the_players_clock(start: StartServer) -> None:
-    """The zone comes with the session; an unknown one is refused by name."""
+async def test_a_session_carries_the_players_time_zone(start: StartServer) -> None:
+    """It is stored with the user; the error for an unknown one names the field."""
     server = await start()
     client = await server.connect()
     refused = await client.open_session("wren", user_id="ana", time_zone="Mars/Olympus")
@@ -541,8 +545,8 @@ async def test_yesterday_is_read_by_the_players_clock(start: StartServer) -> Non
     assert zone == "Asia/Tokyo"
 
 
-async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> None:
-    """Afterwards, never below a floor; what was let go may be kept, what changed gives way."""
+async def test_a_language_model_may_rate_messages(start: StartServer) -> None:
+    """Later, and never below a minimum score: it may keep a message or supersede a memory."""
     answers = {
         "the tide is low": {"rating": 8},
         "My name is Ana": {"rating": 1},
@@ -553,8 +557,8 @@ async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> No
         system, *_, last = request["messages"]
         if "brushing teeth" not in system["content"]:
             return ["Mm", "."]
-        said = json.loads(last["content"].rpartition("Said now: ")[2])
-        return ["Sure! ", json.dumps(answers.get(said, {"rating": 1}))]
+        message = json.loads(last["content"].rpartition("Said now: ")[2])
+        return ["Sure! ", json.dumps(answers.get(message, {"rating": 1}))]
 
     async with scripted_model(Script(reply=reply)) as model:
         server = await start(llm_url=model.url)
@@ -565,16 +569,16 @@ async def test_a_language_model_may_rate_what_was_said(start: StartServer) -> No
             )
         )
         client = await server.session(companion="rated")
-        for number, (text, rated) in enumerate(
+        for number, (text, significance) in enumerate(
             (("the tide is low", 0.8), ("My name is Ana", 0.85), ("the tide is high", 0.7))
         ):
             await client.send(text, f"m{number}")
             stored = await client.expect("memory.stored")
-            while "model" not in [each["name"] for each in stored["reasons"]]:
+            while "model" not in [reason["name"] for reason in stored["reasons"]]:
                 stored = await client.expect("memory.stored")
             assert (stored["message_id"], stored["stored"]) == (f"m{number}", True)
-            assert stored["significance"] == rated
-        old = await owner_of(server.app.core).fetch(
+            assert stored["significance"] == significance
+        superseded = await owner_of(server.app.core).fetch(
             "SELECT content FROM memories WHERE superseded_by IS NOT NULL"
         )
-        assert [each["content"] for each in old] == ["the tide is low"]
+        assert [memory["content"] for memory in superseded] == ["the tide is low"]

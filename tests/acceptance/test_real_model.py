@@ -1,4 +1,4 @@
-"""The layers with a real language model: small, slow, sloppy, and with one slot."""
+"""The layers with a real language model: small, slow, inaccurate, and with one slot."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,22 +15,24 @@ SAID = ("I live in Porto with my sister Ines", "We sail to Madeira in June")
 
 @pytest.fixture(scope="module")
 def model_url() -> Iterator[str]:
-    """One server for all tests of this file: loading takes seconds."""
+    """A model server for all tests of this file, since loading takes seconds."""
     with real_model() as url:
         yield url
 
 
-async def test_a_small_real_model_speaks_and_remembers(start: StartServer, model_url: str) -> None:
-    """Whatever it writes: messages are answered, a session is told of, nothing is held up."""
+async def test_a_small_real_model_replies_and_fills_layers(
+    start: StartServer, model_url: str
+) -> None:
+    """Whatever it writes, messages are answered, and no step fails for good."""
     clock = ManualClock()
     server = await start(
         clock,
         llm_url=model_url,
         llm_slots=1,
         llm_max_tokens=24,
-        llm_reply_timeout_s=30,  # what it has written by then is used, or rules do without
+        llm_reply_timeout_s=30,  # then its text so far is used, or rules replace it
         context_tokens=CONTEXT_TOKENS,
-        layers_off=["profile", "summary", "topics", "hot"],  # each takes it half a minute
+        layers_off=["profile", "summary", "topics", "hot"],  # each takes half a minute
     )
     w = World(server, clock, None)
     client = await server.connect()
@@ -39,16 +41,16 @@ async def test_a_small_real_model_speaks_and_remembers(start: StartServer, model
     for text in SAID:
         await client.send(text)
         assert (await client.expect("response.done"))["status"] == "completed"
-    await _caught_up(w, "notes")
+    await _wait_for_steps(w, "notes")
     await clock.leap(A_DAY)
-    await _caught_up(w, "notes", "episodes")
+    await _wait_for_steps(w, "notes", "episodes")
     for layer in ("episodes", "opening"):
         (record,) = await w.records(layer)
         assert record["content"]
 
 
-async def _caught_up(w: World, *names: str) -> None:
-    """Wait until some steps have seen all that was said, and none is due, failing or held."""
+async def _wait_for_steps(w: World, *names: str) -> None:
+    """Wait until some steps have processed all turns, and all steps are idle."""
     async with asyncio.timeout(6 * PATIENCE):
         while True:
             steps = (await w.request("GET", "/status"))["steps"]
@@ -57,4 +59,4 @@ async def _caught_up(w: World, *names: str) -> None:
                 return
             assert not [step for step in steps if step["state"] == "held"], steps
             await asyncio.sleep(0.2)
-            await w.clock.advance(0.2)  # as time passes: the model is a process of its own
+            await w.clock.advance(0.2)  # in step with real time: the model is a process of its own

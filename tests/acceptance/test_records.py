@@ -1,4 +1,4 @@
-"""How much may be written into a relationship's layers."""
+"""Records: limits, statuses, counts of use, and concurrent changes."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -11,17 +11,17 @@ from tests.acceptance.layers import world
 from tests.conftest import PATIENCE, StartServer, owner_of, patiently
 
 
-async def test_references_have_limits(start: StartServer) -> None:
-    """In number and length; nothing of what is over one is stored."""
+async def test_references_of_a_record_are_limited(start: StartServer) -> None:
+    """In number and length; records over a limit are not stored."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         note = {"layer": "vault", "content": "A note", "refs": ["a"] * MOST_LISTED}
-        assert (await w.answer("POST", "/records", note)).status_code == 201
+        assert (await w.response_to("POST", "/records", note)).status_code == 201
         for refs, param in (
             (["a"] * (MOST_LISTED + 1), "refs"),
             (["a", "b" * (MOST_TITLE + 1)], "refs[1]"),
         ):
-            refused = await w.answer("POST", "/records", note | {"refs": refs})
+            refused = await w.response_to("POST", "/records", note | {"refs": refs})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
         assert len(await w.records("vault")) == 1
 
@@ -34,39 +34,43 @@ async def test_references_have_limits(start: StartServer) -> None:
         {"content": "a", "refs": ["bc de " * 40] * 20},
     ],
 )
-async def test_a_relationship_has_room_for_so_many_bytes_of_records(
+async def test_records_of_a_relationship_have_a_byte_limit(
     start: StartServer, monkeypatch: pytest.MonkeyPatch, large: dict[str, object]
 ) -> None:
-    """Written, changed or imported, whichever field they are in; removing some makes room."""
+    """Of all fields, for created, changed and imported records; deleting some makes room."""
     monkeypatch.setattr(record_changes, "MOST_RECORD_BYTES", 50_000)
     async with world(start, model=False) as w:
         await w.talk("Hello")
-        numbers = []
+        ids = []
         while True:
-            answer = await w.answer("POST", "/records", {"layer": "vault", "content": "a"} | large)
-            if answer.status_code != 201:
+            response = await w.response_to(
+                "POST", "/records", {"layer": "vault", "content": "a"} | large
+            )
+            if response.status_code != 201:
                 break
-            numbers.append(answer.json()["id"])
-        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
-        assert answer.json()["error"]["param"] == "content"
-        assert 5 <= len(numbers) == len(await w.records("vault")) <= 10
+            ids.append(response.json()["id"])
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+        assert response.json()["error"]["param"] == "content"
+        assert 5 <= len(ids) == len(await w.records("vault")) <= 10
         longer = {"content": "d" * 8000}
-        assert (await w.answer("PATCH", f"/records/{numbers[0]}", longer)).status_code == 413
+        assert (await w.response_to("PATCH", f"/records/{ids[0]}", longer)).status_code == 413
         exported = await w.request("GET", "/export")
-        exported["records"] += [each | {"id": "9" + each["id"]} for each in exported["records"]]
-        await w.request("DELETE", f"/records/{numbers[0]}")
+        exported["records"] += [
+            record | {"id": "9" + record["id"]} for record in exported["records"]
+        ]
+        await w.request("DELETE", f"/records/{ids[0]}")
         small = {"layer": "vault", "content": "a"}
-        assert (await w.answer("POST", "/records", small)).status_code == 201
+        assert (await w.response_to("POST", "/records", small)).status_code == 201
         await w.request("DELETE", "/memories")
-        mine, w.relationship = w.relationship, "import"  # type: ignore[assignment]
-        answer = await w.answer("POST", "?companion=wren", exported)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (413, "records")
-        w.relationship = mine
+        relationship_id, w.relationship = w.relationship, "import"  # type: ignore[assignment]
+        response = await w.response_to("POST", "?companion=wren", exported)
+        assert (response.status_code, response.json()["error"]["param"]) == (413, "records")
+        w.relationship = relationship_id
         assert (await w.request("GET", "/export"))["turns"] == []
 
 
-async def test_what_background_work_writes_is_cut(start: StartServer) -> None:
-    """A model knows no limits; a record that it makes has those of everybody's."""
+async def test_records_of_background_work_are_truncated(start: StartServer) -> None:
+    """To the limits of other records, since models do not know them."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         core = w.server.app.core
@@ -81,36 +85,36 @@ async def test_what_background_work_writes_is_cut(start: StartServer) -> None:
         assert len(record["refs"]) == MOST_LISTED
 
 
-async def test_a_status_is_one_that_its_layer_has(start: StartServer) -> None:
-    """Any other is refused by its name, from a file too."""
+async def test_the_status_of_a_record_is_one_of_its_layer(start: StartServer) -> None:
+    """Errors for others name the field, also in imports."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
-        for layer, known in (("questions", {"open", "settled"}), ("vault", set[str]())):
+        for layer, allowed in (("questions", {"open", "settled"}), ("vault", set[str]())):
             note = {"layer": layer, "content": "Where is the compass?"}
-            written = await w.request("POST", "/records", note)
+            record = await w.request("POST", "/records", note)
             for status in ("open", "settled", "done", ""):
-                path = f"/records/{written['id']}"
-                answer = await w.answer("PATCH", path, {"status": status})
-                assert answer.status_code == (200 if status in known else 400), answer.text
-                if status not in known:
-                    assert answer.json()["error"]["param"] == "status"
+                path = f"/records/{record['id']}"
+                response = await w.response_to("PATCH", path, {"status": status})
+                assert response.status_code == (200 if status in allowed else 400), response.text
+                if status not in allowed:
+                    assert response.json()["error"]["param"] == "status"
         exported = await w.request("GET", "/export")
         exported["records"][1]["details"] = {"status": "open"}
         await w.request("DELETE", "/memories")
-        answer = await w.imported(exported)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (
+        response = await w.import_file(exported)
+        assert (response.status_code, response.json()["error"]["param"]) == (
             400,
             "records[1].details.status",
         )
 
 
-async def test_a_record_knows_how_often_it_stood_in_a_prompt(start: StartServer) -> None:
-    """And when it last did: in those of replies, not in what is prepared or only looked at."""
+async def test_a_record_counts_its_uses_in_prompts(start: StartServer) -> None:
+    """Those of replies only, not of prefetched or viewed contexts, with the time of the last."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         for layer, content in (("profile", "Afraid of heights"), ("vault", "The code is 4711")):
             await w.request("POST", "/records", {"layer": layer, "content": content})
-        await w.settled()
+        await w.wait_until_idle()
         assert "heights" in await w.lines("profile")
         assert {record["used"] for record in await w.records("profile")} == {0}
         await w.talk("Let us climb", "No, higher")
@@ -123,37 +127,37 @@ async def test_a_record_knows_how_often_it_stood_in_a_prompt(start: StartServer)
         assert spoken - timedelta(seconds=60) < datetime.fromisoformat(profile["used_at"]) <= spoken
         assert [record["used"] for record in await w.records("vault")] == [0]
         exported = (await w.request("GET", "/export"))["records"]
-        assert sorted(each["used"] for each in exported if each["layer"] == "profile") == [2]
+        assert [record["used"] for record in exported if record["layer"] == "profile"] == [2]
 
 
-async def test_what_a_change_does_not_name_stays_as_it_is_by_then(start: StartServer) -> None:
-    """Not as it was when the change was asked for: something in it may be forgotten since."""
+async def test_a_patch_keeps_concurrent_changes_of_other_fields(start: StartServer) -> None:
+    """The content may have been shortened by an erasure in the meantime."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
         note = {"layer": "scratchpad", "kind": "other", "content": "The key is below the mat"}
-        number = (await w.request("POST", "/records", note))["id"]
-        await w.settled()
+        record_id = (await w.request("POST", "/records", note))["id"]
+        await w.wait_until_idle()
         owner = owner_of(w.server.app.core)
         async with owner.acquire() as raw, raw.transaction():
             await raw.execute("SELECT FROM relationships WHERE id = $1 FOR UPDATE", w.relationship)
-            changing = asyncio.create_task(
-                w.request("PATCH", f"/records/{number}", {"kind": "goal"})
+            patch = asyncio.create_task(
+                w.request("PATCH", f"/records/{record_id}", {"kind": "goal"})
             )
 
-            async def waits() -> bool:
-                return bool(await owner.fetchval(_WAITING))
+            async def waits_for_lock() -> bool:
+                return bool(await owner.fetchval(_HAS_LOCK_WAITER))
 
-            await patiently(waits)
+            await patiently(waits_for_lock)
             await raw.execute(
                 "UPDATE records SET content = 'The key', revision = revision + 1 WHERE id = $1",
-                int(number),
+                int(record_id),
             )
-        await changing
+        await patch
         (record,) = await w.records("scratchpad")
         assert (record["kind"], record["content"]) == ("goal", "The key")
 
 
-_WAITING = """
+_HAS_LOCK_WAITER = """
 SELECT EXISTS (
     SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 )

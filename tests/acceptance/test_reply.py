@@ -1,4 +1,4 @@
-"""Replies from a language model server that behaves, and from one that does not."""
+"""Replies from a language model server that works, and from one that fails."""
 
 import asyncio
 import re
@@ -10,14 +10,14 @@ from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import StartServer, eventually, owner_of
 
 
-async def said(client: Client) -> list[tuple[str, str]]:
-    """The stored turns, as the next session shows them."""
+async def stored_turns(client: Client) -> list[tuple[str, str]]:
+    """Return the stored turns as the next session shows them."""
     opened = await client.open_session("wren", user_id="ana", name="Ana")
     return [(turn["speaker"], turn["text"]) for turn in opened["turns"]]
 
 
 async def test_the_model_is_given_persona_history_and_message(start: StartServer) -> None:
-    """In this order, with a hard limit of tokens; no memory repeats what the history says."""
+    """In this order, with a token limit; no memory repeats the history."""
     async with scripted_model() as model:
         client = await (await start(llm_url=model.url, llm_model="m", llm_max_tokens=77)).session()
         await client.send("I promise to remember the red door", "m1")
@@ -40,10 +40,10 @@ async def test_the_model_is_given_persona_history_and_message(start: StartServer
     )
 
 
-async def test_the_request_leaves_before_the_message_is_stored_but_no_word_is_heard(
+async def test_the_model_is_asked_before_the_message_is_stored_but_nothing_is_sent(
     start: StartServer,
 ) -> None:
-    """The reply already runs while the transaction does; deltas follow `message.accepted`."""
+    """Its request runs concurrently with the transaction; deltas follow `message.accepted`."""
     async with scripted_model() as model:
         server = await start(llm_url=model.url)
         client = await server.session()
@@ -73,10 +73,10 @@ async def test_the_request_leaves_before_the_message_is_stored_but_no_word_is_he
         (Script(reply=lambda _: []), "model_broken"),
     ],
 )
-async def test_a_broken_model_fails_the_reply_and_nothing_else(
+async def test_a_broken_model_fails_only_the_reply(
     start: StartServer, script: Script, code: str
 ) -> None:
-    """The turn is kept, the error says what to look at, the session lives."""
+    """The message is stored, the error has its code, and the session continues."""
     async with scripted_model(script) as model:
         server = await start(llm_url=model.url)
         client = await server.session()
@@ -85,15 +85,16 @@ async def test_a_broken_model_fails_the_reply_and_nothing_else(
         done = await client.expect("response.done")
         assert (done["status"], done["text"], done["error"]["code"]) == ("failed", "", code)
         assert done["error"]["retryable"] is True
-        assert await said(await server.connect()) == [("user", "Hello")]
+        assert await stored_turns(await server.connect()) == [("user", "Hello")]
         script.status, script.body, script.reply = 200, None, lambda _: ["Better", " now."]
         await client.send("And now?", "m2")
         done = await client.expect("response.done")
         assert (done["status"], done["text"]) == ("completed", "Better now.")
 
 
-async def test_a_model_that_is_away_or_slow_is_said_to_be_so(start: StartServer) -> None:
-    """Each with its own code."""
+async def test_an_unreachable_model_and_a_slow_one_have_their_own_error_codes(
+    start: StartServer,
+) -> None:
     server = await start(llm_url="http://127.0.0.1:1/v1")
     client = await server.session()
     await client.send("Hello")
@@ -107,12 +108,12 @@ async def test_a_model_that_is_away_or_slow_is_said_to_be_so(start: StartServer)
 
 @pytest.mark.parametrize("words", [0, 1])
 @pytest.mark.parametrize("limit", ["llm_token_timeout_s", "llm_reply_timeout_s"])
-async def test_a_model_that_stops_answering_is_said_to_be_slow(
+async def test_a_model_that_stops_sending_is_a_timeout(
     start: StartServer, limit: str, words: int
 ) -> None:
-    """Before the first word or after it, whichever limit it runs into; what was said stays said."""
-    held = Script(hold_before=asyncio.Event(), hold_after=words or None)
-    async with scripted_model(held) as model:
+    """Before or after the first word, with either limit; the text so far is kept."""
+    script = Script(hold_before=asyncio.Event(), hold_after=words or None)
+    async with scripted_model(script) as model:
         server = await start(**{"llm_url": model.url, limit: 3.0 if words else 0.2})
         client = await server.session()
         await client.send("Hello")
@@ -123,8 +124,8 @@ async def test_a_model_that_stops_answering_is_said_to_be_slow(
         assert error["retryable"] is True
 
 
-async def test_a_cut_stream_keeps_what_was_said(start: StartServer) -> None:
-    """Only what was sent to the player counts as said."""
+async def test_an_interrupted_stream_keeps_the_text_so_far(start: StartServer) -> None:
+    """The text that was sent to the player is stored."""
     async with scripted_model(Script(reply=lambda _: list("abcdef"), cut_after=3)) as model:
         server = await start(llm_url=model.url)
         client = await server.session()
@@ -135,12 +136,15 @@ async def test_a_cut_stream_keeps_what_was_said(start: StartServer) -> None:
             "abc",
             "model_broken",
         )
-        assert await said(await server.connect()) == [("user", "Hello"), ("companion", "abc")]
+        assert await stored_turns(await server.connect()) == [
+            ("user", "Hello"),
+            ("companion", "abc"),
+        ]
 
 
 @pytest.mark.parametrize("by", ["cancel", "message"])
-async def test_a_reply_can_be_stopped(start: StartServer, by: str) -> None:
-    """By the player or a new message; the request to the model ends too."""
+async def test_a_reply_can_be_cancelled(start: StartServer, by: str) -> None:
+    """By the player or by a new message; the request to the model ends as well."""
     script = Script(
         reply=lambda chat: ["one ", "two ", "three"] if len(chat["messages"]) == 2 else ["Yes."],
         hold_before=asyncio.Event(),
@@ -164,13 +168,13 @@ async def test_a_reply_can_be_stopped(start: StartServer, by: str) -> None:
             assert (await client.expect("response.done"))["text"] == "Yes."
         turns: list[tuple[str, str]] = []
         while len(turns) < 2:
-            turns = await said(await server.connect())
+            turns = await stored_turns(await server.connect())
         assert turns[:2] == [("user", "Hello"), ("companion", "one two ")]
 
 
 @pytest.mark.parametrize("reply", [["word "] * 5000, ["word " * 5000]], ids=["many", "one"])
-async def test_a_model_that_never_stops_is_stopped(start: StartServer, reply: list[str]) -> None:
-    """Also where it ignores the limit of tokens, piece by piece or at once."""
+async def test_an_endless_reply_is_cut_off(start: StartServer, reply: list[str]) -> None:
+    """If the model ignores the token limit, in many pieces or in one."""
     async with scripted_model(Script(reply=lambda _: reply)) as model:
         client = await (await start(llm_url=model.url, llm_max_tokens=10)).session()
         await client.send("Hello")
@@ -178,15 +182,15 @@ async def test_a_model_that_never_stops_is_stopped(start: StartServer, reply: li
         assert len(done["text"]) == 10 * 16
 
 
-async def test_without_a_model_the_client_is_told(start: StartServer) -> None:
-    """`model` is null and the offline voice answers."""
+async def test_a_session_without_a_model_says_so(start: StartServer) -> None:
+    """`model` is null: the offline model answers."""
     client = await (await start()).connect()
     opened = await client.open_session("wren", user_id="ana")
     assert opened["model"] is None
 
 
-async def test_what_a_model_thinks_aloud_is_neither_heard_nor_kept(start: StartServer) -> None:
-    """Not in a delta, not in the whole reply, not among the turns."""
+async def test_reasoning_of_a_model_is_neither_sent_nor_stored(start: StartServer) -> None:
+    """Neither in deltas, nor in the whole reply, nor in the turns."""
     thinking = ["<think>\n", "Ana greets me.", "\n</think>", "\n\n", "Hello", " Ana."]
     async with scripted_model(Script(reply=lambda _: thinking)) as model:
         server = await start(llm_url=model.url)
@@ -195,11 +199,11 @@ async def test_what_a_model_thinks_aloud_is_neither_heard_nor_kept(start: StartS
         delta = await client.expect("response.output_text.delta")
         done = await client.expect("response.done")
         assert (delta["delta"], done["text"]) == ("Hello", "Hello Ana.")
-        assert ("companion", "Hello Ana.") in await said(await server.connect())
+        assert ("companion", "Hello Ana.") in await stored_turns(await server.connect())
 
 
-async def test_a_model_that_only_thinks_says_what_to_do(start: StartServer) -> None:
-    """Its limit of tokens was spent before it came to speak."""
+async def test_the_error_for_a_reply_of_reasoning_only_says_what_to_do(start: StartServer) -> None:
+    """The token limit was reached before the reply began."""
     async with scripted_model(Script(reply=lambda _: ["<think>", "Hm. "] * 3)) as model:
         client = await (await start(llm_url=model.url)).session()
         await client.send("Hello", "m1")

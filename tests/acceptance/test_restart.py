@@ -1,4 +1,4 @@
-"""What was accepted survives: a restart, and a kill at any moment."""
+"""Accepted messages survive restarts and kills at any moment."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ from foremind.domain.settings import Settings
 from tests.conftest import PATIENCE, eventually
 from tests.faults.traffic import traffic_on
 
-ODD = 'a folder\'s $HOME, "größer" & `日本`'
+UNUSUAL_NAME = 'a folder\'s $HOME, "größer" & `日本`'
 
 
-def left_of(folder: Path) -> list[str]:
-    """The processes that have to do with a data folder."""
+def postgres_processes(folder: Path) -> list[str]:
+    """Return the command lines of the database processes of a data folder."""
     lines = []
-    for each in psutil.process_iter(["cmdline"]):
-        line = " ".join(each.info["cmdline"] or ())
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
         if f"{folder}/postgres" in line:
             lines.append(line)
     return lines
@@ -58,11 +58,11 @@ class Process:
             stderr=asyncio.subprocess.PIPE,
         )
         assert self._process.stderr is not None
-        said = b""
-        while b"is ready" not in said:
+        output = b""
+        while b"is ready" not in output:
             line = await self._process.stderr.readline()
-            assert line, said.decode()
-            said += line
+            assert line, output.decode()
+            output += line
 
     async def stop(self, how: signal.Signals) -> int:
         """Send a signal and return the exit code."""
@@ -86,37 +86,35 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         await server.stop(signal.SIGKILL)
 
 
-async def test_a_guard_that_was_killed_is_begun_again(settings: Settings, tmp_path: Path) -> None:
-    """So that no database server is left behind all the same."""
-    folder = tmp_path / ODD
-    alone = settings.model_copy(update={"database_url": None, "data_dir": folder})
-    async with process(alone) as server:
+async def test_a_killed_guard_is_restarted(settings: Settings, tmp_path: Path) -> None:
+    """So that no database server outlives the server."""
+    folder = tmp_path / UNUSUAL_NAME
+    embedded_settings = settings.model_copy(update={"database_url": None, "data_dir": folder})
+    async with process(embedded_settings) as server:
         (first,) = guards_of(folder)
         first.kill()
         await eventually(
-            lambda: [each for each in guards_of(folder) if each.pid != first.pid] != []
+            lambda: [guard for guard in guards_of(folder) if guard.pid != first.pid] != []
         )
         await server.stop(signal.SIGKILL)
-        await eventually(lambda: not left_of(folder))
+        await eventually(lambda: not postgres_processes(folder))
 
 
 def guards_of(folder: Path) -> list[psutil.Process]:
-    """The guards of a data folder that live."""
-    found = []
-    for each in psutil.process_iter(["cmdline"]):
-        line = " ".join(each.info["cmdline"] or ())
+    """Return the running guards of a data folder."""
+    guards = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
         if "postgres_guard.py" in line and f"{folder}/postgres" in line:
-            found.append(each)
-    return found
+            guards.append(process)
+    return guards
 
 
-async def test_the_companion_still_knows_after_a_restart(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """On the embedded database, with Ctrl-C in between; killed or not, none is left running."""
-    folder = tmp_path / ODD
-    alone = settings.model_copy(update={"database_url": None, "data_dir": folder})
-    async with process(alone) as server:
+async def test_the_embedded_database_survives_restarts(settings: Settings, tmp_path: Path) -> None:
+    """After Ctrl-C, SIGTERM and SIGKILL; its processes always end with the server."""
+    folder = tmp_path / UNUSUAL_NAME
+    embedded_settings = settings.model_copy(update={"database_url": None, "data_dir": folder})
+    async with process(embedded_settings) as server:
         async with connect(server.url) as client:
             await client.open_session("wren", user_id="ana", name="Ana")
             await client.send("I promise to call my boat Zephyrine")
@@ -127,7 +125,7 @@ async def test_the_companion_still_knows_after_a_restart(
             opened = await client.open_session("wren", user_id="ana", name="Ana")
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
             async with asyncio.timeout(PATIENCE):
-                # Ctrl-C may come before the turn was judged: then the job runs now.
+                # Ctrl-C may come before the turn was ingested: then its job runs now.
                 while True:
                     await client.draft(f"What is my boat called? {uuid.uuid4()}")
                     if (await client.expect("context.ready"))["memories"]:
@@ -135,39 +133,39 @@ async def test_the_companion_still_knows_after_a_restart(
             await client.send("What is my boat called?")
             assert "Zephyrine" in (await client.expect("response.done"))["text"]
         await server.stop(signal.SIGKILL)
-        await eventually(lambda: not left_of(folder))
+        await eventually(lambda: not postgres_processes(folder))
         await server.start()
-        assert left_of(folder)
+        assert postgres_processes(folder)
         assert await server.stop(signal.SIGTERM) == 0
-        await eventually(lambda: not left_of(folder))
+        await eventually(lambda: not postgres_processes(folder))
 
 
-@pytest.mark.parametrize("voice", ["offline", "model"])
-async def test_the_first_message_loads_no_code(database_url: str, voice: str) -> None:
-    """A library that is loaded late costs the first player most of a second."""
-    first = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.acceptance.first_enter", voice),
+@pytest.mark.parametrize("chat_model", ["offline", "model"])
+async def test_the_first_message_imports_no_modules(database_url: str, chat_model: str) -> None:
+    """An import on the path of a message could cost the first player most of a second."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.acceptance.first_enter", chat_model),
         env=os.environ | {"FOREMIND_DATABASE_URL": database_url, "FOREMIND_LOG_LEVEL": "error"},
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await first.communicate()
-    assert "loaded: []" in said.decode().splitlines()
+    output, _ = await process.communicate()
+    assert "loaded: []" in output.decode().splitlines()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_what_a_reply_used_is_there_after_a_restart(
+async def test_memories_are_recalled_after_a_restart(
     settings: Settings, how: signal.Signals
 ) -> None:
-    """Asked twice: the first answer may come out of the database, the second out of the index."""
+    """Asked twice: the first search may use the database, the second one the index."""
     question = "What is my boat called?"
-    said = ["I promise to call my boat Zephyrine", "hm", "well, well", "I see", question]
+    texts = ["I promise to call my boat Zephyrine", "hm", "well, well", "I see", question]
     async with process(settings) as server:
         async with connect(server.url) as client:
             await client.open_session("wren", user_id="ana", name="Ana")
-            for text in said:
+            for text in texts:
                 await client.send(text)
-                seen = await client.expect_all("response.done", "memory.stored")
-            assert "Zephyrine" in seen["response.done"]["text"]
+                events = await client.expect_all("response.done", "memory.stored")
+            assert "Zephyrine" in events["response.done"]["text"]
         await server.stop(how)
         await server.start()
         async with connect(server.url) as client:
@@ -178,10 +176,10 @@ async def test_what_a_reply_used_is_there_after_a_restart(
 
 
 @pytest.mark.timeout(3600)
-async def test_kills_under_traffic_lose_nothing_and_store_nothing_twice(
+async def test_kills_under_traffic_lose_and_duplicate_nothing(
     settings: Settings, database_url: str, request: pytest.FixtureRequest
 ) -> None:
-    """`kill -9` at random moments; then the clients' log equals the database."""
+    """After `kill -9` at random moments, the clients' log equals the database."""
     randomness = random.Random(4)
     kills: int = request.config.getoption("--kills")
     async with process(settings) as server:

@@ -1,4 +1,4 @@
-"""What goes on in a session, as the game or the client tells it."""
+"""The state of a session (task and flags), as set by the game or the client."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from foremind.testing.background_answers import curate
 from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Script, scripted_model
 from tests.acceptance.layers import World, world
-from tests.acceptance.test_identity import entered
+from tests.acceptance.test_identity import open_session_with
 from tests.acceptance.traces import stored_text
 from tests.conftest import PATIENCE, RunningServer, StartServer, everything_heard
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -25,23 +25,23 @@ LINES = [
 ]
 
 
-async def shown(w: World) -> list[str]:
-    """What the prompt says of it."""
+async def state_lines(w: World) -> list[str]:
+    """Return the lines about the state in the prompt."""
     lines: list[str] = (await w.context("And now?"))["layers"]["state"]["lines"]
     return lines
 
 
-async def told(client: Client, **state: Any) -> dict[str, Any]:
-    """Tell what goes on; return what the server knows of it then."""
+async def update_state(client: Client, **state: Any) -> dict[str, Any]:
+    """Update the state over the socket; return the response."""
     await client.send_raw({"type": "session.update", "state": state, "event_id": "s"})
-    answer = await client.expect("session.updated", "error")
-    if answer["type"] == "session.updated":
-        assert answer["event_id"] == "s"
-    return answer
+    response = await client.expect("session.updated", "error")
+    if response["type"] == "session.updated":
+        assert response["event_id"] == "s"
+    return response
 
 
-async def test_it_stands_in_the_prompt_of_what_is_said_next(start: StartServer) -> None:
-    """At once, and only while the session lasts; another window and another client see it."""
+async def test_the_state_is_in_the_next_prompt(start: StartServer) -> None:
+    """At once, until the session ends, and for all connections of the session."""
     prompts: list[str] = []
 
     def reply(request: dict[str, Any]) -> list[str]:
@@ -53,17 +53,17 @@ async def test_it_stands_in_the_prompt_of_what_is_said_next(start: StartServer) 
         w = World(await start(clock=clock, llm_url=model.url), clock, None)
         client = await w.talk("Hello")
         assert "<state>" not in prompts[-1]
-        known = await told(client, **QUEST)
-        assert (known["state"], known["expires_at"]) == (QUEST, None)
+        updated = await update_state(client, **QUEST)
+        assert (updated["state"], updated["expires_at"]) == (QUEST, None)
         await client.send("Where was I?")
         await client.expect("response.done")
         assert "<state>\n" + "\n".join(LINES) + "\n</state>" in prompts[-1]
-        assert await shown(w) == LINES
+        assert await state_lines(w) == LINES
 
         other = await w.server.connect()
         opened = await other.open_session("wren", user_id="ana", name="Ana")
         assert opened["state"] == QUEST
-        await told(other, flags={"gold": None, "door_open": False})
+        await update_state(other, flags={"gold": None, "door_open": False})
         await everything_heard(w.server)
         await client.send("And now?")
         await client.expect("response.done")
@@ -73,28 +73,30 @@ async def test_it_stands_in_the_prompt_of_what_is_said_next(start: StartServer) 
         await w.next_day()
         assert await w.request("GET", "/state") == {"session": None, "task": "", "flags": {}}
         assert "compass" not in await stored_text(w.server)
-        assert (await told(client, task="Rest"))["state"] == {"task": "Rest", "flags": {}}
+        assert (await update_state(client, task="Rest"))["state"] == {"task": "Rest", "flags": {}}
 
 
-async def test_a_game_server_tells_it_over_http(start: StartServer) -> None:
-    """As a merge patch of the session that goes on; where none does, it says so."""
+async def test_a_game_server_updates_the_state_over_http(start: StartServer) -> None:
+    """With a merge patch; 404 without an open session."""
     async with world(start, model=False) as w:
         client = await w.talk("Hello")
-        set_to = await w.request("PATCH", "/state", QUEST)
-        assert set_to["session"]
-        assert {name: set_to[name] for name in ("task", "flags")} == QUEST
-        assert await w.request("GET", "/state") == set_to
+        updated = await w.request("PATCH", "/state", QUEST)
+        assert updated["session"]
+        assert {name: updated[name] for name in ("task", "flags")} == QUEST
+        assert await w.request("GET", "/state") == updated
         await everything_heard(w.server)
-        assert await shown(w) == LINES
-        left = await w.request("PATCH", "/state", {"task": None, "flags": {"gold": None}})
-        assert (left["task"], left["flags"]) == ("", {"door_open": True, "hint": "dunes"})
-        far = await w.request("PATCH", "/state", {"flags": {"far": 1e300, "near": 1e-300}})
-        assert (await w.request("GET", "/state"))["flags"] == far["flags"]
-        assert (far["flags"]["far"], far["flags"]["near"]) == (1e300, 1e-300)
-        assert (await w.request("GET", "/export"))["sessions"][-1]["state"]["flags"] == far["flags"]
+        assert await state_lines(w) == LINES
+        remaining = await w.request("PATCH", "/state", {"task": None, "flags": {"gold": None}})
+        assert (remaining["task"], remaining["flags"]) == ("", {"door_open": True, "hint": "dunes"})
+        extremes = await w.request("PATCH", "/state", {"flags": {"far": 1e300, "near": 1e-300}})
+        assert (await w.request("GET", "/state"))["flags"] == extremes["flags"]
+        assert (extremes["flags"]["far"], extremes["flags"]["near"]) == (1e300, 1e-300)
+        assert (await w.request("GET", "/export"))["sessions"][-1]["state"]["flags"] == extremes[
+            "flags"
+        ]
         await client.close()
         await w.next_day()
-        refused = await w.answer("PATCH", "/state", QUEST)
+        refused = await w.response_to("PATCH", "/state", QUEST)
         assert (refused.status_code, refused.json()["error"]["param"]) == (404, "session")
 
 
@@ -109,71 +111,71 @@ async def test_a_game_server_tells_it_over_http(start: StartServer) -> None:
         ({"flags": {f"f{number}": 1 for number in range(MOST_FLAGS + 1)}}, "flags"),
     ],
 )
-async def test_it_is_bounded_and_what_is_over_is_refused_by_name(
+async def test_the_error_for_state_over_a_limit_names_the_field(
     start: StartServer, state: dict[str, Any], param: str
 ) -> None:
-    """Over the socket and HTTP; what was told before stays."""
+    """Over the socket and HTTP; the former state stays."""
     async with world(start, model=False) as w:
         client = await w.talk("Hello")
-        await told(client, **QUEST)
-        error = (await told(client, **state))["error"]
+        await update_state(client, **QUEST)
+        error = (await update_state(client, **state))["error"]
         assert error["param"].startswith("state")
-        refused = await w.answer("PATCH", "/state", state)
+        refused = await w.response_to("PATCH", "/state", state)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"].removeprefix("state.").startswith(param)
         assert (await w.request("GET", "/state"))["task"] == QUEST["task"]
 
 
-async def test_a_token_needs_the_scope_to_write(start: StartServer) -> None:
-    """Over the socket and over HTTP."""
+async def test_updating_the_state_requires_memory_write(start: StartServer) -> None:
+    """Over the socket and HTTP."""
     server = await start(auth_secret=SECRET)
     reader = token(scopes=["chat", "memory:read"])
-    client = await entered(server, reader)
-    assert (await told(client, task="x"))["error"]["code"] == "not_allowed"
+    client = await open_session_with(server, reader)
+    assert (await update_state(client, task="x"))["error"]["code"] == "not_allowed"
     await client.send_raw({"type": "session.update"})
     assert (await client.expect("error"))["error"]["param"] == "token"
-    writer = await entered(server, token(scopes=["chat", "memory:write"]))
-    assert (await told(writer, task="x"))["state"]["task"] == "x"
-    bond = await relationship(server, reader)
+    writer = await open_session_with(server, token(scopes=["chat", "memory:write"]))
+    assert (await update_state(writer, task="x"))["state"]["task"] == "x"
+    id_ = await relationship_id(server, reader)
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        answer = await http.patch(
-            f"http://127.0.0.1:{server.port}/v1/relationships/{bond}/state",
+        response = await http.patch(
+            f"http://127.0.0.1:{server.port}/v1/relationships/{id_}/state",
             headers={"authorization": f"Bearer {reader}", "content-type": "application/json"},
             content='{"task": "y"}',
         )
-    assert answer.status_code == 403
+    assert response.status_code == 403
 
 
-async def relationship(server: RunningServer, signed: str) -> str:
-    """The id of a token's relationship."""
+async def relationship_id(server: RunningServer, signed: str) -> str:
+    """Return the id of the relationship of a token."""
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        answer = await http.get(
+        response = await http.get(
             f"http://127.0.0.1:{server.port}/v1/relationships",
             headers={"authorization": f"Bearer {signed}"},
         )
-    found: str = answer.json()[0]["id"]
-    return found
+    id_: str = response.json()[0]["id"]
+    return id_
 
 
-async def test_it_is_forgotten_exported_and_restored_like_everything(start: StartServer) -> None:
-    """What holds what is forgotten goes, the rest stays; a file has it, another server takes it."""
+async def test_the_state_is_erased_exported_and_imported(start: StartServer) -> None:
+    """Only flags that contain what is erased are removed."""
     async with world(start, model=False) as w:
         client = await w.talk("My brother Zarco lost a compass in the dunes")
         quest = QUEST | {"flags": {**QUEST["flags"], "zarco_is_near": True}}  # type: ignore[dict-item]
-        await told(client, **quest)
+        await update_state(client, **quest)
         receipt = await w.request("DELETE", "/memories?about=zarco")
         assert receipt["layers"]["state"] == 1
         assert "zarco" not in await stored_text(w.server)
         await everything_heard(w.server)
-        assert await shown(w) == LINES
+        assert await state_lines(w) == LINES
 
         exported = await w.request("GET", "/export")
         assert exported["sessions"][-1]["state"] == QUEST
         await w.request("DELETE", "/memories")
         assert "compass" not in await stored_text(w.server)
         await everything_heard(w.server)
-        assert await shown(w) == []
+        assert await state_lines(w) == []
 
-        w.relationship = int((await w.imported(exported)).json()["id"])
+        w.relationship = int((await w.import_file(exported)).json()["id"])
         restored = await w.request("GET", "/export")
-        assert QUEST in [each["state"] for each in restored["sessions"]]
+        assert QUEST in [session["state"] for session in restored["sessions"]]

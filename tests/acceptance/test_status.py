@@ -1,4 +1,4 @@
-"""What waits in the background, why, and having it done now."""
+"""The status of background steps, and retrying them at once."""
 
 from foremind.background.steps import STEPS
 from foremind.testing.background_answers import curate
@@ -6,10 +6,10 @@ from tests.acceptance.layers import world
 from tests.conftest import StartServer, patiently
 
 
-async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
+async def test_the_status_of_failed_steps_says_why_and_they_can_be_retried_at_once(
     start: StartServer,
 ) -> None:
-    """Notes whose answers are useless wait for half a minute; nobody has to wait for that."""
+    """Notes without a usable answer back off for half a minute; a request retries them now."""
     async with world(start, model=True) as w:
         assert w.model is not None
         script = w.model.script
@@ -33,15 +33,15 @@ async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
             return any((step["step"], step["state"]) == ("stated", "idle") for step in steps)
 
         await patiently(stated_first)
-        steps = {each["step"]: each for each in (await w.request("GET", "/status"))["steps"]}
-        assert list(steps) == [each.name for each in STEPS]
+        steps = {step["step"]: step for step in (await w.request("GET", "/status"))["steps"]}
+        assert list(steps) == [step.name for step in STEPS]
         notes, stated = steps["notes"], steps["stated"]
         assert (notes["code"], notes["attempts"], notes["behind"]) == ("model_broken", 1, 2)
         assert notes["asks_model"] and not stated["asks_model"]
         assert (stated["state"], stated["behind"]) == ("idle", 0)
         before = w.clock.now()
         script.background = curate
-        assert (await w.answer("POST", "/status")).status_code == 202
+        assert (await w.response_to("POST", "/status")).status_code == 202
 
         async def written() -> bool:
             return bool(await w.records("scratchpad"))
@@ -50,13 +50,13 @@ async def test_the_status_says_what_waits_and_why_and_it_can_be_done_now(
         assert w.clock.now() == before
 
 
-async def test_days_set_for_a_relationship_act_at_once(start: StartServer) -> None:
-    """Not only once somebody says something, or on the next day."""
+async def test_retention_set_for_a_relationship_applies_at_once(start: StartServer) -> None:
+    """Without a new message, and before the next day."""
     async with world(start, model=False) as w:
         await w.talk("Save this for me: the gate code of the shed is 4711")
         await w.clock.leap(20 * 24 * 3600.0)
-        await w.settled()
+        await w.wait_until_idle()
         assert await w.records("vault")
         await w.request("PATCH", "/config", {"settings": {"retention_days": {"vault": 10}}})
-        await w.settled()
+        await w.wait_until_idle()
         assert await w.records("vault") == []

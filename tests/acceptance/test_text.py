@@ -1,4 +1,4 @@
-"""Text is stored as given, whatever it is made of, or refused with an error naming the field."""
+"""Text is stored exactly as given, or refused with an error that names the field."""
 
 import json
 from typing import Any
@@ -24,21 +24,21 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-async def test_text_comes_back_as_it_was_given(start: StartServer, text: str) -> None:
-    """From the turns, the memory, the export, the recalled context and the model's prompt."""
+async def test_text_is_returned_exactly_as_given(start: StartServer, text: str) -> None:
+    """In turns, memories, exports, contexts and prompts."""
     async with scripted_model(Script()) as model:
         server = await start(llm_url=model.url, pause_ms=50)
         client = await server.session()
         await client.send(text)
-        seen = await client.expect_all("response.done", "memory.stored")
-        assert seen["memory.stored"]["stored"]
+        events = await client.expect_all("response.done", "memory.stored")
+        assert events["memory.stored"]["stored"]
         assert model.script.spoken[-1]["messages"][-1]["content"].endswith(text)
         await client.draft("What did I promise to Ana, one two, red, alert, remember, turns?")
         recalled = await client.expect("context.ready")
-        again = await server.connect()
-        opened = await again.open_session("wren", user_id="ana", name="Ana")
+        reconnected = await server.connect()
+        opened = await reconnected.open_session("wren", user_id="ana", name="Ana")
         exported = await _get(server.port, "export")
-    assert [each["content"] for each in recalled["memories"][:1]] == [text]
+    assert [memory["content"] for memory in recalled["memories"][:1]] == [text]
     assert opened["turns"][0]["text"] == text
     assert exported["turns"][0]["text"] == text
     assert await owner_of(server.app.core).fetchval("SELECT content FROM memories") == text
@@ -55,10 +55,10 @@ async def test_text_comes_back_as_it_was_given(start: StartServer, text: str) ->
         ('{"type": "message.send", "id": "m", "text": " \\n\\u2003"}', "text"),
     ],
 )
-async def test_what_cannot_be_stored_is_refused(
+async def test_text_that_cannot_be_stored_is_refused(
     start: StartServer, frame: str, param: str | None
 ) -> None:
-    """NUL, half a surrogate pair, too much, nothing to say; the session goes on."""
+    """NUL, lone surrogates, too long, blank; the session continues."""
     server = await start()
     client = await server.session()
     await client.send_raw(frame)
@@ -81,10 +81,10 @@ async def test_what_cannot_be_stored_is_refused(
         ("DELETE", "/memories?about=a%00b", None, "about"),
     ],
 )
-async def test_what_cannot_be_stored_is_refused_over_http_too(
+async def test_text_that_cannot_be_stored_is_refused_over_http(
     start: StartServer, method: str, path: str, body: object, param: str
 ) -> None:
-    """In a body, a list in it, a number beyond a column's, and what is asked for."""
+    """In bodies, lists, query parameters, and numbers that exceed their column."""
     server = await start()
     client = await server.session()
     await client.send("I promise to remember the red door")
@@ -92,13 +92,13 @@ async def test_what_cannot_be_stored_is_refused_over_http_too(
     url = f"http://127.0.0.1:{server.port}/v1/relationships/1{path}"
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url += "" if "user=" in url else "&user=ana" if "?" in url else "?user=ana"
-        answer = await http.request(method, url, json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        response = await http.request(method, url, json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 async def _get(port: int, page: str) -> Any:
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        answer = await http.get(
+        response = await http.get(
             f"http://127.0.0.1:{port}/v1/relationships/1/{page}", params={"user": "ana"}
         )
-    return json.loads(answer.text)
+    return json.loads(response.text)

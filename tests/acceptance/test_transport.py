@@ -1,4 +1,4 @@
-"""Attacks below the messages, over raw sockets: what is bounded, who is closed, who has a turn."""
+"""Attacks below the protocol, over raw sockets: limits, closed connections, and fairness."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ from foremind.domain.settings import load_settings
 from foremind.gateway.transport.channel import Channel
 from foremind.testing.manual_clock import ManualClock
 from foremind.testing.server_process import free_port, wait_for
-from tests.acceptance.test_limits import as_time_passes
-from tests.acceptance.test_path import hang_up, sample, synced
+from tests.acceptance.test_limits import while_time_passes
+from tests.acceptance.test_path import hang_up, metric_value, wait_until_processed
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 UPGRADE = (
@@ -35,18 +35,18 @@ IMPORT = b"POST /v1/relationships/import?user=ana HTTP/1.1\r\nHost: 127.0.0.1\r\
 
 
 def frame(opcode: Opcode, data: bytes = b"", fin: bool = True) -> bytes:
-    """A frame as clients write it."""
+    """Return a frame as clients send it."""
     return Frame(opcode, data, fin).serialize(mask=True)
 
 
 class Raw:
-    """A socket that says anything."""
+    """A raw socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     def say(self, data: bytes) -> None:
-        """Send, also to one that no longer listens."""
+        """Send, also to a peer that no longer reads."""
         self.writer.write(data)
 
     async def upgrade(self) -> None:
@@ -54,16 +54,16 @@ class Raw:
         self.say(UPGRADE)
         assert b" 101 " in await self.reader.readuntil(b"\r\n\r\n")
 
-    async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
+    async def read_to_end(self) -> bytes:
+        """Return everything up to the end of the connection."""
         received = b""
         with contextlib.suppress(ConnectionError):
             while part := await self.reader.read(65_536):
                 received += part
         return received
 
-    async def answer(self) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON of one answer."""
+    async def response(self) -> tuple[int, dict[str, Any]]:
+        """Return the status and the JSON of one response."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.split("content-length: ")[1].split("\r\n")[0])
         return int(head.split()[1]), json.loads(await self.reader.readexactly(length))
@@ -71,7 +71,7 @@ class Raw:
 
 @asynccontextmanager
 async def raw(server: RunningServer) -> AsyncIterator[Raw]:
-    """A connection that has said nothing."""
+    """Open a connection and send nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         yield Raw(reader, writer)
@@ -81,25 +81,25 @@ async def raw(server: RunningServer) -> AsyncIterator[Raw]:
 
 @pytest.fixture
 def channels(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
-    """The server's side of every connection that is made from now on."""
-    made: list[Channel] = []
-    begin = Channel.connection_made
+    """The server's side of every connection from now on."""
+    opened: list[Channel] = []
+    connection_made_before = Channel.connection_made
 
     def connection_made(self: Channel, transport: asyncio.BaseTransport) -> None:
-        made.append(self)
-        begin(self, transport)
+        opened.append(self)
+        connection_made_before(self, transport)
 
     monkeypatch.setattr(Channel, "connection_made", connection_made)
-    return made
+    return opened
 
 
-def refused(server: RunningServer, reason: str) -> float:
-    """How many connections were refused or ended for a reason."""
-    return sample(server, "foremind_refused_total", reason=reason)
+def refused_count(server: RunningServer, reason: str) -> float:
+    """Return how many connections were refused or closed for a reason."""
+    return metric_value(server, "foremind_refused_total", reason=reason)
 
 
 def code_in(received: bytes) -> int:
-    """The close code in the last frame that a server sent."""
+    """Return the close code in the last frame that a server sent."""
     at = received.rindex(b"\x88")
     return int.from_bytes(received[at + 2 : at + 4], "big")
 
@@ -119,10 +119,8 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_who_presses_on_with_frames_of_any_kind_is_closed(
-    start: StartServer, flood: str
-) -> None:
-    """Before anybody said who they are; 4429, and an honest player goes on."""
+async def test_clients_that_flood_with_frames_are_closed(start: StartServer, flood: str) -> None:
+    """With 4429, before authentication; an honest player is not affected."""
     clock = ManualClock()
     server = await start(clock)
     honest = await server.session()
@@ -130,17 +128,17 @@ async def test_who_presses_on_with_frames_of_any_kind_is_closed(
     async with raw(server) as attacker:
         await attacker.upgrade()
         attacker.say(first + many * (12_000_000 // len(many) if flood == "large" else 3000))
-        received = await as_time_passes(clock, attacker.rest())
+        received = await while_time_passes(clock, attacker.read_to_end())
     assert code_in(received) == 4429
     assert received.count(b"\x8a\x08") < 300  # pongs
-    await synced(honest)
+    await wait_until_processed(honest)
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_however_many_flood_the_others_have_their_turn(
+async def test_floods_do_not_keep_other_connections_from_their_turn(
     start: StartServer, flood: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one turn of the loop some frames of one connection are parsed, whoever floods."""
+    """One iteration of the event loop parses a limited number of frames."""
     parsed = 0
     parse = WebSocketsSansIOProtocol.data_received
 
@@ -149,18 +147,18 @@ async def test_however_many_flood_the_others_have_their_turn(
         parsed += 1
         parse(self, data)
 
-    async def turns() -> None:
+    async def count_parsed() -> None:
         nonlocal parsed
         while True:
             parsed = 0
             await asyncio.sleep(0)
-            most.append(parsed)
+            parsed_per_iteration.append(parsed)
 
-    async def some_parsed() -> None:
-        while sum(most) < 30:
+    async def enough_parsed() -> None:
+        while sum(parsed_per_iteration) < 30:
             await asyncio.sleep(0.01)
 
-    most: list[int] = []
+    parsed_per_iteration: list[int] = []
     clock = ManualClock()
     server = await start(clock)
     first, many = FLOODS[flood]
@@ -169,23 +167,21 @@ async def test_however_many_flood_the_others_have_their_turn(
         for attacker in attackers:
             await attacker.upgrade()
         monkeypatch.setattr(WebSocketsSansIOProtocol, "data_received", data_received)
-        counting = asyncio.create_task(turns())
+        counting = asyncio.create_task(count_parsed())
         for attacker in attackers:
             attacker.say(first + many * min(2000, 1_000_000 // len(many)))
-        await as_time_passes(clock, some_parsed())
+        await while_time_passes(clock, enough_parsed())
         counting.cancel()
-    assert max(most) <= 8
+    assert max(parsed_per_iteration) <= 8
 
 
-async def test_pongs_that_nobody_reads_are_not_piled_up(
-    start: StartServer, channels: list[Channel]
-) -> None:
-    """The last is kept; who asks for more without reading is closed with 4413."""
+async def test_unread_pongs_are_not_queued(start: StartServer, channels: list[Channel]) -> None:
+    """Only the last is kept; clients that send more pings without reading are closed with 4413."""
     server = await start(ManualClock())
     async with raw(server) as attacker:
         await attacker.upgrade()
         (channel,) = channels
-        channel.pause_writing()  # as the loop does when what was sent is not read
+        channel.pause_writing()  # as the event loop does when the client does not read
         for number in range(17):
             attacker.say(frame(Opcode.PING, b"%08d" % number))
         received = await attacker.reader.readuntil(b"too slowly")
@@ -193,10 +189,10 @@ async def test_pongs_that_nobody_reads_are_not_piled_up(
         assert code_in(received) == 4413
 
 
-async def test_who_reads_again_is_given_the_last_pong(
+async def test_a_client_that_reads_again_gets_the_last_pong(
     start: StartServer, channels: list[Channel]
 ) -> None:
-    """As the protocol allows."""
+    """As RFC 6455 allows (section 5.5.3)."""
     server = await start(ManualClock())
     async with raw(server) as slow:
         await slow.upgrade()
@@ -205,7 +201,9 @@ async def test_who_reads_again_is_given_the_last_pong(
         for number in range(3):
             slow.say(frame(Opcode.PING, b"%08d" % number))
         slow.say(frame(Opcode.TEXT, b"{}"))
-        await eventually(lambda: sample(server, "foremind_errors_total", code="unknown_type") == 1)
+        await eventually(
+            lambda: metric_value(server, "foremind_errors_total", code="unknown_type") == 1
+        )
         channel.resume_writing()
         assert b"\x8a\x0800000002" in await slow.reader.readuntil(b"00000002")
 
@@ -223,75 +221,77 @@ async def test_who_reads_again_is_given_the_last_pong(
         (b"GET / HTTP/9.1\r\n\r\n", 400, "invalid_request"),
     ],
 )
-async def test_a_head_without_end_or_sense_is_refused(
+async def test_oversized_and_malformed_request_heads_are_refused(
     start: StartServer, sent: bytes, status: int, code: str
 ) -> None:
-    """In the shape of every error; what still comes is neither parsed nor kept."""
+    """With the usual error; further bytes are neither parsed nor kept."""
     server = await start()
     async with raw(server) as attacker:
         attacker.say(sent)
-        answered, body = await attacker.answer()
+        answered, body = await attacker.response()
         assert (answered, body["error"]["code"]) == (status, code)
         assert body["error"]["type"] == "invalid_request_error"
-        await attacker.rest()
+        await attacker.read_to_end()
 
 
-async def test_what_says_nothing_is_closed_and_what_dribbles_is_told(start: StartServer) -> None:
-    """Ten seconds for a request, however many connections wait."""
+async def test_silent_connections_are_closed_and_slow_requests_get_408(start: StartServer) -> None:
+    """After ten seconds, however many connections there are."""
     clock = ManualClock()
     server = await start(clock)
     async with contextlib.AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(raw(server)) for _ in range(100)]
         dribbling = await stack.enter_async_context(raw(server))
         dribbling.say(b"GET /he")
-        await eventually(lambda: sample(server, "foremind_tcp_connections") == 101)
+        await eventually(lambda: metric_value(server, "foremind_tcp_connections") == 101)
         await clock.advance(9.0)
         dribbling.say(b"althz HTTP")
         await asyncio.sleep(0)
-        assert sample(server, "foremind_tcp_connections") == 101
-        assert (await as_time_passes(clock, dribbling.answer()))[0] == 408
-        assert [await each.rest() for each in silent] == [b""] * 100
-        assert refused(server, "silent") == 100
+        assert metric_value(server, "foremind_tcp_connections") == 101
+        assert (await while_time_passes(clock, dribbling.response()))[0] == 408
+        assert [await connection.read_to_end() for connection in silent] == [b""] * 100
+        assert refused_count(server, "silent") == 100
 
 
-async def test_a_connection_that_rests_between_requests_is_closed(start: StartServer) -> None:
-    """Five seconds later."""
+async def test_an_idle_keep_alive_connection_is_closed(start: StartServer) -> None:
+    """Five seconds after its last request."""
     clock = ManualClock()
     server = await start(clock)
     async with raw(server) as client:
         client.say(GET)
-        assert (await client.answer())[0] == 200
+        assert (await client.response())[0] == 200
         client.say(GET)
-        assert (await client.answer())[0] == 200
-        assert await as_time_passes(clock, client.rest()) == b""
+        assert (await client.response())[0] == 200
+        assert await while_time_passes(clock, client.read_to_end()) == b""
 
 
-async def test_pipelined_requests_are_answered_one_by_one_in_order(
+async def test_pipelined_requests_are_answered_in_order(
     start: StartServer, channels: list[Channel]
 ) -> None:
-    """What comes ahead of its turn is not read: at most a chunk of it is held."""
+    """Later requests are not read ahead, but for a bounded number of bytes."""
     server = await start()
     async with raw(server) as client:
         client.say((GET + GET.replace(b"healthz", b"v1/none")) * 500)
-        held = 0
+        max_unread = 0
         for number in range(1000):
-            status, _ = await client.answer() if number % 2 == 0 else await not_found(client)
+            status, _ = (
+                await client.response() if number % 2 == 0 else await response_as_text(client)
+            )
             assert status == (200 if number % 2 == 0 else 404), number
-            held = max(held, len(channels[0]._unread))
-        assert held <= 2 * 16_384
+            max_unread = max(max_unread, len(channels[0]._unread))
+        assert max_unread <= 2 * 16_384
 
 
-async def not_found(client: Raw) -> tuple[int, str]:
-    """The status of an answer that need not be JSON."""
+async def response_as_text(client: Raw) -> tuple[int, str]:
+    """Return the status and the body of a response that need not be JSON."""
     head = (await client.reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = int(head.split("content-length: ")[1].split("\r\n")[0])
     return int(head.split()[1]), (await client.reader.readexactly(length)).decode()
 
 
-async def test_answers_that_nobody_reads_end_the_connection(
+async def test_a_client_that_does_not_read_responses_is_closed(
     start: StartServer, channels: list[Channel]
 ) -> None:
-    """And are not made in advance: what waits to be read is bounded meanwhile."""
+    """Responses are not made in advance: the unread bytes are bounded meanwhile."""
     clock = ManualClock()
     server = await start(clock)
     attacker = socket.socket()
@@ -300,158 +300,163 @@ async def test_answers_that_nobody_reads_end_the_connection(
     loop = asyncio.get_running_loop()
     await loop.sock_connect(attacker, ("127.0.0.1", server.port))
     await loop.sock_sendall(attacker, GET.replace(b"healthz", b"v1/openapi.json") * 150)
-    most = 0
+    max_buffered = 0
 
-    async def ended() -> None:
-        nonlocal most
-        while not refused(server, "unread"):
-            most = max(most, channels[0]._transport.get_write_buffer_size())
+    async def closed_for_not_reading() -> None:
+        nonlocal max_buffered
+        while not refused_count(server, "unread"):
+            max_buffered = max(max_buffered, channels[0]._transport.get_write_buffer_size())
             await asyncio.sleep(0.001)
 
     with attacker:
         await eventually(lambda: bool(channels) and channels[0]._reader_watch is not None)
-        await as_time_passes(clock, ended())
-    assert 0 < most <= 4 * 65_536
-    await eventually(lambda: sample(server, "foremind_tcp_connections") == 0)
+        await while_time_passes(clock, closed_for_not_reading())
+    assert 0 < max_buffered <= 4 * 65_536
+    await eventually(lambda: metric_value(server, "foremind_tcp_connections") == 0)
 
 
-async def test_an_upload_that_stands_still_is_ended(start: StartServer) -> None:
-    """While one that goes on may take its time."""
+async def test_a_stalled_upload_is_closed(start: StartServer) -> None:
+    """A slow one that continues is not."""
     clock = ManualClock()
     server = await start(clock)
     async with raw(server) as stalled, raw(server) as slow:
         for client in (stalled, slow):
             client.say(IMPORT + b"Content-Length: 1000000\r\n\r\n" + b" " * 100_000)
-        answer = asyncio.create_task(stalled.answer())
-        while not answer.done():
+        response = asyncio.create_task(stalled.response())
+        while not response.done():
             slow.say(b" " * 11_000)
             await slow.writer.drain()
             for _ in range(40):
                 await clock.advance(0.25)
                 await asyncio.sleep(0.002)
-        assert answer.result()[0] == 408
-        assert refused(server, "slow") == 1
+        assert response.result()[0] == 408
+        assert refused_count(server, "slow") == 1
         slow.say(b" " * 1_000_000)
-        assert (await as_time_passes(clock, slow.answer()))[0] == 400  # no JSON
-        await stalled.rest()
+        assert (await while_time_passes(clock, slow.response()))[0] == 400  # no JSON
+        await stalled.read_to_end()
 
 
-async def test_what_all_uploads_hold_is_bounded(start: StartServer) -> None:
-    """Who would be too much is told to come back; then there is room again."""
+async def test_the_memory_of_all_uploads_is_bounded(start: StartServer) -> None:
+    """An upload that exceeds it gets a retryable error; it can be sent again later."""
     server = await start(body_bytes=1_048_576)
     async with raw(server) as first, raw(server) as second:
         first.say(IMPORT + b"Content-Length: 900000\r\n\r\n" + b" " * 850_000)
         await asyncio.sleep(0)
         second.say(IMPORT + b"Content-Length: 900000\r\n\r\n" + b" " * 850_000)
-        told = [asyncio.create_task(each.answer()) for each in (first, second)]
-        done, _ = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+        responses = [asyncio.create_task(upload.response()) for upload in (first, second)]
+        done, _ = await asyncio.wait(responses, return_when=asyncio.FIRST_COMPLETED)
         status, body = done.pop().result()
         assert (status, body["error"]["code"], body["error"]["retryable"]) == (
             503, "overloaded", True,
         )  # fmt: skip
-        assert refused(server, "bodies") == 1
-        other = second if told[0].done() else first
+        assert refused_count(server, "bodies") == 1
+        other = second if responses[0].done() else first
         other.say(b" " * 50_000)
-        assert (await (told[1] if told[0].done() else told[0]))[0] == 400  # no JSON
-    async with raw(server) as again:
-        again.say(IMPORT + b"Content-Length: 900000\r\n\r\n" + b" " * 900_000)
-        assert (await again.answer())[0] == 400
+        assert (await (responses[1] if responses[0].done() else responses[0]))[0] == 400  # no JSON
+    async with raw(server) as retry:
+        retry.say(IMPORT + b"Content-Length: 900000\r\n\r\n" + b" " * 900_000)
+        assert (await retry.response())[0] == 400
 
 
-async def test_a_body_over_its_limit_is_refused_and_counted(start: StartServer) -> None:
-    """Where its length is told, before any of it comes; else once it is too much."""
+async def test_a_body_over_its_limit_is_refused(start: StartServer) -> None:
+    """Before any of it is read if its length is stated, otherwise once it exceeds the limit."""
     server = await start()
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
-    told = b"Content-Length: 64000001\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n" + 4 * chunk
-    settle = b"PATCH /v1/relationships/%d/config?user=ana HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    framings = (
+        b"Content-Length: 64000001\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n" + 4 * chunk,
+    )
+    config_patch = b"PATCH /v1/relationships/%d/config?user=ana HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     await server.session()
     async with owner_of(server.app.core).acquire() as database:
-        mine = await database.fetchval("SELECT id FROM relationships")
-    for number, (head, rest) in enumerate(zip((IMPORT, settle % mine), told, strict=True), 1):
+        relationship_id = await database.fetchval("SELECT id FROM relationships")
+    for number, (head, body_start) in enumerate(
+        zip((IMPORT, config_patch % relationship_id), framings, strict=True), 1
+    ):
         async with raw(server) as attacker:
-            attacker.say(head + rest)
-            status, body = await attacker.answer()
+            attacker.say(head + body_start)
+            status, body = await attacker.response()
             assert (status, body["error"]["code"]) == (413, "too_large")
-            assert refused(server, "body_size") == number
+            assert refused_count(server, "body_size") == number
 
 
-async def test_a_body_that_is_mostly_wrapping_is_refused(start: StartServer) -> None:
-    """Chunks of a byte, extensions, trailers: none is endless."""
+async def test_chunked_bodies_with_excessive_overhead_are_refused(start: StartServer) -> None:
+    """One-byte chunks, extensions and trailers are limited."""
     server = await start()
     for many in (b"1\r\n \r\n" * 20_000, b"1;" + b"x" * 100_000, b"0\r\n" + b"X: y\r\n" * 20_000):
         async with raw(server) as attacker:
             attacker.say(IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + many)
-            assert (await attacker.answer())[0] in (400, 431)
-            await attacker.rest()
+            assert (await attacker.response())[0] in (400, 431)
+            await attacker.read_to_end()
 
 
-async def test_a_body_in_chunks_is_taken_and_its_connection_closed(start: StartServer) -> None:
-    """Where it ends is known only once it is parsed."""
+async def test_a_connection_is_closed_after_a_chunked_body(start: StartServer) -> None:
+    """Its end is known only once it is parsed."""
     server = await start()
     async with raw(server) as client:
         client.say(
             IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + b"5\r\n[1,2]\r\n0\r\n\r\n" + GET
         )
-        status, body = await client.answer()
+        status, body = await client.response()
         assert (status, body["error"]["param"]) == (400, "body")
-        assert await client.rest() == b""
+        assert await client.read_to_end() == b""
 
 
-async def test_bytes_come_in_any_portions(start: StartServer) -> None:
-    """A request, its body, the next one; a handshake with a message right behind it."""
+async def test_requests_and_handshakes_may_arrive_in_any_fragments(start: StartServer) -> None:
+    """A request with a body, another one, and a handshake followed at once by a message."""
     server = await start()
     body = b'{"companion": 1}'
     post = IMPORT + b"Content-Length: %d\r\n\r\n" % len(body) + body
     for size in (1, 3, 1000):
         async with raw(server) as client:
             sent = post + GET + UPGRADE + frame(Opcode.TEXT, b"{}")
-            for at in range(0, len(sent), size):
-                client.say(sent[at : at + size])
+            for offset in range(0, len(sent), size):
+                client.say(sent[offset : offset + size])
                 await asyncio.sleep(0)
-            assert (await client.answer())[0] == 400
-            assert (await client.answer())[0] == 200
+            assert (await client.response())[0] == 400
+            assert (await client.response())[0] == 200
             assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
             assert b"unknown_type" in await client.reader.readuntil(b"}}")
 
 
-async def test_silent_connections_lock_nobody_out(start: StartServer) -> None:
-    """They make room for who comes, the most silent first, and never for who is known."""
+async def test_silent_connections_are_evicted_for_new_ones(start: StartServer) -> None:
+    """The longest silent first; authenticated connections are never evicted."""
     server = await start(max_connections=5)
     honest = await server.session()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(30):
             await stack.enter_async_context(raw(server))
-        await eventually(lambda: refused(server, "evicted") == 26)
-        assert sample(server, "foremind_tcp_connections") == 5
+        await eventually(lambda: refused_count(server, "evicted") == 26)
+        assert metric_value(server, "foremind_tcp_connections") == 5
         for _ in range(3):
             assert await server.session()
-        await synced(honest)
+        await wait_until_processed(honest)
 
 
-async def test_uploads_under_way_lock_nobody_out(start: StartServer) -> None:
-    """Their users are known, and may take their time only where nobody wants the place."""
+async def test_uploads_are_evicted_for_new_connections(start: StartServer) -> None:
+    """Though their users are authenticated."""
     server = await start(max_connections=4)
     async with contextlib.AsyncExitStack() as stack:
         for number in range(10):
             client = await stack.enter_async_context(raw(server))
             client.say(IMPORT + b"Content-Length: 900000\r\n\r\n" + b" " * 1000)
-            await eventually(lambda: refused(server, "evicted") == max(0, number - 3))  # noqa: B023
+            await eventually(lambda: refused_count(server, "evicted") == max(0, number - 3))  # noqa: B023
         assert await server.session()
 
 
-async def test_where_everybody_is_known_one_more_is_refused(start: StartServer) -> None:
-    """At once, without a word."""
+async def test_a_connection_is_refused_where_none_can_be_evicted(start: StartServer) -> None:
+    """At once, without a response."""
     server = await start(max_connections=2)
     await server.session("ana")
     await server.session("bo")
     async with raw(server) as third:
-        assert await third.rest() == b""
-    assert refused(server, "connections") == 1
+        assert await third.read_to_end() == b""
+    assert refused_count(server, "connections") == 1
 
 
 @contextlib.contextmanager
 def own_process(folder: Path, database_url: str, descriptors: int) -> Iterator[psutil.Process]:
-    """A server in a process of its own, on the port that its command line ends with."""
+    """Run a server in a process of its own; its command line ends with its port."""
     port = free_port()
     settings = load_settings()
     command = f"ulimit -n {descriptors}; exec {sys.executable} -m foremind serve --port {port}"
@@ -475,7 +480,7 @@ def own_process(folder: Path, database_url: str, descriptors: int) -> Iterator[p
 
 @asynccontextmanager
 async def playing(port: str) -> AsyncIterator[Client]:
-    """An honest player, whose message was answered."""
+    """Return an honest player's client, whose message was answered."""
     async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
         await client.open_session("wren", user_id="ana", name="Ana")
         await client.send("Hello")
@@ -483,10 +488,10 @@ async def playing(port: str) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_thousand_idle_connections_reach_no_limit_of_the_system(
+async def test_idle_connections_do_not_exhaust_file_descriptors(
     tmp_path: Path, database_url: str
 ) -> None:
-    """The limit is known, some descriptors are kept, and an honest player comes in and plays."""
+    """The server knows the limit and keeps a reserve: an honest player can connect."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(own_process(tmp_path, database_url, 320)).cmdline()[-1]
         for _ in range(1000):
@@ -498,15 +503,15 @@ async def test_a_thousand_idle_connections_reach_no_limit_of_the_system(
             pass
 
 
-async def test_every_attack_at_once_leaves_memory_within_its_bound(
+async def test_memory_stays_bounded_under_all_attacks_at_once(
     tmp_path: Path, database_url: str
 ) -> None:
-    """A tenth of what the weakest of them took before it was bounded; and a player goes on."""
+    """A tenth of what the weakest attack took without limits; a player continues meanwhile."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(own_process(tmp_path, database_url, 1024))
         port = server.cmdline()[-1]
         async with playing(port) as client:
-            before = most = server.memory_info().rss
+            rss_before = max_rss = server.memory_info().rss
             for attack in attackers.ATTACKS:
                 command = [sys.executable, "-S", "-E", attackers.__file__, attack]
                 running = subprocess.Popen(  # noqa: ASYNC220
@@ -515,8 +520,8 @@ async def test_every_attack_at_once_leaves_memory_within_its_bound(
                 stack.callback(running.wait)
                 stack.callback(running.kill)
             for _ in range(80):
-                most = max(most, server.memory_info().rss)
+                max_rss = max(max_rss, server.memory_info().rss)
                 await asyncio.sleep(0.1)
             await client.send("Still here")
             assert (await client.expect("response.done"))["status"] == "completed"
-        assert most - before < 88 * 2**20
+        assert max_rss - rss_before < 88 * 2**20

@@ -1,8 +1,8 @@
-"""Two users live the same life, but for what one of them takes back: then nothing tells them apart.
+"""A user who erases secrets cannot be told from a twin who never told them.
 
-A life is drawn from its number: things are told, asked for, slept over, written down, corrected,
-moved, forgotten in every way, also while a reply or background work is under way.
-`pytest tests/acceptance/test_twins.py --lives 50` goes on for longer.
+Both live the same life, which is drawn at random from its number: messages, questions, new
+sessions, records, corrections, imports and erasures, also while replies or background work are in
+flight. `pytest tests/acceptance/test_twins.py --lives 50` runs more lives.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from foremind.client import Client
 from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, ScriptedModel, scripted_model
 from tests.acceptance.layers import World
-from tests.acceptance.traces import held_in_process, stored_text
+from tests.acceptance.traces import objects_containing, stored_text
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 
 FACTS = (
@@ -32,58 +32,62 @@ SECRETS = (
     "I buried the {} under the pear tree", "My {} is broken since the flood",
     "I decided to sell the {} to Zacharias", "Save this: the {} has the number 77124",
 )  # fmt: skip
-ASKED = "What was it that I told you lately?"
+QUESTION = "What was it that I told you lately?"
 DERIVED = ("scratchpad", "profile", "episodes", "questions", "opening", "vault")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTATION = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def spoken(chat: Chat) -> list[str]:
-    """A model that says what it was told, and of a question all that it was shown."""
+def quoting_reply(chat: Chat) -> list[str]:
+    """A model that answers the question with everything quoted in its prompt."""
     last = chat["messages"][-1]["content"]
-    if ASKED in last:
-        told = [
-            json.loads(each) for one in chat["messages"] for each in _QUOTED.findall(one["content"])
+    if QUESTION in last:
+        quoted = [
+            json.loads(quotation)
+            for message in chat["messages"]
+            for quotation in _QUOTATION.findall(message["content"])
         ]
-        return ["You said: ", " and ".join(told)[-400:] or "nothing", "."]
+        return ["You said: ", " and ".join(quoted)[-400:] or "nothing", "."]
     return ["So it is."]
 
 
-def curated(chat: Chat) -> str:
-    """A model whose notes and episodes are made of what was said, and of nothing else."""
-    task, given = (each["content"] for each in chat["messages"][:2])
-    said = [line for line in given.splitlines() if re.search(r'"Ana"(?: \([^)]*\))?: "', line)]
-    lines = [json.loads(_QUOTED.findall(each)[-1]) for each in said]
-    told = [line for line in lines if not line.endswith("?")]
+def verbatim_curation(chat: Chat) -> str:
+    """A model whose notes and episodes consist of the user's statements and nothing else."""
+    task, prompt = (message["content"] for message in chat["messages"][:2])
+    user_lines = [
+        line for line in prompt.splitlines() if re.search(r'"Ana"(?: \([^)]*\))?: "', line)
+    ]
+    texts = [json.loads(_QUOTATION.findall(line)[-1]) for line in user_lines]
+    facts = [text for text in texts if not text.endswith("?")]
     if '{"operations"' in task:
-        entries = dict(re.findall(r'^(\d+)\. \S+: "(.*)"$', given, re.MULTILINE))
-        known = {text: int(number) for number, text in entries.items()}
-        made = [f"Noted: {fact}" for fact in dict.fromkeys(told)]
+        entries = dict(re.findall(r'^(\d+)\. \S+: "(.*)"$', prompt, re.MULTILINE))
+        ids = {text: int(number) for number, text in entries.items()}
+        notes = [f"Noted: {fact}" for fact in dict.fromkeys(facts)]
         return json.dumps({"operations": [
-            {"op": "UPDATE", "id": known[each], "kind": "other", "entry": each} if each in known
-            else {"op": "ADD", "kind": "other", "entry": each}
-            for each in made
+            {"op": "UPDATE", "id": ids[note], "kind": "other", "entry": note} if note in ids
+            else {"op": "ADD", "kind": "other", "entry": note}
+            for note in notes
         ]})  # fmt: skip
     if '{"episodes"' in task:
         return json.dumps({
             "episodes": [{
-                "topic": "the day", "summary": " / ".join(told) or "Nothing.", "references": [],
-                "questions": [], "conclusions": [each for each in told if "decided" in each],
-                "open_questions": [each for each in told if "later" in each],
+                "topic": "the day", "summary": " / ".join(facts) or "Nothing.", "references": [],
+                "questions": [], "conclusions": [fact for fact in facts if "decided" in fact],
+                "open_questions": [fact for fact in facts if "later" in fact],
             }],
-            "left_at": f"Last: {told[-1] if told else 'nothing'}", "settled": [],
+            "left_at": f"Last: {facts[-1] if facts else 'nothing'}", "settled": [],
         })  # fmt: skip
     if '{"entries"' in task:
         return json.dumps({"entries": [
-            {"slot": "interests", "value": each[:80]} for each in told if "favourite" in each
+            {"slot": "interests", "value": fact[:80]} for fact in facts if "favourite" in fact
         ]})  # fmt: skip
     if '{"lines"' in task:
-        return json.dumps({"lines": [each[:200] for each in told[-3:]] or ["Nothing."]})
-    shown = [json.loads(each) for each in _QUOTED.findall(given)]
-    return json.dumps({"text": " | ".join(shown)[-1500:] or "Nothing."})
+        return json.dumps({"lines": [fact[:200] for fact in facts[-3:]] or ["Nothing."]})
+    quoted = [json.loads(quotation) for quotation in _QUOTATION.findall(prompt)]
+    return json.dumps({"text": " | ".join(quoted)[-1500:] or "Nothing."})
 
 
 class Person(World):
-    """A user who is called Ana."""
+    """One of the two users; both are called Ana."""
 
     def __init__(
         self, server: RunningServer, clock: ManualClock, model: ScriptedModel | None, user: str
@@ -100,106 +104,106 @@ class Person(World):
         return client
 
     async def say(self, text: str) -> None:
-        """Say something, and wait until it is answered and judged."""
+        """Send a message in a session of its own, and wait for the reply and its ingest."""
         client = await self.open()
         await client.send(text)
         await client.expect_all("response.done", "memory.stored")
         await client.close()
 
     async def find(self, kind: str, field: str, text: str) -> list[str]:
-        """The ids of whatever says a text: turns, memories or records."""
+        """Return the ids of turns, memories or records with a text."""
         exported = await self.request("GET", "/export")
-        return [each["id"] for each in exported[kind] if each[field] == text]
+        return [part["id"] for part in exported[kind] if part[field] == text]
 
-    async def looks(self) -> dict[str, Any]:
-        """All that is known of this user, but for ids, times and what is made of everything.
+    async def comparable_state(self) -> dict[str, Any]:
+        """Return all stored about this user but ids, times and what depends on everything.
 
-        Without a model replies quote what is remembered; rules make episodes of replies, and what
-        is remembered shares words with those beside it.
+        Without a model, replies quote memories, rules derive episodes from replies, and memories
+        share terms with their neighbours, so that these are left out.
         """
         exported = await self.request("GET", "/export")
         layers = DERIVED if self.model is not None else ("scratchpad", "profile", "vault")
         owner = owner_of(self.server.app.core)
-        words = await owner.fetch(_WORDS, self.relationship)
+        terms = await owner.fetch(_TERM_FREQUENCIES, self.relationship)
         facts = await owner.fetch(_FACTS, self.relationship)
-        known = {each["id"]: each["content"] for each in exported["memories"]}
+        contents = {memory["id"]: memory["content"] for memory in exported["memories"]}
         return {
             "turns": Counter(
-                (each["speaker"], each["text"])
-                for each in exported["turns"]
-                if each["text"] and (self.model is not None or each["speaker"] == "user")
+                (turn["speaker"], turn["text"])
+                for turn in exported["turns"]
+                if turn["text"] and (self.model is not None or turn["speaker"] == "user")
             ),
             "memories": Counter(
-                _memory(each, known)
-                for each in exported["memories"]
-                if self.model is not None or each["speaker"] == "user"
+                _comparable_memory(memory, contents)
+                for memory in exported["memories"]
+                if self.model is not None or memory["speaker"] == "user"
             ),
             "changes": Counter(
-                (each["change"], known[each["memory"]]) for each in exported["changes"]
+                (change["change"], contents[change["memory"]]) for change in exported["changes"]
             ),
-            "words": {row["term"]: float(row["often"]) for row in words if self.model is not None},
+            "terms": {row["term"]: float(row["often"]) for row in terms if self.model is not None},
             "facts": Counter(tuple(row) for row in facts),
         } | {
             layer: Counter(
-                (each["kind"], each["title"], each["content"], each["made_by"])
-                for each in exported["records"]
-                if each["layer"] == layer and each["kind"] != "inferred"
+                (record["kind"], record["title"], record["content"], record["made_by"])
+                for record in exported["records"]
+                if record["layer"] == layer and record["kind"] != "inferred"
             )
             for layer in layers
         }  # fmt: skip
 
 
-_WORDS = """
+_TERM_FREQUENCIES = """
 SELECT term, round(sum(frequency)::numeric, 2) AS often
 FROM memory_terms WHERE relationship_id = $1 GROUP BY term
 """
 _FACTS = "SELECT slot, value FROM memory_facts WHERE relationship_id = $1"
 
 
-def _memory(memory: Any, known: dict[str, str]) -> object:
-    superseded = known.get(memory["superseded_by"] or "", "")
-    score, again = round(memory["significance"], 2), len(memory["again"])
-    return (memory["content"], memory["speaker"], score, again, superseded)
+def _comparable_memory(memory: Any, contents: dict[str, str]) -> object:
+    superseded = contents.get(memory["superseded_by"] or "", "")
+    score, repetitions = round(memory["significance"], 2), len(memory["again"])
+    return (memory["content"], memory["speaker"], score, repetitions, superseded)
 
 
 class Life:
-    """Ana, who tells more than she wants to be known, and her twin, who does not."""
+    """Ana, who tells secrets and erases them, and her twin, who lives the same without secrets."""
 
     def __init__(self, ana: Person, twin: Person, draw: random.Random) -> None:
         self.ana = ana
         self.twin = twin
         self.draw = draw
         self.word = ""
-        self.told: list[str] = []  # what is to be taken back
+        self.secrets: list[str] = []  # told and not yet erased
         self.asked = False
         self.done: list[str] = []
         self.twins = 0
-        self.gone: list[str] = []
-        self.seen = 0  # of the requests to the model
+        self.erased_words: list[str] = []
+        self.requests_seen = 0  # of those to the model
 
     @property
     def both(self) -> tuple[Person, Person]:
         return self.ana, self.twin
 
-    async def settled(self) -> None:
-        await self.ana.settled()
+    async def wait_until_idle(self) -> None:
+        await self.ana.wait_until_idle()
 
     async def tell(self) -> None:
         text = self.draw.choice(FACTS)
         self.done.append(text)
-        for each in self.both:
-            await each.say(text)
+        for person in self.both:
+            await person.say(text)
 
     async def tell_secret(self) -> None:
         text = self.draw.choice(SECRETS).format(self.word)
-        self.told.append(text)
+        self.secrets.append(text)
         await self.ana.say(text)
 
     async def tell_aside(self) -> None:
-        """Ana says something that is not to be remembered; she may have told it before."""
+        """Ana sends a message not to be remembered; she may have told the same before."""
         await self.sleep()
         client = await self.ana.open()
-        text = self.draw.choice((*FACTS, "The key is below the mat", ASKED))
+        text = self.draw.choice((*FACTS, "The key is below the mat", QUESTION))
         await client.send_raw(
             {"type": "message.send", "id": uuid.uuid4().hex, "text": text, "remember": False}
         )
@@ -209,17 +213,17 @@ class Life:
 
     async def ask(self) -> None:
         self.asked = True
-        await self.ana.say(ASKED)
+        await self.ana.say(QUESTION)
 
     async def sleep(self) -> None:
-        await self.settled()
+        await self.wait_until_idle()
         await self.ana.next_day()
 
     async def write(self) -> None:
         body = {"layer": self.draw.choice(("vault", "scratchpad", "hot")),
                 "content": "The key is below the mat\nThe lamp is green"}  # fmt: skip
-        for each in self.both:
-            await each.request("POST", "/records", body)
+        for person in self.both:
+            await person.request("POST", "/records", body)
 
     async def write_secret(self) -> None:
         layer = self.draw.choice(("vault", "scratchpad", "topics"))
@@ -227,37 +231,44 @@ class Life:
         await self.ana.request("POST", "/records", body)
 
     async def correct(self) -> None:
-        text, instead = self.draw.choice(FACTS), f"I count {self.draw.choice(('six', 'ten'))} gulls"
-        await self.settled()
-        for each in self.both:
-            for number in (await each.find("memories", "content", text))[:1]:
-                await each.request("PATCH", f"/memories/{number}", {"content": instead})
+        text, correction = (
+            self.draw.choice(FACTS),
+            f"I count {self.draw.choice(('six', 'ten'))} gulls",
+        )
+        await self.wait_until_idle()
+        for person in self.both:
+            for number in (await person.find("memories", "content", text))[:1]:
+                await person.request("PATCH", f"/memories/{number}", {"content": correction})
 
     async def remove(self) -> None:
-        """Remove a record that both have."""
-        await self.settled()
-        known = [
-            {(layer, each["content"]) for layer in DERIVED for each in await one.records(layer)}
-            for one in self.both
+        """Both remove a record that both have."""
+        await self.wait_until_idle()
+        ana, twin = [
+            {
+                (layer, record["content"])
+                for layer in DERIVED
+                for record in await person.records(layer)
+            }
+            for person in self.both
         ]
-        shared = sorted(each for each in known[0] & known[1] if each[0] != "opening")
+        shared = sorted((layer, content) for layer, content in ana & twin if layer != "opening")
         if shared:
             layer, content = self.draw.choice(shared)
-            for each in self.both:
-                for record in await each.records(layer):
+            for person in self.both:
+                for record in await person.records(layer):
                     if record["content"] == content:
-                        await each.answer("DELETE", f"/records/{record['id']}")
+                        await person.response_to("DELETE", f"/records/{record['id']}")
 
     async def forget(self) -> None:
-        """Forget a fact, both."""
+        """Both erase a fact."""
         text = self.draw.choice(FACTS)
-        await self.settled()
-        for each in self.both:
-            for number in await each.find("turns", "text", text):
-                await each.answer("DELETE", f"/memories?turn={number}")
+        await self.wait_until_idle()
+        for person in self.both:
+            for number in await person.find("turns", "text", text):
+                await person.response_to("DELETE", f"/memories?turn={number}")
 
     async def move(self) -> None:
-        """Ana moves, at night: what she says afterwards is another session's for both."""
+        """Ana exports, erases and imports everything between two sessions."""
         await self.sleep()
         exported = await self.ana.request("GET", "/export")
         await self.ana.request("DELETE", "/memories")
@@ -266,107 +277,109 @@ class Life:
         self.ana.relationship = mine
 
     async def take_back(self) -> None:
-        """Forget all that the twin was not told, in one of the ways, whatever is under way."""
+        """Erase everything that the twin was not told, perhaps while work is in flight."""
         client: Client | None = None
-        waiting, model = asyncio.Event(), self.ana.model
+        release, model = asyncio.Event(), self.ana.model
         way = self.draw.choice(("memory", "turn", "about"))
         if self.draw.random() < 0.5:
             client = await self.ana.open()
             self.asked = True
             if model is not None:
-                model.script.hold_before, model.script.hold_after = waiting, 1
-            await client.send(ASKED)
+                model.script.hold_before, model.script.hold_after = release, 1
+            await client.send(QUESTION)
             await client.expect("message.accepted")
         elif self.draw.random() < 0.5 and model is not None:
-            model.script.hold_before = waiting
+            model.script.hold_before = release
         else:
-            await self.settled()
+            await self.wait_until_idle()
         await self._forget_secrets(way)
-        waiting.set()
+        release.set()
         if model is not None:
             model.script.hold_before = model.script.hold_after = None
         if client is not None:
             await client.expect("response.done")
             await client.close()
-        await self.settled()
-        for number in await self.ana.find("turns", "text", ASKED) if self.asked else ():
-            await self.ana.answer("DELETE", f"/memories?turn={number}")
-        # What she wrote about it herself.
-        await self.ana.answer("DELETE", f"/memories?about={quote(self.word)}")
-        self.told.clear()
+        await self.wait_until_idle()
+        for number in await self.ana.find("turns", "text", QUESTION) if self.asked else ():
+            await self.ana.response_to("DELETE", f"/memories?turn={number}")
+        # The records that she wrote about it.
+        await self.ana.response_to("DELETE", f"/memories?about={quote(self.word)}")
+        self.secrets.clear()
         self.asked = False
 
     async def _forget_secrets(self, way: str) -> None:
         if way == "about":
-            await self.ana.answer("DELETE", f"/memories?about={quote(self.word)}")
+            await self.ana.response_to("DELETE", f"/memories?about={quote(self.word)}")
             return
         kind, field = ("memories", "content") if way == "memory" else ("turns", "text")
-        for text in self.told:
+        for text in self.secrets:
             for number in await self.ana.find(kind, field, text):
                 path = f"/{number}" if way == "memory" else f"?turn={number}"
-                await self.ana.answer("DELETE", f"/memories{path}")
+                await self.ana.response_to("DELETE", f"/memories{path}")
 
     async def everything(self) -> None:
-        """Forget everything: from then on the twin is one who was never here."""
+        """Erase everything: from then on, the twin is a new user."""
         await self.ana.request("DELETE", "/memories")
-        await self.settled()
-        self.told.clear()
+        await self.wait_until_idle()
+        self.secrets.clear()
         self.asked = False
         self.twins += 1
         twin = self.twin
         self.twin = Person(twin.server, twin.clock, twin.model, f"twin{self.twins}")
         await (await self.twin.open()).close()
 
-    def asked_for(self) -> str:
-        """What the model was shown since this was asked last."""
-        asked = [] if self.ana.model is None else self.ana.model.script.requests
-        shown, self.seen = asked[self.seen :], len(asked)
-        return json.dumps(shown).lower()
+    def unseen_requests(self) -> str:
+        """Return the requests to the model since the last call."""
+        requests = [] if self.ana.model is None else self.ana.model.script.requests
+        unseen, self.requests_seen = requests[self.requests_seen :], len(requests)
+        return json.dumps(unseen).lower()
 
     async def compare(self) -> None:
-        """Nothing holds the word, and all else is as if it had never been said."""
-        await self.settled()
-        await self.settled()
+        """Assert that nothing contains the secret, and that both users are in the same state."""
+        await self.wait_until_idle()
+        await self.wait_until_idle()
         word = self.word.lower()
         stored = await stored_text(self.ana.server)
         at = stored.find(word)
         assert at < 0, f"{word} in {stored[max(0, at - 300) : at + 100]!r} after {self.done}"
-        for request in ("/export", f"/context?draft={quote(ASKED)}"):
+        for request in ("/export", f"/context?draft={quote(QUESTION)}"):
             assert word not in json.dumps(await self.ana.request("GET", request)).lower(), self.done
-        shown = self.asked_for()
-        assert not [each for each in self.gone if each in shown], self.done
-        self.gone.append(word)
-        for each in self.both:
-            client = await each.open()
-            assert word not in json.dumps(each.opened).lower(), self.done
+        requests = self.unseen_requests()
+        assert not [erased for erased in self.erased_words if erased in requests], self.done
+        self.erased_words.append(word)
+        for person in self.both:
+            client = await person.open()
+            assert word not in json.dumps(person.opened).lower(), self.done
             await client.close()
-        await eventually(lambda: not held_in_process(word))
-        mine, hers = await self.ana.looks(), await self.twin.looks()
-        for part, known in mine.items():
-            assert known == hers[part], f"{part} after {self.done}"
+        await eventually(lambda: not objects_containing(word))
+        state, expected = await self.ana.comparable_state(), await self.twin.comparable_state()
+        for part, stored_part in state.items():
+            assert stored_part == expected[part], f"{part} after {self.done}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many lives as are asked for."""
+    """Parametrize by the option `--lives`."""
     if "number" in metafunc.fixturenames:
         metafunc.parametrize("number", range(metafunc.config.getoption("--lives")))
 
 
 @pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
-async def test_nothing_tells_who_took_something_back_from_who_never_said_it(
+async def test_erased_secrets_leave_the_state_of_a_user_who_never_told_them(
     start: StartServer, model: bool, number: int
 ) -> None:
-    """Neither a table, nor an export, nor a prompt, nor an object of the process."""
+    """In tables, exports, prompts and live objects."""
     draw = random.Random(f"life {number}, {model=}")
     clock = ManualClock()
-    async with scripted_model(Script(reply=spoken, background=curated)) as scripted:
+    async with scripted_model(
+        Script(reply=quoting_reply, background=verbatim_curation)
+    ) as scripted:
         url = scripted.url if model else ""
         days: dict[str, int] = draw.choice(({}, {"transcript": 3}))
         server = await start(clock=clock, llm_url=url, retention_days=days)
         used = scripted if model else None
         life = Life(Person(server, clock, used, "one"), Person(server, clock, used, "twin"), draw)
-        for each in life.both:
-            await (await each.open()).close()
+        for person in life.both:
+            await (await person.open()).close()
         steps = (life.tell, life.tell_secret, life.tell_aside, life.ask, life.sleep, life.write,
                  life.write_secret, life.correct, life.remove, life.forget, life.move,
                  life.everything)  # fmt: skip

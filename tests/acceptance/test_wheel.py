@@ -1,4 +1,4 @@
-"""The built wheel, in an empty environment, serves."""
+"""The built wheel runs a server in an empty environment."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(600)
 def test_the_wheel_serves_from_an_empty_environment(tmp_path: Path) -> None:
     """With the locked dependencies and nothing of this checkout."""
-    built = tmp_path / "dist"
-    run = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(built)]
-    subprocess.run([*run, str(ROOT)], check=True, capture_output=True)
-    (wheel,) = built.glob("*.whl")
+    folder = tmp_path / "dist"
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
@@ -34,16 +34,16 @@ def test_the_wheel_serves_from_an_empty_environment(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
     )
     assert server.stderr is not None
-    said = b""
-    while b"Foremind is ready on " not in said:
+    output = b""
+    while b"Foremind is ready on " not in output:
         line = server.stderr.readline()
-        assert line, said.decode()
-        said += line
-    address = said.decode().rpartition("ready on ")[2].split()[0]
-    with urllib.request.urlopen(f"{address}/readyz") as answer:
-        assert answer.status == 200
-    with urllib.request.urlopen(f"{address}/") as answer:
-        assert b"foremind" in answer.read().lower()
+        assert line, output.decode()
+        output += line
+    address = output.decode().rpartition("ready on ")[2].split()[0]
+    with urllib.request.urlopen(f"{address}/readyz") as response:
+        assert response.status == 200
+    with urllib.request.urlopen(f"{address}/") as response:
+        assert b"foremind" in response.read().lower()
     server.send_signal(signal.SIGINT)
     server.communicate()
     assert server.returncode == 0

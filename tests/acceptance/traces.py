@@ -1,4 +1,4 @@
-"""Where traces of what was said may be left: the database's tables, the process's own objects."""
+"""Search the places where traces of a text may remain: database tables and live objects."""
 
 import gc
 from collections.abc import Iterator
@@ -17,33 +17,35 @@ from tests.conftest import RunningServer, owner_of
 
 _KINDS = (IndexedMemory, Recalled, Turn, PastTurn, PreparedContext, Section, Record, TranscriptTurn)
 
-_UNKNOWN = (msgspec.Struct, tuple, dict)  # perhaps; what else holds anything is known
+_MAYBE_UNTRACKED = (msgspec.Struct, tuple, dict)  # all other containers are always tracked
 
 
-def held_in_process(text: str) -> set[str]:
-    """Return the kinds of objects that hold `text`."""
-    gc.unfreeze()  # what was there when a server started counts as well
+def objects_containing(text: str) -> set[str]:
+    """Return the names of the types whose live objects contain `text`."""
+    gc.unfreeze()  # include objects that were frozen when a server started
     gc.collect()
-    held = (each for each in _reached(gc.get_objects()) if isinstance(each, _KINDS))
-    return {type(each).__name__ for each in held if text.lower() in repr(each).lower()}
+    objects = (item for item in _reachable(gc.get_objects()) if isinstance(item, _KINDS))
+    return {type(item).__name__ for item in objects if text.lower() in repr(item).lower()}
 
 
-def _reached(objects: list[object]) -> Iterator[object]:
-    """Go through objects, and what they hold that the collector does not know."""
+def _reachable(objects: list[object]) -> Iterator[object]:
+    """Iterate over objects and their members that the garbage collector does not track."""
     while objects:
-        each = objects.pop()
-        yield each
-        if isinstance(each, msgspec.Struct):
-            inner = [getattr(each, field) for field in each.__struct_fields__]
+        item = objects.pop()
+        yield item
+        if isinstance(item, msgspec.Struct):
+            members = [getattr(item, field) for field in item.__struct_fields__]
         else:
-            inner = gc.get_referents(each)
+            members = gc.get_referents(item)
         objects += [
-            part for part in inner if isinstance(part, _UNKNOWN) and not gc.is_tracked(part)
+            member
+            for member in members
+            if isinstance(member, _MAYBE_UNTRACKED) and not gc.is_tracked(member)
         ]
 
 
 async def stored_text(server: RunningServer) -> str:
-    """Every row of every table, as text."""
+    """Return every row of every table as lower-case text."""
     pool = owner_of(server.app.core)
     tables = await pool.fetch(
         "SELECT format('%I', tablename) AS name FROM pg_tables WHERE schemaname = 'public'"

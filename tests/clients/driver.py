@@ -1,6 +1,7 @@
-"""Drives the Python client as the conformance suite says: commands in, events out, as JSON lines.
+"""Drive the Python client for the conformance suite: commands in, events out, as JSON lines.
 
-Started with the URL and the options as JSON; `driver.mjs` does the same with the JavaScript client.
+The arguments are the URL and the options as JSON; `driver.mjs` does the same with the JavaScript
+client.
 """
 
 import asyncio
@@ -11,42 +12,44 @@ from typing import Any
 from foremind.client import Closed, Conversation, Identity, Refused
 
 
-def tell(event: dict[str, Any]) -> None:
-    """Print what happened."""
+def report(event: dict[str, Any]) -> None:
+    """Print an event as a JSON line."""
     print(json.dumps(event), flush=True)
 
 
 async def main(url: str, options: dict[str, Any]) -> None:
-    """Hold one conversation until standard input ends or the server will have no more of it."""
+    """Run one conversation until standard input ends or the server refuses to continue."""
     tokens: list[dict[str, str]] = options.get("tokens", [])
 
     async def token() -> str:
-        following = tokens.pop(0) if len(tokens) > 1 else tokens[0]
-        if "fails" in following:
-            raise ValueError(following["fails"])
-        return following["token"]
+        entry = tokens.pop(0) if len(tokens) > 1 else tokens[0]
+        if "fails" in entry:
+            raise ValueError(entry["fails"])
+        return entry["token"]
 
-    who = Identity("wren", user_id="ana", token=options.get("token") or (token if tokens else None))
+    identity = Identity(
+        "wren", user_id="ana", token=options.get("token") or (token if tokens else None)
+    )
 
     def lost(error: Exception) -> None:
         code = error.code if isinstance(error, Closed) else 0
-        tell({"type": "state", "state": "waiting", "code": code})
+        report({"type": "state", "state": "waiting", "code": code})
 
-    conversation = Conversation(url, who, first_retry_s=0.01, open_timeout_s=None, lost=lost)
-    commands = asyncio.create_task(obey(conversation))
+    conversation = Conversation(url, identity, first_retry_s=0.01, open_timeout_s=None, lost=lost)
+    commands = asyncio.create_task(run_commands(conversation))
     try:
         async with conversation:
             async for event in conversation.events():
-                tell(event)
+                report(event)
     except Closed as error:
-        tell({"type": "state", "state": "closed", "code": error.code})
+        report({"type": "state", "state": "closed", "code": error.code})
     except Refused:
-        tell({"type": "state", "state": "closed", "code": 0})
+        report({"type": "state", "state": "closed", "code": 0})
     commands.cancel()
 
 
-async def obey(conversation: Conversation) -> None:
-    """Do what standard input says."""
+async def run_commands(conversation: Conversation) -> None:
+    """Run the commands that arrive on standard input."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)

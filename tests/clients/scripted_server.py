@@ -1,4 +1,4 @@
-"""A server that plays one recorded conversation, connection by connection."""
+"""A server that replays one recorded conversation, connection by connection."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 
 Step = dict[str, Any]
-# What every session.opened has, beside what a step says.
+# Fields of every session.opened, unless a step overrides them.
 _OPENED = {
     "relationship_id": "1",
     "user": {"id": "ana", "name": "Ana"},
@@ -19,7 +19,7 @@ _OPENED = {
 
 
 class Recording:
-    """Plays the steps; values that begin with `$` are kept when they first come, and sent back."""
+    """Replays the steps; a value like `$id` matches anything at first, then only the same again."""
 
     def __init__(
         self, connections: list[list[Step]], command: Callable[[Step], Awaitable[None]]
@@ -27,13 +27,14 @@ class Recording:
         self._connections = connections
         self._command = command
         self._values: dict[str, Any] = {}
-        self._begun = 0
-        #: Resolved once every step is played; fails with what came instead of what was expected.
+        self._next_connection = 0
+        #: Resolves when all steps are done; fails with the first unexpected frame.
         self.played: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def play(self, socket: ServerConnection) -> None:
-        """Play the steps of the next connection."""
-        number, self._begun = self._begun, self._begun + 1
+        """Replay the steps of the next connection."""
+        number = self._next_connection
+        self._next_connection += 1
         try:
             assert number < len(self._connections), "one connection more than expected"
             for step in self._connections[number]:
@@ -50,10 +51,10 @@ class Recording:
         match step:
             case {"receive": expected}:
                 frame = json.loads(await socket.recv())
-                assert self._fits(expected, frame), f"expected {expected}, received {frame}"
+                assert self._matches(expected, frame), f"expected {expected}, received {frame}"
             case {"send": event}:
-                always = _OPENED if event["type"] == "session.opened" else {}
-                await socket.send(json.dumps(always | self._filled(event)))
+                defaults = _OPENED if event["type"] == "session.opened" else {}
+                await socket.send(json.dumps(defaults | self._substitute(event)))
             case {"close": code}:
                 await socket.close(code)
             case {"abort": True}:
@@ -63,19 +64,19 @@ class Recording:
             case _:
                 raise AssertionError(f"unknown step {step}")
 
-    def _fits(self, expected: Any, actual: Any) -> bool:
+    def _matches(self, expected: Any, actual: Any) -> bool:
         if isinstance(expected, dict):
             return isinstance(actual, dict) and all(
-                name in actual and self._fits(value, actual[name])
+                name in actual and self._matches(value, actual[name])
                 for name, value in expected.items()
             )
         if isinstance(expected, str) and expected.startswith("$"):
             return bool(self._values.setdefault(expected, actual) == actual)
         return bool(expected == actual)
 
-    def _filled(self, value: Any) -> Any:
+    def _substitute(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: self._filled(part) for name, part in value.items()}
+            return {name: self._substitute(member) for name, member in value.items()}
         return self._values.get(value, value) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Every client goes through the same recorded conversations with a server that misbehaves."""
+"""Every client passes the same recorded conversations with a misbehaving server."""
 
 import asyncio
 import json
@@ -26,15 +26,15 @@ CLIENTS = {
         str(HERE / "driver.mjs"),
     ],
 }
-_PATIENCE_S = 120.0  # for a machine that is busy with something else
+_TIMEOUT_S = 120.0  # patient with a busy machine
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda each: each["name"])
-async def test_a_client_does_as_the_recording_says(
-    client: str, conversation: dict[str, Any]
-) -> None:
-    """The server sees exactly the frames that it should, and the game exactly the events."""
+@pytest.mark.parametrize(
+    "conversation", CONVERSATIONS, ids=lambda conversation: conversation["name"]
+)
+async def test_a_client_follows_the_recording(client: str, conversation: dict[str, Any]) -> None:
+    """The server receives the expected frames, and the game the expected events."""
     process: asyncio.subprocess.Process | None = None
 
     async def command(step: Step) -> None:
@@ -44,7 +44,7 @@ async def test_a_client_does_as_the_recording_says(
         await process.stdin.drain()
 
     recording = Recording(conversation["connections"], command)
-    async with asyncio.timeout(_PATIENCE_S), playing(recording) as url:
+    async with asyncio.timeout(_TIMEOUT_S), playing(recording) as url:
         process = await asyncio.create_subprocess_exec(
             *CLIENTS[client],
             url,
@@ -56,7 +56,7 @@ async def test_a_client_does_as_the_recording_says(
             for step in conversation.get("commands", ()):
                 await command(step)
             await recording.played
-            await _see(process, conversation["events"])
+            await _expect_events(process, conversation["events"])
             if conversation.get("over"):
                 assert await process.wait() == 0
         finally:
@@ -65,20 +65,20 @@ async def test_a_client_does_as_the_recording_says(
             await process.wait()
 
 
-async def _see(process: asyncio.subprocess.Process, events: list[dict[str, Any]]) -> None:
-    """Read what the client tells its game until all of `events` have come, in order."""
+async def _expect_events(process: asyncio.subprocess.Process, events: list[dict[str, Any]]) -> None:
+    """Read the client's output until all of `events` have occurred, in order."""
     assert process.stdout is not None
-    wanted = list(events)
-    while wanted:
+    remaining = list(events)
+    while remaining:
         line = await process.stdout.readline()
-        assert line, f"the client ended without {wanted[0]}"
+        assert line, f"the client ended without {remaining[0]}"
         event = json.loads(line)
-        if all(event.get(name) == value for name, value in wanted[0].items()):
-            wanted.pop(0)
+        if all(event.get(name) == value for name, value in remaining[0].items()):
+            remaining.pop(0)
 
 
-async def test_a_server_that_is_not_there_is_told_of() -> None:
-    """A game server that starts before Foremind hears why, instead of waiting in silence."""
+async def test_an_unreachable_server_is_reported() -> None:
+    """A game server that starts before Foremind gets the cause instead of waiting silently."""
     losses: list[Exception] = []
     conversation = Conversation(
         f"ws://127.0.0.1:{free_port()}/v1/ws",
@@ -95,11 +95,11 @@ async def test_a_server_that_is_not_there_is_told_of() -> None:
         await conversation.say("Hello")
 
 
-def test_a_token_is_replaced_when_most_of_its_life_is_over() -> None:
-    """Whatever this machine's clock says; one that tells no end is kept."""
+def test_a_token_is_renewed_when_most_of_its_lifetime_has_passed() -> None:
+    """Regardless of the local clock; a token without an expiry is kept."""
     minted = token(iat=1000, exp=1600)
     assert renewal_delay(minted, 1000) == pytest.approx(480)
     assert renewal_delay(minted, 1400) == pytest.approx(160)
     assert renewal_delay(minted, 9999) == pytest.approx(480)
-    for none in ("", "opaque", "a.b.c", "a.e30.c"):
-        assert renewal_delay(none, 1000) is None
+    for without_expiry in ("", "opaque", "a.b.c", "a.e30.c"):
+        assert renewal_delay(without_expiry, 1000) is None

@@ -1,4 +1,4 @@
-"""Frames held to the contract, by a JSON Schema library that knows nothing of the message types."""
+"""Validate frames against the contract with a JSON Schema library, apart from our own types."""
 
 import json
 from functools import cache
@@ -11,22 +11,22 @@ from foremind.gateway.protocol.asyncapi import asyncapi
 
 @cache
 def document() -> dict[str, Any]:
-    """The AsyncAPI document, as a client reads it."""
-    read: dict[str, Any] = json.loads(json.dumps(asyncapi()))
-    return read
+    """Return the AsyncAPI document as a client reads it."""
+    parsed: dict[str, Any] = json.loads(json.dumps(asyncapi()))
+    return parsed
 
 
 @cache
 def validator(name: str) -> Draft202012Validator:
-    """What checks the payload of a message, by its `type`."""
+    """Return the validator of a message's payload, by its `type`."""
     components = document()["components"]
-    found = [each for each in components["messages"].values() if each["name"] == name]
-    assert found, f"no message of type {name} in the contract"
-    return Draft202012Validator({**found[0]["payload"], "components": components})
+    messages = [message for message in components["messages"].values() if message["name"] == name]
+    assert messages, f"no message of type {name} in the contract"
+    return Draft202012Validator({**messages[0]["payload"], "components": components})
 
 
 def check_event(event: dict[str, Any]) -> None:
-    """Check a frame; its type must be in the contract, and its fields as described there."""
+    """Check that an event's type is in the contract and its fields match their schema."""
     errors = [f"{problem.json_path}: {problem.message}" for problem in
               validator(event["type"]).iter_errors(event)]  # fmt: skip
     assert not errors, (event["type"], errors)

@@ -1,4 +1,4 @@
-"""The contracts describe what is really sent: examples, routes, the official parser, fuzzing."""
+"""The contracts match the implementation: examples, routes, the official parser, types."""
 
 import json
 import re
@@ -25,105 +25,105 @@ from tests.contract.check import check_event, document, validator
 HERE = Path(__file__).parent
 
 
-def test_every_message_is_shown_by_an_example_that_fits() -> None:
-    """None is missing; each is what its schema says and what the decoder takes."""
+def test_every_message_has_a_valid_example() -> None:
+    """Each matches its schema, and the decoder accepts those of clients."""
     assert set(EXAMPLES) == {*client_messages(), *server_events()}
     for kind, example in EXAMPLES.items():
-        written = json.loads(msgspec.json.encode(example))
-        assert not list(validator(written["type"]).iter_errors(written))
+        message = json.loads(msgspec.json.encode(example))
+        assert not list(validator(message["type"]).iter_errors(message))
         if kind in client_messages():
-            assert decode(json.dumps(written), 8000) == example
+            assert decode(json.dumps(message), 8000) == example
     for server_event in server_events():
         check_event(json.loads(encode(EXAMPLES[server_event])))  # type: ignore[arg-type]
 
 
-def test_a_frame_that_does_not_fit_is_noticed() -> None:
-    """The check that every other test relies on can fail."""
-    done = json.loads(msgspec.json.encode(EXAMPLES[server_events()[0]]))
+def test_a_frame_that_violates_the_contract_is_detected() -> None:
+    """The check that other tests rely on can fail."""
+    event = json.loads(msgspec.json.encode(EXAMPLES[server_events()[0]]))
     with pytest.raises(AssertionError):
-        check_event({**done, "seq": "one"})
+        check_event({**event, "seq": "one"})
     with pytest.raises(AssertionError):
-        check_event({key: value for key, value in done.items() if key != "seq"})
+        check_event({key: value for key, value in event.items() if key != "seq"})
     with pytest.raises(AssertionError):
         check_event({"type": "unheard.of"})
 
 
-def test_ids_are_text_in_both_contracts() -> None:
-    """By the names of properties and parameters, wherever they stand."""
-    named = re.compile(r"(^|_)id$|^(next_after|superseded_by|reply_to)$")
+def test_ids_are_strings_in_both_contracts() -> None:
+    """Judged by the names of properties and parameters, anywhere in the documents."""
+    id_name = re.compile(r"(^|_)id$|^(next_after|superseded_by|reply_to)$")
     parameters = {"id", "after", "memory", "record", "document", "session"}
-    seen = []
+    checked = []
 
-    def check(part: object) -> None:
-        if isinstance(part, dict):
-            described = {
-                each: schema
-                for each, schema in (part.get("properties") or {}).items()
-                if named.search(each)
+    def check(node: object) -> None:
+        if isinstance(node, dict):
+            ids = {
+                name: schema
+                for name, schema in (node.get("properties") or {}).items()
+                if id_name.search(name)
             }
-            if part.get("in") in ("path", "query") and part["name"] in parameters:
-                described[part["name"]] = part["schema"]
-            for each, schema in described.items():
+            if node.get("in") in ("path", "query") and node["name"] in parameters:
+                ids[node["name"]] = node["schema"]
+            for name, schema in ids.items():
                 if isinstance(schema, dict):
-                    kinds = [schema, *schema.get("anyOf", [])]
-                    kinds = [kind.get("type") for kind in kinds if "type" in kind]
-                    assert set(kinds) <= {"string", "null"}, (each, schema)
-                    seen.append(each)
-            for value in part.values():
+                    alternatives = [schema, *schema.get("anyOf", [])]
+                    types = {option["type"] for option in alternatives if "type" in option}
+                    assert types <= {"string", "null"}, (name, schema)
+                    checked.append(name)
+            for value in node.values():
                 check(value)
-        elif isinstance(part, list):
-            for value in part:
+        elif isinstance(node, list):
+            for value in node:
                 check(value)
 
     check(json.loads(json.dumps(openapi())))
     check(document())
-    assert len(seen) > 50
+    assert len(checked) > 50
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompletedProcess[str]]:
-    """Runs a script of the locked npm packages."""
+    """Return a function that runs node with the locked npm packages."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("node and npm are not installed; CI installs them")
     folder = tmp_path_factory.mktemp("npm")
-    for each in ("package.json", "package-lock.json", ".npmrc", "validate.mjs"):
-        shutil.copy(HERE / each, folder)
+    for name in ("package.json", "package-lock.json", ".npmrc", "validate.mjs"):
+        shutil.copy(HERE / name, folder)
     subprocess.run([npm, "ci"], cwd=folder, check=True, capture_output=True, timeout=300)
 
-    def ran(*command: str) -> CompletedProcess[str]:
+    def run(*command: str) -> CompletedProcess[str]:
         return subprocess.run(
             ["node", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=100
         )
 
-    return ran
+    return run
 
 
-def test_the_official_parser_takes_the_socket_contract(
+def test_the_official_parser_accepts_the_socket_contract(
     node: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """AsyncAPI's own, from the npm registry, finds every message and no error."""
+    """AsyncAPI's parser finds every message and no error."""
     path = tmp_path / "asyncapi.json"
     path.write_text(json.dumps(asyncapi()))
-    said = node("validate.mjs", str(path))
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert said.stdout == f"{len(EXAMPLES)} messages\n"
+    result = node("validate.mjs", str(path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout == f"{len(EXAMPLES)} messages\n"
 
 
-def test_the_types_of_the_browser_client_hold(
+def test_the_browser_client_passes_type_checking(
     node: Callable[..., CompletedProcess[str]],
 ) -> None:
-    """TypeScript, at its strictest, reads them from the comments."""
-    said = node(
+    """By TypeScript in strict mode, from its JSDoc comments."""
+    result = node(
         "node_modules/typescript/bin/tsc", "--noEmit", "--allowJs", "--checkJs", "--strict",
         "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom",
         str(asset("client_demo") / "foremind.js"),
     )  # fmt: skip
-    assert said.returncode == 0, said.stdout
+    assert result.returncode == 0, result.stdout
 
 
 async def test_every_route_is_described_and_nothing_else(start: StartServer) -> None:
-    """Methods and paths of the running server are those of the document, which it serves."""
+    """The document lists exactly the running server's methods and paths, and is served itself."""
     server = await start()
     served = {
         (method, route.path)
@@ -131,7 +131,7 @@ async def test_every_route_is_described_and_nothing_else(start: StartServer) -> 
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert served == {(each.method, each.path) for each in OPERATIONS}
+    assert served == {(operation.method, operation.path) for operation in OPERATIONS}
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         base = f"http://127.0.0.1:{server.port}/v1"
         assert (await http.get(f"{base}/openapi.json")).json() == json.loads(json.dumps(openapi()))

@@ -1,4 +1,4 @@
-"""The documents that users read, and their code blocks."""
+"""The documents for users, and their code blocks."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block; `first` is its first line, by which the tests name it."""
+    """One fenced block."""
 
     file: str
     line: int
@@ -20,7 +20,7 @@ class Block:
 
     @property
     def first(self) -> str:
-        """The first line, without white space around it."""
+        """The first line, stripped; the tests identify a block by it."""
         return self.text.strip().splitlines()[0].strip()
 
     def __str__(self) -> str:
@@ -28,22 +28,22 @@ class Block:
 
 
 def documents() -> list[Path]:
-    """Return every document at the root, in docs/ and in deploy/."""
+    """Return every Markdown file at the root, in docs/ and in deploy/."""
     return [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "deploy").glob("*.md")]
 
 
 def blocks() -> list[Block]:
     """Return the code blocks of every document."""
-    found = []
+    fenced = []
     for path in sorted(documents()):
         text = path.read_text("utf-8")
         for match in _FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            found.append(Block(str(path.relative_to(ROOT)), line, match[1], match[2]))
-    return found
+            fenced.append(Block(str(path.relative_to(ROOT)), line, match[1], match[2]))
+    return fenced
 
 
 def block(file: str, first: str) -> Block:
-    """Return the one block of a file whose first line begins like this."""
-    (found,) = [block for block in blocks() if block.file == file and block.first.startswith(first)]
-    return found
+    """Return the only block of a file whose first line begins with `first`."""
+    (match,) = [block for block in blocks() if block.file == file and block.first.startswith(first)]
+    return match

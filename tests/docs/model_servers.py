@@ -1,7 +1,7 @@
-"""Language model servers that are as strict, forgetful or talkative as the real ones.
+"""Language model servers that enforce limits like the real ones.
 
-Each takes in only so many tokens, counted by a real tokenizer, and does with the rest what the real
-one does: Ollama drops the beginning in silence, llama.cpp and vLLM refuse the request.
+Each accepts a limited number of tokens, counted by a real tokenizer, and handles longer prompts as
+the real one does: Ollama silently drops the beginning, llama.cpp and vLLM refuse the request.
 """
 
 from collections.abc import AsyncIterator
@@ -20,20 +20,20 @@ from foremind.gateway.transport.listener import listening
 from foremind.testing.model_server import chunk_line
 
 _THINKING = ("<think>\n", "The user said something. I should answer.", "\n</think>\n\n")
-_TEMPLATE_TOKENS = 8  # that a chat template adds to each message
+_TEMPLATE_TOKENS = 8  # added to each message by the chat template
 
 
 @dataclass
 class StrictServer:
-    """One that reads `context` tokens, prompt and reply together.
+    """A server with a context of `context` tokens for prompt and reply together.
 
     Attributes:
         truncates: drop the beginning of a prompt that is too long, instead of refusing it.
-        models: the names that are served; none: whatever is asked for.
-        thinks: the model thinks aloud before it replies.
-        key: what must come as a bearer token.
-        seen: the prompts that a player waited for, as far as the model read them.
-        refused: why requests that a player waited for were refused.
+        models: the names of served models; if empty, any name is accepted.
+        thinks: the model writes its reasoning before the reply.
+        key: the required bearer token, if any.
+        seen: the prompts of foreground requests, after truncation.
+        refused: the error messages of refused foreground requests.
     """
 
     tokenizer: Tokenizer
@@ -52,13 +52,16 @@ class StrictServer:
             return self._refuse(body, 401, "invalid key")
         if self.models and body["model"] not in self.models:
             return self._refuse(body, 404, f"the model {body['model']!r} does not exist")
-        prompt = "\n".join(each["content"] for each in body["messages"])
+        prompt = "\n".join(message["content"] for message in body["messages"])
         encoded = self.tokenizer.encode(prompt, add_special_tokens=False)
-        room = self.context - body["max_tokens"] - _TEMPLATE_TOKENS * len(body["messages"])
-        if len(encoded) > room:
+        max_prompt_tokens = (
+            self.context - body["max_tokens"] - _TEMPLATE_TOKENS * len(body["messages"])
+        )
+        if len(encoded) > max_prompt_tokens:
             if not self.truncates:
-                return self._refuse(body, 400, f"{len(encoded)} tokens are more than {room}")
-            prompt = prompt[encoded.offsets[-room][0] :]
+                message = f"{len(encoded)} tokens are more than {max_prompt_tokens}"
+                return self._refuse(body, 400, message)
+            prompt = prompt[encoded.offsets[-max_prompt_tokens][0] :]
         if body["temperature"] > 0:
             self.seen.append(prompt)
         words = [*(_THINKING if self.thinks else ()), "Hello", " there", "."]

@@ -1,4 +1,4 @@
-"""Runs the commands of a document as a reader would paste them, one after another."""
+"""Runs the commands of a document one after another, as a reader would paste them."""
 
 import asyncio
 import os
@@ -19,24 +19,25 @@ _SERVES = re.compile(r"(^|\s)(make|foremind) serve$")
 
 
 def commands(text: str) -> list[str]:
-    """Return the commands of a block: comments go, continued lines are joined."""
+    """Return the commands of a block, without comments and with continued lines joined."""
     joined = text.replace("\\\n", " ")
     lines = (_COMMENT.sub("", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]
 
 
 def serves(command: str) -> bool:
-    """Tell whether a command goes on until it is stopped."""
+    """Tell whether a command runs until it is stopped."""
     return _SERVES.search(command) is not None
 
 
 @dataclass
 class Shell:
-    """Where commands run: a folder, a port that stands for 8770, and a database's folder.
+    """Where commands run: a working directory, a port that replaces 8770, and a data directory.
 
     Attributes:
-        folder: what is current; `make` runs in the checkout all the same.
-        swaps: what is written in the documents, by what stands for it here.
+        folder: the working directory, except for `make`, which runs in the checkout.
+        settings: further environment variables.
+        swaps: replacements, by the text in the documents that they replace.
     """
 
     folder: Path
@@ -45,22 +46,22 @@ class Shell:
     port: int = field(default_factory=free_port)
 
     async def run(self, command: str) -> str:
-        """Run a command to its end and return what it printed; it must succeed."""
+        """Run a command that must succeed, and return what it printed."""
         process = await self._start(command)
-        said = (await process.communicate())[0].decode()
-        assert process.returncode == 0, f"{command}\n{said}"
-        return said
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == 0, f"{command}\n{output}"
+        return output
 
     @asynccontextmanager
     async def serving(self, command: str) -> AsyncIterator[str]:
-        """Run a server until the end of the block; yield the URL of its socket."""
+        """Run a server for the length of a block; yield the URL of its socket."""
         process = await self._start(command)
         assert process.stdout is not None
-        said = b""
-        while _READY.encode() not in said:
+        output = b""
+        while _READY.encode() not in output:
             line = await process.stdout.readline()
-            assert line, f"{command}\n{said.decode()}"
-            said += line
+            assert line, f"{command}\n{output.decode()}"
+            output += line
         try:
             yield f"ws://127.0.0.1:{self.port}/v1/ws"
         finally:
@@ -68,8 +69,8 @@ class Shell:
             await process.communicate()
 
     async def _start(self, command: str) -> asyncio.subprocess.Process:
-        for written, meant in {"8770": str(self.port), **self.swaps}.items():
-            command = command.replace(written, meant)
+        for documented, actual in {"8770": str(self.port), **self.swaps}.items():
+            command = command.replace(documented, actual)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         inherited = {name: value for name, value in os.environ.items() if "MAKE" not in name}
         return await asyncio.create_subprocess_shell(

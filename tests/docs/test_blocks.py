@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import msgspec
 import pytest
 from playwright.async_api import Page, expect
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ from foremind.client import Client, connect
 from foremind.domain.companion import read_companion
 from foremind.domain.settings import load_settings
 from foremind.gateway.transport.listener import listening
+from foremind.memory.erase import ErasureReceipt
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.testing.random_model import write_random_model
 from foremind.testing.server_process import free_port
@@ -34,43 +36,47 @@ from tests.docs.shell import Shell, commands
 from tests.integration.test_evaluation import LOCOMO
 from tests.unit.auth.test_access_tokens import SECRET, token
 
-PICTURE = "text"  # not to be run
-# Each block that does something, by its file and how it begins, and the test below that runs it.
+PICTURE = "text"  # a diagram or formula, which is not run
+# Each block that does something, by its file and its first line, and the test that runs it.
 RUN = {
     ("CONTRIBUTING.md", "make test"): "test_the_commands_for_contributors_are_there",
     ("README.md", "make serve"): "test_one_command_serves_the_page",
-    ("README.md", "# Ollama"): "test_each_model_server_gives_a_voice",
-    ("README.md", 'slug = "mara"'): "test_a_companion_is_put_and_listed",
-    ("README.md", "foremind companions put"): "test_a_companion_is_put_and_listed",
-    ("README.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
+    ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
     ("README.md", "from foremind.client"): "test_the_client_in_python_talks",
-    ("README.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
-    ("README.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
-    ("README.md", "foremind eval"): "test_what_is_to_be_measured_can_be",
+    ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
-    ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_taken",
+    ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
+    ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
+    ("docs/hosting.md", 'slug = "mara"'): "test_a_companion_is_put_and_listed",
+    ("docs/hosting.md", "foremind companions put"): "test_a_companion_is_put_and_listed",
+    ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
+    ("docs/http.md", '{"memories"'): "test_the_receipt_is_what_erasing_answers",
+    ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_valid",
     ("docs/layers.md", "foremind files write"): "test_memory_is_written_to_files_and_read_back",
-    ("docs/layers.md", "curl "): "test_a_document_is_given_with_curl",
-    ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_taken",
+    ("docs/layers.md", "curl "): "test_a_document_is_uploaded_with_curl",
+    ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_valid",
+    ("docs/protocol.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
 }
 
 
 def test_every_block_is_run() -> None:
-    """A new block belongs into the table above, with a test that runs it."""
-    for found in blocks():
-        if found.language == PICTURE:
-            assert not re.search(r"^(foremind|make|curl|\{|FOREMIND_)", found.text, re.M), str(
-                found
-            )
+    """Each block is in the table above, and each row of the table names a block and a test."""
+    shown = set()
+    for sample in blocks():
+        if sample.language == PICTURE:
+            commands_in_it = re.search(r"^(foremind|make|curl|\{|FOREMIND_)", sample.text, re.M)
+            assert not commands_in_it, str(sample)
             continue
-        tests = [
-            name
-            for (file, first), name in RUN.items()
-            if file == found.file and found.first.startswith(first)
+        rows = [
+            (file, first)
+            for file, first in RUN
+            if file == sample.file and sample.first.startswith(first)
         ]
-        assert len(tests) == 1, f"{found}: in {tests}"
-        assert tests[0] in globals(), tests[0]
+        assert len(rows) == 1, f"{sample}: in {rows}"
+        assert RUN[rows[0]] in globals(), RUN[rows[0]]
+        shown.update(rows)
+    assert shown == set(RUN)
 
 
 @pytest.fixture
@@ -97,23 +103,29 @@ async def test_one_command_serves_the_page(shell: Shell) -> None:
         assert (await _open(client))["type"] == "session.opened"
 
 
+def test_readme_shows_one_of_the_model_servers() -> None:
+    """Its line is one of those in docs/hosting.md, which are run below."""
+    (shown,) = commands(block("README.md", "# Ollama").text)
+    assert shown in commands(block("docs/hosting.md", "# Ollama").text)
+
+
 def _model_servers(tokenizer: Tokenizer) -> list[tuple[StrictServer, dict[str, str]]]:
-    """The servers of README's lines, in order, and what stands for what is written there."""
-    text = block("README.md", "# Ollama").text
-    told = {
+    """The servers of the documented lines, in order, and what replaces text of those lines here."""
+    text = block("docs/hosting.md", "# Ollama").text
+    comments = {
         kind: re.search(rf"^# {kind}(.*)$", text, re.M)[1]  # type: ignore[index]
         for kind in ("Ollama", r"llama\.cpp", "vLLM")
     }
-    served = told["vLLM"].split("vllm serve ")[1].split()[0]
+    served = comments["vLLM"].split("vllm serve ")[1].split()[0]
     return [
         (StrictServer(tokenizer, 4096, truncates=True, models=("llama3.2",)), {"11434": "PORT"}),
-        (StrictServer(tokenizer, int(told[r"llama\.cpp"].split("-c ")[1].split()[0])),
+        (StrictServer(tokenizer, int(comments[r"llama\.cpp"].split("-c ")[1].split()[0])),
          {"127.0.0.1:8080": "127.0.0.1:PORT"}),
         (StrictServer(
             tokenizer,
-            int(told["vLLM"].split("--max-model-len ")[1].split()[0]),
+            int(comments["vLLM"].split("--max-model-len ")[1].split()[0]),
             models=(served,),
-            # These think aloud into the reply, unless they are of a kind that does not.
+            # Qwen3 models think aloud in the reply, except for the Instruct variants.
             thinks="Qwen3" in served and "Instruct" not in served,
          ), {"127.0.0.1:8000": "127.0.0.1:PORT"}),
         (StrictServer(tokenizer, 16_384, models=("hosted",), key="sesame"),
@@ -123,14 +135,12 @@ def _model_servers(tokenizer: Tokenizer) -> list[tuple[StrictServer, dict[str, s
 
 
 @pytest.mark.parametrize("line", range(4))
-async def test_each_model_server_gives_a_voice(
-    shell: Shell, model: ConvertedEncoder, line: int
-) -> None:
-    """Also late in a long talk: it reads the persona and the message, and speaks, not thinks."""
+async def test_each_model_server_answers(shell: Shell, model: ConvertedEncoder, line: int) -> None:
+    """Late in a long conversation too: it reads persona and message, and does not think aloud."""
     tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
     tokenizer.no_truncation()
     server, swaps = _model_servers(tokenizer)[line]
-    command = commands(block("README.md", "# Ollama").text)[line]
+    command = commands(block("docs/hosting.md", "# Ollama").text)[line]
     async with running(server) as port, AsyncExitStack() as stack:
         shell.swaps = {
             written: meant.replace("PORT", str(port)) for written, meant in swaps.items()
@@ -156,9 +166,9 @@ _LONG_TALK = (
 
 
 async def test_a_companion_is_put_and_listed(shell: Shell) -> None:
-    """From the file that the block before shows."""
-    (shell.folder / "mara.toml").write_text(block("README.md", 'slug = "mara"').text)
-    put, listed = commands(block("README.md", "foremind companions put").text)
+    """From the file that the previous block shows."""
+    (shell.folder / "mara.toml").write_text(block("docs/hosting.md", 'slug = "mara"').text)
+    put, listed = commands(block("docs/hosting.md", "foremind companions put").text)
     await shell.run(put)
     assert "Mara" in await shell.run(listed)
 
@@ -166,36 +176,36 @@ async def test_a_companion_is_put_and_listed(shell: Shell) -> None:
 async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> None:
     """Every frame has exactly the fields that it has on the socket."""
     client = await (await start()).connect()
-    shown = list(_frames(block("README.md", "→ {").text))
-    wanted = {frame["type"] for arrow, frame in shown if arrow == "←"}
-    heard: dict[str, dict[str, Any]] = {}
+    shown = list(_frames(block("docs/protocol.md", "→ {").text))
+    expected = {frame["type"] for arrow, frame in shown if arrow == "←"}
+    received: dict[str, dict[str, Any]] = {}
 
-    async def hear(*types: str) -> None:
-        while not set(types) <= heard.keys():
+    async def receive(*types: str) -> None:
+        while not set(types) <= received.keys():
             event = await client.next_event()
-            heard[event["type"]] = event
+            received[event["type"]] = event
 
     sent = [frame for arrow, frame in shown if arrow == "→"]
     await client.send_raw(sent[0])
-    await hear("session.opened")
+    await receive("session.opened")
     await client.send("I promise I'll help you with your garden tomorrow", "m0")
-    await hear("response.done", "memory.stored")
-    heard.clear()
+    await receive("response.done", "memory.stored")
+    received.clear()
     for frame in sent[1:]:
         await client.send_raw(frame)
         if frame["type"] == "draft.update" and frame["text"].endswith("?"):
-            await hear("context.ready")
+            await receive("context.ready")
         if frame["type"] == "message.send":
-            await hear("response.output_text.delta", "response.done", "memory.stored")
+            await receive("response.output_text.delta", "response.done", "memory.stored")
     await client.send_raw({"type": "message.send", "id": "m2"})
-    await hear("error")
-    heard["session.opened"] = await _open(await (await start()).connect())
-    assert wanted <= heard.keys()
+    await receive("error")
+    received["session.opened"] = await _open(await (await start()).connect())
+    assert expected <= received.keys()
     for arrow, frame in shown:
         if arrow == "←":
-            assert frame.keys() == heard[frame["type"]].keys(), frame["type"]
+            assert frame.keys() == received[frame["type"]].keys(), frame["type"]
             for name, value in frame.items():
-                actual = heard[frame["type"]][name]
+                actual = received[frame["type"]][name]
                 if value and isinstance(value, list) and isinstance(value[0], dict):
                     value, actual = value[0], actual[0]  # noqa: PLW2901
                 if isinstance(value, dict) and value:
@@ -203,7 +213,7 @@ async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> No
 
 
 def _frames(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the frames of an example; what stands beside them is left out."""
+    """Read the frames of an example, without the remarks next to them."""
     for part in re.split(r"^(?=[→←])", text.replace("{…}", "{}"), flags=re.M):
         if part.strip():
             frame, _ = json.JSONDecoder().raw_decode(part[part.index("{") :])
@@ -211,7 +221,7 @@ def _frames(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> None:  # noqa: F811
-    """From the game's own server: typing recalls and Enter sends; the page stays where it is."""
+    """Served by the game's own server: typing recalls, Enter sends, the page is not reloaded."""
     port = free_port()
     game = f"http://127.0.0.1:{port}"
     server = await start(auth_secret=SECRET, allowed_origins=[game])
@@ -228,9 +238,9 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
     )
     async with listening(site, load_settings(host="127.0.0.1", port=port)):
         await page.goto(f"{game}/")
-        for said in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
+        for text in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
             await page.locator("#chat input").click()
-            await page.keyboard.type(said, delay=10)
+            await page.keyboard.type(text, delay=10)
             await page.keyboard.press("Enter")
             await expect(page.locator("#chat input")).to_have_value("")
             await expect(page.locator("#reply")).not_to_be_empty()
@@ -241,7 +251,7 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
 async def test_the_client_in_python_talks(
     start: StartServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sample, as it is written, prints a reply."""
+    """The sample, exactly as documented, prints a reply."""
     server = await start()
     text = block("README.md", "from foremind.client").text
     assert "ws://127.0.0.1:8770/v1/ws" in text
@@ -253,17 +263,19 @@ async def test_the_client_in_python_talks(
 
 
 async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None:
-    """Signed by what the server knows as FOREMIND_AUTH_SECRET."""
+    """Signed with the server's FOREMIND_AUTH_SECRET."""
     server = await start(auth_secret=SECRET)
     names: dict[str, Any] = {"jwt": jwt, "time": time, "secret": SECRET}
-    exec(block("README.md", "now = int(").text, names)
+    exec(block("docs/access.md", "now = int(").text, names)
     opened = await (await server.connect()).open_session("wren", token=names["token"])
     assert opened["user"] == {"id": "player-17", "name": "Ana"}
 
 
 async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Path) -> None:
-    """A model from a folder; what asks the hub is tested with a hub in test_hub.py."""
-    listed, from_hub, from_folder, bench = commands(block("README.md", "foremind models").text)
+    """A model from a folder; downloads are tested against a hub in test_hub.py."""
+    listed, from_hub, from_folder, bench = commands(
+        block("docs/hosting.md", "foremind models").text
+    )
     assert re.match(r"foremind models pull \S+/\S+ --query-prefix \"[^\"]+\"$", from_hub)
     write_random_model(tmp_path / "a model", dimension=384, layers=1)
     shell.swaps = {"FOLDER": f"'{tmp_path / 'a model'}'"}
@@ -274,11 +286,11 @@ async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Pat
     assert "int8" in await shell.run(bench)
 
 
-async def test_what_is_to_be_measured_can_be(shell: Shell) -> None:
-    """Evaluation of small conversations; what takes minutes is only looked up."""
+async def test_every_benchmark_can_be_run(shell: Shell) -> None:
+    """Small evaluations are run; of what takes minutes, only the command is checked."""
     shutil.copy(ROOT / "tests" / "integration" / "harbour.toml", shell.folder)
     (shell.folder / "locomo.json").write_text(json.dumps(LOCOMO))
-    for command in commands(block("README.md", "foremind eval").text):
+    for command in commands(block("docs/benchmarks.md", "foremind eval").text):
         program, *arguments = command.split()
         if program == "make":
             assert arguments[0] in _targets(), command
@@ -294,10 +306,17 @@ async def test_what_is_to_be_measured_can_be(shell: Shell) -> None:
             assert arguments[1] in await shell.run(f"foremind {arguments[0]} --help"), command
 
 
+def test_the_receipt_is_what_erasing_answers() -> None:
+    """With every field, of the right type."""
+    shown = json.loads(block("docs/http.md", '{"memories"').text)
+    assert list(shown) == [field.name for field in msgspec.structs.fields(ErasureReceipt)]
+    msgspec.convert(shown, ErasureReceipt)
+
+
 async def test_keys_are_made_as_shown(shell: Shell) -> None:
-    """The server knows the public part; the token that the private one signs opens a session."""
-    *made, serve, mint = commands(block("docs/access.md", "foremind keys new").text)
-    for command in made:
+    """A token signed with the private key opens a session of a server with the public one."""
+    *keys, serve, mint = commands(block("docs/access.md", "foremind keys new").text)
+    for command in keys:
         await shell.run(command)
     minted = (await shell.run(mint)).strip().splitlines()[-1]
     async with shell.serving(serve) as url, connect(url) as client:
@@ -308,15 +327,15 @@ async def test_keys_are_made_as_shown(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "shown", [block for block in blocks() if block.first.startswith("[settings")], ids=str
 )
-def test_settings_of_a_companion_are_taken(shown: Block, tmp_path: Path) -> None:
-    """Each by its name; one that is unknown would be refused."""
+def test_settings_of_a_companion_are_valid(shown: Block, tmp_path: Path) -> None:
+    """An unknown or wrong setting would be refused."""
     file = tmp_path / "mara.toml"
     file.write_text('slug = "mara"\nname = "Mara"\npersona = "You are Mara."\n' + shown.text)
     assert read_companion(file).name == "Mara"
 
 
 async def test_memory_is_written_to_files_and_read_back(shell: Shell) -> None:
-    """Nothing was edited, so nothing changes."""
+    """Nothing is edited, so nothing changes."""
     async with shell.serving("foremind serve") as url, connect(url) as client:
         await client.open_session("wren", user_id="player-17", name="Ana")
         await client.send("I promise to name my boat Zephyrine", "m1")
@@ -326,8 +345,8 @@ async def test_memory_is_written_to_files_and_read_back(shell: Shell) -> None:
     assert list((shell.folder / "player-17").glob("*.md"))
 
 
-async def test_a_document_is_given_with_curl(shell: Shell) -> None:
-    """Where curl is at hand, which CI sees to."""
+async def test_a_document_is_uploaded_with_curl(shell: Shell) -> None:
+    """CI installs curl."""
     (command,) = commands(block("docs/layers.md", "curl").text)
     rules = ROOT / "tests" / "fuzzing" / "corpus" / "document" / "pdf"
     shutil.copy(rules, shell.folder / "rules.pdf")

@@ -1,10 +1,10 @@
-"""What docs/layers.md lists of the layers is what there is, in the same order."""
+"""docs/layers.md lists exactly the layers, steps and slots that exist, in the same order."""
 
 import re
 
 from foremind.background.steps import STEPS
 from foremind.domain.companion import PROFILE_SLOTS
-from foremind.domain.settings import LAYERS
+from foremind.domain.setting_groups import LAYERS
 from foremind.llm.prompt.token_budget import SHARES
 from tests.conftest import ROOT
 
@@ -12,7 +12,7 @@ TEXT = (ROOT / "docs" / "layers.md").read_text("utf-8")
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table below a row of headings, as the cells' texts."""
+    """Return the cells of the table below a heading row."""
     _, _, below = TEXT.partition(f"{heading}\n")
     table = re.match(r"\|[-|]+\|\n((?:\|.*\n)+)", below)
     assert table, heading
@@ -20,35 +20,38 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def names(cell: str) -> list[str]:
-    """What is named in a cell."""
+    """Return the names in backquotes in a cell."""
     return re.findall(r"`(\w+)`", cell)
 
 
-def test_every_layer_is_there() -> None:
-    """With what it holds, when it is made, and when it stands in a prompt."""
-    told = rows("| layer | what it holds | made | in the prompt |")
-    assert {name for name, *_ in told} == {f"`{each}`" for each in LAYERS}
-    assert all(cell for row in told for cell in row)
+def test_every_layer_is_documented() -> None:
+    """With its contents, when it is built, and when it is in a prompt."""
+    layer_rows = rows("| layer | what it holds | made | in the prompt |")
+    assert {name for name, *_ in layer_rows} == {f"`{layer}`" for layer in LAYERS}
+    assert all(cell for row in layer_rows for cell in row)
 
 
-def test_the_steps_are_those_that_are_done() -> None:
-    """Whether they may ask a model, and what follows each."""
-    told = rows("| step | asks a model | does | followed by |")
-    lanes = {name.strip("`"): "rules" if asks == "never" else "model" for name, asks, _, _ in told}
-    assert lanes == {each.name: each.lane for each in STEPS}
-    followed = {name.strip("`"): tuple(names(then)) for name, _, _, then in told}
-    assert followed == {each.name: (*each.then, *each.later) for each in STEPS}
+def test_the_documented_steps_match_the_code() -> None:
+    """Including whether they may call a model, and the steps that follow each."""
+    step_rows = rows("| step | asks a model | does | followed by |")
+    lanes = {
+        name.strip("`"): "rules" if asks == "never" else "model" for name, asks, _, _ in step_rows
+    }
+    assert lanes == {step.name: step.lane for step in STEPS}
+    followed = {name.strip("`"): tuple(names(then)) for name, _, _, then in step_rows}
+    assert followed == {step.name: (*step.then, *step.later) for step in STEPS}
 
 
-def test_what_is_left_over_goes_round_in_this_order() -> None:
+def test_the_order_in_which_unused_tokens_are_shared_is_documented() -> None:
     """By priority."""
     match = re.search(r"goes round by priority:((?:\s+`\w+`[,.])+)", TEXT)
     assert match
     assert names(match[1]) == list(SHARES)
 
 
-def test_the_slots_of_a_profile_are_the_usual_ones() -> None:
-    """Each below its kind."""
-    told = [(kind.strip("`"), names(slots)) for kind, slots in rows("| kind | slots |")]
-    slots = [(name, kind) for kind, found in told for name in found]
-    assert slots == [(name, each.kind) for name, each in PROFILE_SLOTS.items()]
+def test_every_profile_slot_is_documented() -> None:
+    """Listed by kind."""
+    slots = [
+        (name, kind.strip("`")) for kind, cell in rows("| kind | slots |") for name in names(cell)
+    ]
+    assert slots == [(name, slot.kind) for name, slot in PROFILE_SLOTS.items()]

@@ -1,7 +1,6 @@
-"""What the documents point to is there: files, headings, tests and modules."""
+"""Everything that documents link to or name as a file exists."""
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -16,12 +15,10 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:py|sql|md|toml|json|yaml|js|service)")
 _TEST_LINK = re.compile(r"\[(?P<name>test_\w+)\]\((?P<path>[^)]+)\)")
 
-# Where a path in a document may begin: the repository, or the package, whose rooms
-# ARCHITECTURE.md names without it.
+# Paths in documents are relative to the repository, or to the package.
 PACKAGE = ROOT / "server" / "foremind"
 _ROOTS = (ROOT, PACKAGE)
-# What looks like a file of the repository and is none: it is the reader's own, a route, a name
-# of a model or an operation. Each must still be written somewhere.
+# Spans that look like files of the repository and are not. Each must occur in some document.
 NOT_OURS = {
     "conflicts.md": "written by `foremind files read`",
     "history.md": "written by `foremind files write`",
@@ -39,19 +36,19 @@ def _prose(path: Path) -> str:
 
 
 def _anchors(path: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Return the anchors of a document's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.+)$", _prose(path), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _files(text: str) -> set[str]:
-    """Code spans that look like a file or a folder."""
-    return {each for each in _SPAN.findall(text) if _FILE.fullmatch(each)}
+    """Return the code spans that look like a file or a folder."""
+    return {span for span in _SPAN.findall(text) if _FILE.fullmatch(span)}
 
 
 @cache
 def _names() -> frozenset[str]:
-    """The names of all files that are kept with the code."""
+    """Return the names of all files of the repository."""
     folders = (
         "client_demo",
         "deploy",
@@ -62,16 +59,16 @@ def _names() -> frozenset[str]:
         "server",
         "tests",
     )
-    return frozenset(each.name for folder in folders for each in (ROOT / folder).rglob("*.*"))
+    return frozenset(file.name for folder in folders for file in (ROOT / folder).rglob("*.*"))
 
 
-def _exists(name: str, beside: Path) -> bool:
-    """A file, a folder, or a module written without its ending, perhaps with a name in it."""
+def _exists(name: str, folder_of_document: Path) -> bool:
+    """Tell whether it is a file, a folder, or a module without its suffix, perhaps with a name."""
     if "/" not in name and name in _names():
         return True
     stem, _, inside = name.rpartition("/")[2].partition(".")
     folder = name.rpartition("/")[0]
-    for root in (*_ROOTS, beside):
+    for root in (*_ROOTS, folder_of_document):
         if (root / name).exists():
             return True
         module = root / folder / f"{stem}.py"
@@ -86,7 +83,7 @@ def _id(path: Path) -> str:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_id)
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
-    """To a file or folder of the repository, and to a heading that it has."""
+    """To a file or folder of the repository, and to an existing heading."""
     for target in _LINK.findall(_prose(path)):
         if re.match(r"[a-z]+:", target):
             continue
@@ -98,8 +95,8 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_id)
-def test_every_file_that_is_named_is_there(path: Path) -> None:
-    """Whatever is written in code and looks like a path."""
+def test_every_named_file_exists(path: Path) -> None:
+    """Every code span that looks like a path."""
     missing = {
         file
         for file in _files(_prose(path))
@@ -108,13 +105,13 @@ def test_every_file_that_is_named_is_there(path: Path) -> None:
     assert not missing
 
 
-def test_nothing_is_excused_without_need() -> None:
-    """Each exception above is still written in a document."""
+def test_every_exception_is_needed() -> None:
+    """Each exception above occurs in a document."""
     assert set(NOT_OURS) <= set().union(*(_files(_prose(path)) for path in DOCUMENTS))
 
 
 def test_every_promise_of_security_has_a_test() -> None:
-    """Each row of the table names tests that are there, or a target that measures."""
+    """Each row of the table names tests that exist, or a target that measures."""
     text = (ROOT / "SECURITY.md").read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 20
@@ -131,32 +128,3 @@ def test_every_promise_of_security_has_a_test() -> None:
                 promise
             )
         assert tests or measured, promise
-
-
-def test_architecture_has_a_row_for_every_room() -> None:
-    """And for every module beside them: neither one too few nor one that is gone."""
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
-    rooms = {f"{each.parent.name}/" for each in PACKAGE.glob("*/__init__.py")}
-    assert named == rooms | {each.name for each in PACKAGE.glob("[!_]*.py")}
-
-
-def test_the_pictures_of_architecture_show_modules_that_are_there() -> None:
-    """Each `room/module` in a picture is one."""
-    pictures = "".join(_FENCE.findall((ROOT / "ARCHITECTURE.md").read_text("utf-8")))
-    rooms = {each.parent.name for each in PACKAGE.glob("*/__init__.py")}
-    shown = {(room, name) for room, name in re.findall(r"(\w+)/(\w+)", pictures) if room in rooms}
-    assert shown
-    missing = [each for each in shown if not (PACKAGE / each[0] / f"{each[1]}.py").is_file()]
-    assert not missing
-
-
-def test_imports_go_the_way_that_architecture_says() -> None:
-    """The order in the text is the one that the linter holds."""
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    (layers,) = (each["layers"] for each in contract["tool"]["importlinter"]["contracts"])
-    held = [set(re.findall(r"foremind\.(\w+)", layer)) for layer in layers]
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    (said,) = re.findall(r"`(cli →[^`]*)`", text)
-    assert [set(re.findall(r"\w+", each)) for each in said.split("→")] == held[1:]

@@ -1,4 +1,4 @@
-"""What the documents call by name has that name: metrics, settings, commands, targets, requests."""
+"""Everything that documents name exists: metrics, settings, commands, targets, requests."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.docs.markdown import documents
 from tests.integration.test_deploy import exported, labels_of
 
-# The shapes of what is named in code, by what it is.
+# What code spans of each kind look like.
 SHAPES = {
     "metric": re.compile(r"(foremind_\w+)(?:\{([\w, ]+)\})?"),
     "variable": re.compile(r"(FOREMIND_[A-Z_]+)(?:=.*|…)?"),
@@ -23,19 +23,19 @@ SHAPES = {
     "target": re.compile(r"make ([a-z]+)\b.*"),
     "request": re.compile(r"((?:GET|POST|PUT|PATCH|DELETE) (?:/|…)\S*)( .*)?"),
 }
-NO_METRIC = {"foremind_server"}  # the role that the server works as
-REFUSED = {"DELETE …/memories?abot=x"}  # shown because it is
+NO_METRIC = {"foremind_server"}  # a database role
+REFUSED = {"DELETE …/memories?abot=x"}  # shown as an example of an error
 
 
 def named(kind: str) -> list[tuple[str, re.Match[str]]]:
-    """All code spans of a shape, with the document that they stand in."""
-    found = []
+    """Return all code spans of a kind, each with the name of its document."""
+    spans = []
     for path in sorted(documents()):
         text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.S | re.M)
         for span in re.findall(r"`([^`\n]+)`", text):
             if match := SHAPES[kind].fullmatch(span):
-                found.append((path.name, match))
-    return found
+                spans.append((path.name, match))
+    return spans
 
 
 @cache
@@ -49,47 +49,48 @@ def _commands() -> frozenset[str]:
 
 
 def is_metric(match: re.Match[str]) -> bool:
-    """One that is exported, with these labels."""
+    """Tell whether it is exported, with these labels."""
     name, labels = match.groups()
-    wanted = set(labels.split(", ")) if labels else set()
-    return name in NO_METRIC or (name in exported() and wanted <= labels_of(name))
+    documented = set(labels.split(", ")) if labels else set()
+    return name in NO_METRIC or (name in exported() and documented <= labels_of(name))
 
 
 def is_variable(match: re.Match[str]) -> bool:
-    """A setting, or one of those that may be there beside them."""
+    """Tell whether it is a setting, or another variable that may have the prefix."""
     name = match[1]
     settings = {f"FOREMIND_{model_field.upper()}" for model_field in Settings.model_fields}
     return name in settings | OTHER_VARIABLES or name.startswith(OTHER_PREFIXES)
 
 
 def is_command(match: re.Match[str]) -> bool:
-    """A command, or the group and one of its own; what follows may be an argument."""
-    first, _, then = match[1].partition(" ")
+    """Tell whether it is a command, or a group and one of its commands, perhaps with arguments."""
+    first, _, second = match[1].partition(" ")
     inner = {command for command in _commands() if command.startswith(f"{first} ")}
-    return first in _commands() and (not inner or not then or f"{first} {then}" in inner)
+    return first in _commands() and (not inner or not second or f"{first} {second}" in inner)
 
 
 def is_target(match: re.Match[str]) -> bool:
-    """Of the Makefile."""
+    """Tell whether the Makefile has this target."""
     return match[1] in re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
 
 
 def is_request(match: re.Match[str]) -> bool:
-    """One that is served: with any names in braces, and whole or from its end on."""
+    """Tell whether it is served, given as a whole path or its end, with any names in braces."""
     method, _, path = match[1].partition(" ")
     path, _, query = path.replace("…&", "").partition("?")
     path = re.sub(r"\{\w+\}", "{}", path)
-    for each in OPERATIONS:
-        served = re.sub(r"\{\w+\}", "{}", each.path)
+    for operation in OPERATIONS:
+        served = re.sub(r"\{\w+\}", "{}", operation.path)
         whole = served == path or (path.startswith("/") and served == f"{BELOW}{path}")
         ends = path.startswith("…") and served.endswith(path[1:])
-        asked = set(re.findall(r"(\w+)=", query)) - {"user"}
-        if each.method == method and (whole or ends) and asked <= set(each.query):
+        parameters = set(re.findall(r"(\w+)=", query)) - {"user"}
+        known = parameters <= set(operation.query)
+        if operation.method == method and (whole or ends) and known:
             return True
     return path == "/"
 
 
-BELOW = "/v1/relationships/{}"  # what docs/layers.md leaves out
+BELOW = "/v1/relationships/{}"  # the prefix that docs/layers.md leaves out
 CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
     "metric": is_metric,
     "variable": is_variable,
@@ -100,13 +101,13 @@ CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_what_is_named_is_there(kind: str) -> None:
-    """In every document; at least some of each kind are."""
-    found = named(kind)
-    assert len(found) > 5
+def test_everything_named_exists(kind: str) -> None:
+    """In every document; some of each kind are named."""
+    spans = named(kind)
+    assert len(spans) > 5
     wrong = [
         (file, match[0])
-        for file, match in found
+        for file, match in spans
         if match[0] not in REFUSED and not CHECKS[kind](match)
     ]
     assert not wrong
@@ -121,8 +122,8 @@ def test_what_is_named_is_there(kind: str) -> None:
         ("request", "GET /v1/moods"), ("request", "DELETE …/memories?abot=x"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_noticed(kind: str, text: str) -> None:
-    """A check that cannot fail would be none."""
+def test_unknown_names_are_noticed(kind: str, text: str) -> None:
+    """The checks above can fail."""
     match = SHAPES[kind].fullmatch(text)
     assert match
     assert not CHECKS[kind](match)

@@ -1,4 +1,4 @@
-"""A proxy that makes trouble between two ends: slow, narrow, in slices, cut, reset, half open."""
+"""A fault-injecting TCP proxy: latency, low bandwidth, small slices, disconnects, resets."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ _CHUNK = 65_536
 
 @dataclass
 class Faults:
-    """What happens to bytes on their way; change it at any time.
+    """The faults to inject; may be changed at any time.
 
     Attributes:
-        latency_s: how long each piece takes, one way.
-        jitter_s: up to how much longer.
-        bytes_per_s: how much gets through; None is all.
-        slice_bytes: the largest piece that is passed on at once; None leaves them as they come.
-        silent: nothing gets through in either direction, and nobody is told.
-        refuses: new connections are closed at once.
+        latency_s: one-way delay of each piece.
+        jitter_s: maximum additional random delay.
+        bytes_per_s: bandwidth limit, None for no limit.
+        slice_bytes: maximum size of a forwarded piece, None to forward pieces as they arrive.
+        silent: forward nothing in either direction, without closing connections.
+        refuses: close new connections at once.
     """
 
     latency_s: float = 0.0
@@ -31,16 +31,16 @@ class Faults:
     slice_bytes: int | None = None
     silent: bool = False
     refuses: bool = False
-    draw: random.Random = field(default_factory=lambda: random.Random(7))
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
 
     def delay_s(self, size: int) -> float:
-        """How long a piece takes."""
-        narrow = 0.0 if self.bytes_per_s is None else size / self.bytes_per_s
-        return self.latency_s + self.draw.uniform(0, self.jitter_s) + narrow
+        """Return the delay of a piece of `size` bytes."""
+        transfer_s = 0.0 if self.bytes_per_s is None else size / self.bytes_per_s
+        return self.latency_s + self.rng.uniform(0, self.jitter_s) + transfer_s
 
 
 class FaultProxy:
-    """Passes connections on to `upstream`: a port, or the path of a socket."""
+    """Forwards connections to `upstream`: a port, or the path of a Unix socket."""
 
     def __init__(self, upstream: int | str, faults: Faults) -> None:
         self._upstream = upstream
@@ -51,43 +51,43 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """The socket of the server behind it."""
+        """The URL of the server's WebSocket through the proxy."""
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; whatever ends it, both its sockets are closed then."""
+        """Serve one connection; both sockets are closed however it ends."""
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
-        ends = [writer]
+        writers = [writer]
         try:
             if self.faults.refuses:
                 return
             if isinstance(self._upstream, int):
-                onward = await asyncio.open_connection("127.0.0.1", self._upstream)
+                upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
             else:
-                onward = await asyncio.open_unix_connection(self._upstream)
-            ends.append(onward[1])
-            self._writers.update(ends)
-            await self._pass_on(reader, writer, *onward)
+                upstream = await asyncio.open_unix_connection(self._upstream)
+            writers.append(upstream[1])
+            self._writers.update(writers)
+            await self._forward(reader, writer, *upstream)
         except OSError:
-            pass  # nobody is there: the connection ends
+            pass  # the upstream is unreachable: close the connection
         finally:
-            self._writers.difference_update(ends)
-            for end in ends:
-                end.close()
+            self._writers.difference_update(writers)
+            for open_writer in writers:
+                open_writer.close()
             self._serving.discard(task)
 
-    async def _pass_on(
+    async def _forward(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        onward_reader: asyncio.StreamReader,
-        onward_writer: asyncio.StreamWriter,
+        upstream_reader: asyncio.StreamReader,
+        upstream_writer: asyncio.StreamWriter,
     ) -> None:
         pumps = [
-            asyncio.create_task(self._pump(reader, onward_writer)),
-            asyncio.create_task(self._pump(onward_reader, writer)),
+            asyncio.create_task(self._pump(reader, upstream_writer)),
+            asyncio.create_task(self._pump(upstream_reader, writer)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -97,29 +97,29 @@ class FaultProxy:
             await asyncio.wait(pumps)
 
     async def close(self) -> None:
-        """Break what there is, and wait until every socket is closed."""
+        """Abort all connections, and wait until every socket is closed."""
         writers = list(self._writers)
         serving = list(self._serving)
         for task in serving:
             task.cancel()
         for writer in writers:
-            writer.transport.abort()  # what was not written yet would keep it open
+            writer.transport.abort()  # unsent data would keep it open
         await asyncio.gather(*serving, return_exceptions=True)
         for writer in writers:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     def cut(self) -> None:
-        """End every connection, as a peer that goes away."""
+        """Close every connection, like a peer that disconnects."""
         for writer in list(self._writers):
             writer.close()
 
     def reset(self) -> None:
-        """Break every connection with a TCP reset."""
+        """Abort every connection with a TCP reset."""
         for writer in list(self._writers):
             sock = writer.get_extra_info("socket")
-            open_ = sock is not None and sock.fileno() >= 0  # the other end may have closed it
-            if open_ and sock.family != socket.AF_UNIX:
+            is_open = sock is not None and sock.fileno() >= 0  # the peer may have closed it
+            if is_open and sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
@@ -135,7 +135,7 @@ class FaultProxy:
 
     def _sliced(self, data: bytes) -> list[bytes]:
         size = self.faults.slice_bytes or len(data)
-        return [data[at : at + size] for at in range(0, len(data), size)]
+        return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 @asynccontextmanager

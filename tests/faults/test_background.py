@@ -1,4 +1,4 @@
-"""Whatever runs in the background comes back by itself; /readyz says what is wrong meanwhile."""
+"""Background loops recover by themselves; /readyz reports failures meanwhile."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from foremind.testing.manual_clock import ManualClock
 from tests.acceptance.test_http import get
 from tests.conftest import RunningServer, StartServer, eventually, patiently
 
-#: Every loop of the server; whoever adds one adds it here, and the tests below hold for it.
+#: Every loop of the server; a new loop has to be added here, and is then covered by these tests.
 LOOPS = {
     "embedding",
     "garbage",
@@ -28,25 +28,27 @@ LOOPS = {
     "database-probe",
     "record-uses",
 }
-ON_THE_DATABASE = {"notifications", "jobs", "jobs-requeue", "curation"}
+DATABASE_LOOPS = {"notifications", "jobs", "jobs-requeue", "curation"}
 
 
 class World:
-    """A server on a clock that the test moves, and its database's administrator."""
+    """A server on a manual clock, and an administrator's connection to PostgreSQL."""
 
-    def __init__(self, server: RunningServer, clock: ManualClock, admin: Any, name: str) -> None:
+    def __init__(
+        self, server: RunningServer, clock: ManualClock, admin: Any, database: str
+    ) -> None:
         self.server = server
         self.clock = clock
         self.admin = admin
-        self.name = name
+        self.database = database
 
     async def readiness(self) -> tuple[int, dict[str, str]]:
-        """What /readyz says."""
+        """Return the status and the checks of /readyz."""
         status, _, body = await get(self.server, "/readyz")
         return status, json.loads(body)
 
     def restarts(self) -> dict[str, float]:
-        """How often each loop was started again."""
+        """Return how often each loop was restarted."""
         registry = self.server.app.core.metrics.registry
         return {
             loop.name: registry.get_sample_value(
@@ -57,7 +59,7 @@ class World:
         }
 
     def down(self) -> set[str]:
-        """The loops that do not do their work."""
+        """Return the loops that are not working."""
         registry = self.server.app.core.metrics.registry
         return {
             loop.name
@@ -65,56 +67,57 @@ class World:
             if not registry.get_sample_value("foremind_task_up", {"task": loop.name})
         }
 
-    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Let the clock run until something holds."""
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Advance the clock until a condition holds."""
 
-        async def moved() -> bool:
+        async def advance() -> bool:
             await self.clock.advance(1.0)
-            return await holds()
+            return await condition()
 
-        await patiently(moved)
+        await patiently(advance)
 
     async def ready(self) -> bool:
-        """Whether /readyz says so."""
+        """Return whether /readyz says that the server is ready."""
         return (await self.readiness())[0] == 200
 
-    async def order(self, what: str) -> None:
-        """Give an order about the server's database."""
-        await self.admin.execute(f"ALTER DATABASE {self.name} {what}")
+    async def alter_database(self, change: str) -> None:
+        """Run ALTER DATABASE on the server's database."""
+        await self.admin.execute(f"ALTER DATABASE {self.database} {change}")
 
-    async def hang_up(self) -> None:
-        """End every connection of the server."""
+    async def terminate_connections(self) -> None:
+        """Terminate every connection of the server."""
         await self.admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self.name
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
+            self.database,
         )
 
 
 @pytest.fixture
 async def world(start: StartServer, postgres: str, database_url: str) -> Any:
-    """A server that is ready."""
+    """Start a server and wait until it is ready."""
     clock = ManualClock()
     server = await start(clock=clock)
     admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
     name = database_url.rpartition("/test_")[2].partition("?")[0]
-    made = World(server, clock, admin, f"test_{name}")
+    world = World(server, clock, admin, f"test_{name}")
     try:
-        await made.until(made.ready)
-        yield made
+        await world.until(world.ready)
+        yield world
     finally:
-        await made.order("WITH ALLOW_CONNECTIONS true")
+        await world.alter_database("WITH ALLOW_CONNECTIONS true")
         await admin.close()
 
 
-async def says(world: World, client: Client, text: str) -> None:
-    """A message is stored, judged and announced: every part of the background has done its work."""
+async def send(world: World, client: Client, text: str) -> None:
+    """Send a message and wait for `memory.stored`, which takes all background work."""
     await client.send(text)
-    heard: list[str] = []
+    event_types: list[str] = []
 
     async def stored() -> bool:
-        while "memory.stored" not in heard:
+        while "memory.stored" not in event_types:
             try:
                 async with asyncio.timeout(0.1):
-                    heard.append((await client.next_event())["type"])
+                    event_types.append((await client.next_event())["type"])
             except TimeoutError:
                 return False
         return True
@@ -122,8 +125,8 @@ async def says(world: World, client: Client, text: str) -> None:
     await world.until(stored)
 
 
-async def test_every_loop_comes_back_when_it_is_broken(world: World) -> None:
-    """What each waits for is cancelled under its hands; none may be gone for good."""
+async def test_every_loop_is_restarted_when_it_fails(world: World) -> None:
+    """After the future that it awaits is cancelled."""
     loops = world.server.app.core.supervisor.loops
     assert {loop.name for loop in loops} == LOOPS
     before = world.restarts()
@@ -135,50 +138,52 @@ async def test_every_loop_comes_back_when_it_is_broken(world: World) -> None:
     async def restarted() -> bool:
         return all(count > before[name] for name, count in world.restarts().items())
 
-    async def well() -> bool:
-        troubles = world.server.app.core.supervisor.troubles()
-        return await world.ready() and not troubles and not world.down() & ON_THE_DATABASE
+    async def recovered() -> bool:
+        problems = world.server.app.core.supervisor.troubles()
+        return await world.ready() and not problems and not world.down() & DATABASE_LOOPS
 
     await world.until(restarted)
-    await world.until(well)
+    await world.until(recovered)
     client = await world.server.session()
-    await says(world, client, "I promise to water the ferns on Sundays")
+    await send(world, client, "I promise to water the ferns on Sundays")
 
 
-async def test_a_database_that_went_away_is_told_and_found_again(world: World) -> None:
-    """Every loop that needs it fails, is named by /readyz, and works again when it is back."""
+async def test_an_unavailable_database_is_reported_until_it_is_back(world: World) -> None:
+    """Every loop that needs it fails, is named by /readyz, and works again afterwards."""
     client = await world.server.session()
-    await says(world, client, "I promise to bring the red lantern")
+    await send(world, client, "I promise to bring the red lantern")
     before = world.restarts()
-    await world.order("WITH ALLOW_CONNECTIONS false")
-    await world.hang_up()
+    await world.alter_database("WITH ALLOW_CONNECTIONS false")
+    await world.terminate_connections()
 
     async def failed() -> bool:
-        now = world.restarts()
-        return all(now[name] > before[name] for name in ON_THE_DATABASE)
+        restarts = world.restarts()
+        return all(restarts[name] > before[name] for name in DATABASE_LOOPS)
 
-    async def named() -> bool:
+    async def reported() -> bool:
         status, checks = await world.readiness()
-        named = checks["background"]
-        return status == 503 and all(name in named for name in ON_THE_DATABASE)
+        report = checks["background"]
+        return status == 503 and all(name in report for name in DATABASE_LOOPS)
 
     await world.until(failed)
-    await world.until(named)
-    assert world.down() >= ON_THE_DATABASE
+    await world.until(reported)
+    assert world.down() >= DATABASE_LOOPS
     assert (await world.readiness())[1]["database"] != "ok"
-    await world.order("WITH ALLOW_CONNECTIONS true")
+    await world.alter_database("WITH ALLOW_CONNECTIONS true")
     await world.until(world.ready)
-    await says(world, client, "I promise to bring the green lantern")
+    await send(world, client, "I promise to bring the green lantern")
     assert world.down() == set()
 
 
-@pytest.mark.parametrize("hung_up", [True, False])
-async def test_a_read_only_database_is_told_and_left_behind(world: World, hung_up: bool) -> None:
-    """Whether or not its connections were made before; and none of that time is used after it."""
+@pytest.mark.parametrize("reconnected", [True, False])
+async def test_a_read_only_database_is_reported_until_it_is_writable(
+    world: World, reconnected: bool
+) -> None:
+    """With old and with new connections; no read-only connection is used afterwards."""
     client = await world.server.session()
-    await world.order("SET default_transaction_read_only = on")
-    if hung_up:
-        await world.hang_up()
+    await world.alter_database("SET default_transaction_read_only = on")
+    if reconnected:
+        await world.terminate_connections()
 
     async def refused() -> bool:
         status, checks = await world.readiness()
@@ -188,70 +193,70 @@ async def test_a_read_only_database_is_told_and_left_behind(world: World, hung_u
     await client.send("I promise to bring the blue lantern", "m1")
     refusal = (await client.expect("error"))["error"]
     assert (refusal["code"], refusal["retryable"]) == ("storage_unavailable", True)
-    await world.order("RESET default_transaction_read_only")
+    await world.alter_database("RESET default_transaction_read_only")
     await world.until(world.ready)
     await client.send("I promise to bring the blue lantern", "m1")
     assert (await client.expect("message.accepted"))["id"] == "m1"
-    await says(world, client, "I promise to bring the yellow lantern")
+    await send(world, client, "I promise to bring the yellow lantern")
 
 
 async def test_a_server_that_drains_is_not_ready(world: World) -> None:
-    """A balancer sends nobody there any more."""
+    """A load balancer sends it no more clients."""
     assert await world.ready()
-    drained = asyncio.ensure_future(world.server.app.registry.drain(0.0))
+    draining = asyncio.ensure_future(world.server.app.registry.drain(0.0))
     await world.clock.advance(1.0)
-    await drained
+    await draining
     status, checks = await world.readiness()
     assert (status, checks["server"]) == (503, "draining")
 
 
-async def test_the_job_log_is_cut_while_the_server_runs(world: World) -> None:
-    """Not only when it starts: what is a week old goes within the hour, portion by portion."""
+async def test_the_job_log_is_pruned_while_the_server_runs(world: World) -> None:
+    """Not only at startup: entries older than a week are deleted hourly, in batches."""
     database = world.server.app.core.database
 
-    async def old() -> int:
+    async def expired_entries() -> int:
         return int(
             await database.pool.fetchval(
                 "SELECT count(*) FROM pgqueuer_log WHERE created < now() - interval '7 days'"
             )
         )
 
-    async def gone() -> bool:
-        return await old() == 0
+    async def pruned() -> bool:
+        return await expired_entries() == 0
 
-    await world.until(gone)
+    await world.until(pruned)
     await database.pool.execute(
         "INSERT INTO pgqueuer_log (created, job_id, status, priority, entrypoint) "
         "SELECT now() - interval '8 days', n, 'successful', 0, 'x' "
         "FROM generate_series(1, 25000) AS n"
     )
-    assert await old() == 25_000
+    assert await expired_entries() == 25_000
     await world.clock.leap(3600.0)
-    await world.until(gone)
+    await world.until(pruned)
 
 
-async def test_no_task_of_the_server_is_without_an_owner(world: World) -> None:
-    """Begun in one place, so that its end is awaited and its failure learned of."""
+async def test_every_task_of_the_server_has_an_owner(world: World) -> None:
+    """Created in one place, so that it is awaited and its failure is reported."""
     stray: set[str] = set()
     stop = asyncio.Event()
 
     async def watch() -> None:
         while not stop.is_set():
             for task in asyncio.all_tasks():
-                frame = getattr(task.get_coro(), "cr_code", None)
-                ours = frame is not None and "/server/foremind/" in frame.co_filename
-                served = task.get_name().startswith("recall-")  # in a group that awaits it
-                if ours and not served and not is_owned(task):
+                code = getattr(task.get_coro(), "cr_code", None)
+                ours = code is not None and "/server/foremind/" in code.co_filename
+                in_group = task.get_name().startswith("recall-")  # a task group awaits it
+                if ours and not in_group and not is_owned(task):
                     stray.add(f"{task.get_name()}: {task.get_coro()}")
             await asyncio.sleep(0)
 
     watching = asyncio.create_task(watch())
     client = await world.server.session()
     await client.draft("What did I promise about the lanterns?")
-    await says(world, client, "I promise to bring the brass lantern")
+    await send(world, client, "I promise to bring the brass lantern")
     stop.set()
     await watching
-    client_side = {each for each in stray if "foremind/client" in each}
+    client_side = {task for task in stray if "foremind/client" in task}
     assert stray - client_side == set()
 
 
@@ -259,12 +264,12 @@ async def test_no_task_of_the_server_is_without_an_owner(world: World) -> None:
     ("setting", "sqlstate"),
     [("statement_timeout = '300ms'", "57014"), ("lock_timeout = '300ms'", "55P03")],
 )
-async def test_on_enter_a_statement_that_was_ended_is_an_error_to_retry(
+async def test_on_enter_a_statement_timeout_is_a_retryable_error(
     world: World, database_url: str, setting: str, sqlstate: str
 ) -> None:
     """The same message is accepted when it is sent again."""
-    await world.order(f"SET {setting}")
-    await world.hang_up()
+    await world.alter_database(f"SET {setting}")
+    await world.terminate_connections()
     await world.until(world.ready)
     client = await world.server.session()
     blocker = await asyncpg.connect(database_url)
@@ -281,22 +286,22 @@ async def test_on_enter_a_statement_that_was_ended_is_an_error_to_retry(
     assert (await client.expect("message.accepted"))["id"] == "m1"
 
 
-async def test_the_client_sends_again_what_was_refused_for_a_while(
+async def test_the_client_retries_what_was_refused_temporarily(
     world: World, database_url: str
 ) -> None:
-    """Nobody has to press Enter twice."""
-    await world.order("SET statement_timeout = '300ms'")
-    await world.hang_up()
+    """The player does not have to press Enter twice."""
+    await world.alter_database("SET statement_timeout = '300ms'")
+    await world.terminate_connections()
     await world.until(world.ready)
-    who = Identity("wren", user_id="ana", name="Ana")
-    async with Conversation(world.server.url, who) as mind:
+    identity = Identity("wren", user_id="ana", name="Ana")
+    async with Conversation(world.server.url, identity) as conversation:
         blocker = await asyncpg.connect(database_url)
         try:
             async with blocker.transaction():
                 await blocker.execute("SET LOCAL statement_timeout = 0")
                 await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
                 sending = asyncio.ensure_future(
-                    mind.send("I promise to bring the tin lantern", "m1")
+                    conversation.send("I promise to bring the tin lantern", "m1")
                 )
                 refused = "foremind_errors_total", {"code": "storage_unavailable"}
                 registry = world.server.app.core.metrics.registry
@@ -307,17 +312,18 @@ async def test_the_client_sends_again_what_was_refused_for_a_while(
         assert (await sending)["id"] == "m1"
 
 
-async def test_on_enter_a_deadlock_is_an_error_to_retry(world: World, database_url: str) -> None:
-    """PostgreSQL ends one of the two; the same message is accepted when it is sent again."""
+async def test_on_enter_a_deadlock_is_a_retryable_error(world: World, database_url: str) -> None:
+    """PostgreSQL aborts one transaction; the same message is accepted when it is sent again."""
     client = await world.server.session()
     blocker = await asyncpg.connect(database_url)
     try:
-        await blocker.execute("SET deadlock_timeout = '1h'")  # so that it is not the one to end
+        # So that PostgreSQL aborts the server's transaction, not this one.
+        await blocker.execute("SET deadlock_timeout = '1h'")
         for number in range(20):
             async with blocker.transaction():
                 await blocker.execute("LOCK TABLE pgqueuer IN ACCESS EXCLUSIVE MODE")
                 await client.send("I promise to bring the golden lantern", f"m{number}")
-                await patiently(lambda: _waits_for_the_queue(world))
+                await patiently(lambda: _is_waiting_for_lock(world))
                 await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
                 answer = await client.expect("message.accepted", "error")
             if answer["type"] == "error" and await _deadlocks(world):
@@ -330,12 +336,12 @@ async def test_on_enter_a_deadlock_is_an_error_to_retry(world: World, database_u
     assert (await client.expect("message.accepted"))["id"] == f"m{number}"
 
 
-async def _waits_for_the_queue(world: World) -> bool:
+async def _is_waiting_for_lock(world: World) -> bool:
     return bool(
         await world.admin.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock' "
             "AND query ILIKE '%turns%'",
-            world.name,
+            world.database,
         )
     )
 
@@ -343,6 +349,6 @@ async def _waits_for_the_queue(world: World) -> bool:
 async def _deadlocks(world: World) -> int:
     return int(
         await world.admin.fetchval(
-            "SELECT deadlocks FROM pg_stat_database WHERE datname = $1", world.name
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = $1", world.database
         )
     )

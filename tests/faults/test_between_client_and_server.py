@@ -1,4 +1,4 @@
-"""Trouble between a client and the server: what was accepted is stored, once."""
+"""Network faults between client and server: accepted messages are stored exactly once."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ SENT = 12
 
 
 async def stored(server: RunningServer) -> Counter[str]:
-    """How often each message is in the database."""
+    """Return how often each message is in the database."""
     rows = await owner_of(server.app.core).fetch(
         "SELECT message_id FROM turns WHERE speaker = 'user'"
     )
@@ -30,59 +30,61 @@ async def stored(server: RunningServer) -> Counter[str]:
     ],
     ids=["slow", "drip", "sliced", "narrow"],
 )
-async def test_a_bad_line_changes_nothing_but_the_time(start: StartServer, faults: Faults) -> None:
-    """Frames arrive in pieces and late; every message is answered once and in order."""
+async def test_a_bad_connection_only_delays_messages(start: StartServer, faults: Faults) -> None:
+    """Frames arrive late and in pieces; every message is answered once and in order."""
     server = await start()
     async with (
         fault_proxy(server.port, faults) as proxy,
-        Conversation(proxy.url, Identity("wren", user_id="ana", name="Ana")) as mind,
+        Conversation(proxy.url, Identity("wren", user_id="ana", name="Ana")) as conversation,
     ):
         for number in range(3):
-            mind.type(f"I keep my map number {number}")
-            done = await mind.say(f"I keep my map number {number}", f"m{number}")
+            conversation.type(f"I keep my map number {number}")
+            done = await conversation.say(f"I keep my map number {number}", f"m{number}")
             assert done["status"] == "completed"
     assert await stored(server) == Counter({"m0": 1, "m1": 1, "m2": 1})
 
 
 @pytest.mark.parametrize("how", ["cut", "reset"])
-async def test_lost_connections_lose_nothing(start: StartServer, how: str) -> None:
-    """Broken at any moment, again and again: each message is accepted and stored once."""
+async def test_lost_connections_lose_no_messages(start: StartServer, how: str) -> None:
+    """Disconnected repeatedly at any moment: each message is accepted and stored once."""
     server = await start()
     accepted = set()
     async with fault_proxy(server.port) as proxy:
 
-        async def trouble() -> None:
+        async def disconnect_repeatedly() -> None:
             for number in range(200):
                 await asyncio.sleep(0.01 + 0.013 * (number % 7))
                 getattr(proxy, how)()
 
-        breaking = asyncio.create_task(trouble())
-        who = Identity("wren", user_id="ana", name="Ana")
-        async with Conversation(proxy.url, who, first_retry_s=0.02) as mind:
+        disconnecting = asyncio.create_task(disconnect_repeatedly())
+        identity = Identity("wren", user_id="ana", name="Ana")
+        async with Conversation(proxy.url, identity, first_retry_s=0.02) as conversation:
             for number in range(SENT):
-                if number % 3 == 2:  # however slow this machine is
+                if number % 3 == 2:  # at least once in three, however slow the machine
                     getattr(proxy, how)()
-                event = await mind.send(f"Remember number {number}, I promise", f"m{number}")
+                text = f"Remember number {number}, I promise"
+                event = await conversation.send(text, f"m{number}")
                 assert event["id"] == f"m{number}"
                 accepted.add(event["id"])
-            assert mind.connections > 3
-        breaking.cancel()
+            assert conversation.connections > 3
+        disconnecting.cancel()
     assert await stored(server) == Counter(dict.fromkeys(accepted, 1))
     assert len(accepted) == SENT
 
 
-async def test_a_peer_that_fell_silent_is_left_and_found_again(start: StartServer) -> None:
-    """Half open: nothing says that the line is dead, until the heartbeat does."""
+async def test_a_half_open_connection_is_detected_and_replaced(start: StartServer) -> None:
+    """Only the heartbeat can tell that the connection is dead."""
     server = await start(heartbeat_s=2.0, heartbeat_timeout_s=2.0)
     async with fault_proxy(server.port) as proxy:
-        who = Identity("wren", user_id="ana", name="Ana")
-        async with Conversation(proxy.url, who, first_retry_s=0.05) as mind:
-            await mind.say("Hello there", "m1")
+        identity = Identity("wren", user_id="ana", name="Ana")
+        async with Conversation(proxy.url, identity, first_retry_s=0.05) as conversation:
+            await conversation.say("Hello there", "m1")
             (session,) = server.app.registry._all()
             proxy.faults.silent = True
             await eventually(lambda: session.detached_at is not None)
             proxy.faults.silent = False
             proxy.cut()
-            assert (await mind.say("Are you there again?", "m2"))["status"] == "completed"
-            assert mind.connections >= 2
+            done = await conversation.say("Are you there again?", "m2")
+            assert done["status"] == "completed"
+            assert conversation.connections >= 2
             assert server.app.registry._all() == [session]

@@ -1,4 +1,4 @@
-"""Trouble between the server and PostgreSQL: it stays up, says so, and recovers by itself."""
+"""Faults between the server and PostgreSQL: it stays up, reports them, and recovers."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ from tests.faults.traffic import Traffic, traffic_on
 
 RESTARTS = 10
 DISK = "160m"
-_TIMEOUT_S = 4.0  # long enough to start with on a busy machine, short enough to wait for
+_TIMEOUT_S = 4.0  # enough to start on a busy machine, and short enough to wait for
 
 
 @asynccontextmanager
 async def own_postgres(folder: Path) -> AsyncIterator[str]:
-    """A database server that nobody else uses, and that is started again when it dies."""
+    """Run a database server for this test alone, which is restarted when it dies."""
     async with (
         Supervisor(SystemClock(), Metrics()) as supervisor,
         embedded_postgres(folder, supervisor) as url,
@@ -44,83 +44,83 @@ async def own_postgres(folder: Path) -> AsyncIterator[str]:
 
 
 def postmaster(folder: Path) -> psutil.Process:
-    """The database server of a data folder."""
+    """Return the database server process of a data folder."""
     return psutil.Process(int((folder / "postgres/postmaster.pid").read_text().split()[0]))
 
 
-def runs(folder: Path) -> bool:
-    """Whether it does, or is about to."""
+def is_running(folder: Path) -> bool:
+    """Return whether the database server of a data folder is running or starting."""
     try:
         return postmaster(folder).status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, OSError, IndexError):
         return False
 
 
-async def killed(folder: Path) -> None:
-    """End it as if its machine had lost power, once it runs."""
-    await eventually(lambda: runs(folder))
+async def kill(folder: Path) -> None:
+    """Kill the database server as soon as it is running, as a crash would."""
+    await eventually(lambda: is_running(folder))
     process = postmaster(folder)
     process.kill()
     await asyncio.to_thread(process.wait)
 
 
 def over_tcp(url: str, port: int) -> str:
-    """The URL of the same database, behind a proxy."""
+    """Return the URL of the same database through a proxy."""
     return re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{port}/\1", url)
 
 
 def socket_of(url: str) -> str:
-    """Where the database server listens."""
+    """Return the path of the database server's socket."""
     folder = re.search(r"host=([^&]+)", url)
     assert folder is not None
     return f"{folder[1]}/.s.PGSQL.5432"
 
 
 async def ready(port: int) -> bool:
-    """Whether a server says that it is."""
+    """Return whether /readyz says that a server is ready."""
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         return (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
 
 
 async def unready(port: int) -> bool:
-    """Whether it says that it is not."""
+    """Return whether /readyz says that a server is not ready."""
     return not await ready(port)
 
 
-async def goes_on(traffic: Traffic, more: int = 4) -> None:
-    """Wait until messages are accepted again."""
-    wanted = len(traffic.accepted) + more
-    await eventually(lambda: len(traffic.accepted) >= wanted)
+async def accepts(traffic: Traffic, messages: int = 4) -> None:
+    """Wait until more messages have been accepted."""
+    expected = len(traffic.accepted) + messages
+    await eventually(lambda: len(traffic.accepted) >= expected)
 
 
-async def fails(traffic: Traffic) -> None:
+async def refuses(traffic: Traffic) -> None:
     """Wait until a message is refused."""
     before = len(traffic.errors)
     await eventually(lambda: len(traffic.errors) > before)
 
 
 async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_path: Path) -> None:
-    """Killed at any moment, under traffic, it comes back by itself; the server stays."""
+    """Killed repeatedly under traffic, it is restarted; the server keeps running."""
     async with own_postgres(tmp_path) as url:
         changed = settings.model_copy(update={"database_url": _secret(settings, url)})
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 for number in range(RESTARTS):
                     await asyncio.sleep(0.1 + 0.037 * number)
-                    await killed(tmp_path)
-                    await goes_on(traffic, 1)
-                await goes_on(traffic)
+                    await kill(tmp_path)
+                    await accepts(traffic, 1)
+                await accepts(traffic)
             await traffic.check(url)
             await patiently(lambda: ready(port))
     assert len(traffic.accepted) > RESTARTS
 
 
 async def test_the_embedded_database_stops_with_its_last_user(tmp_path: Path) -> None:
-    """Two use it, one after the other leaves."""
+    """It has two users, which leave one after the other."""
     async with embedded_postgres(tmp_path) as url:
         running = postmaster(tmp_path)
-        async with embedded_postgres(tmp_path) as also:
-            raw = await asyncpg.connect(also)
+        async with embedded_postgres(tmp_path) as same_url:
+            raw = await asyncpg.connect(same_url)
             await raw.close()
             assert postmaster(tmp_path) == running
         raw = await asyncpg.connect(url)
@@ -130,21 +130,21 @@ async def test_the_embedded_database_stops_with_its_last_user(tmp_path: Path) ->
     assert not running.is_running()
 
 
-async def test_what_keeps_the_embedded_database_from_starting_is_told(tmp_path: Path) -> None:
-    """In its own words, and where they stand."""
+async def test_the_cause_of_a_failed_database_start_is_reported(tmp_path: Path) -> None:
+    """With PostgreSQL's message and the path of its log."""
     async with embedded_postgres(tmp_path):
         pass
     with (tmp_path / "postgres/postgresql.conf").open("a") as settings:
         settings.write("shared_buffers = 'nonsense'\n")
-    with pytest.raises(DatabaseUnsuitable, match=r"did not start: .*FATAL.*own log is"):
+    with pytest.raises(DatabaseUnsuitable, match=r"did not start: .*FATAL.*Its log is"):
         async with embedded_postgres(tmp_path):
             pass
 
 
-async def test_a_bad_line_to_the_database_loses_nothing(
+async def test_a_bad_connection_to_the_database_loses_nothing(
     settings: Settings, database_url: str
 ) -> None:
-    """Slow, cut, reset and silent in turn."""
+    """Slow, closed, reset, silent and refused in turn."""
     async with fault_proxy(socket_of(database_url)) as proxy:
         changed = settings.model_copy(
             update={
@@ -154,123 +154,123 @@ async def test_a_bad_line_to_the_database_loses_nothing(
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
-                await goes_on(traffic)
+                await accepts(traffic)
                 proxy.faults.latency_s, proxy.faults.jitter_s = 0.01, 0.01
-                await goes_on(traffic)
+                await accepts(traffic)
                 proxy.faults.latency_s = proxy.faults.jitter_s = 0.0
-                for trouble in (proxy.cut, proxy.reset) * 3:
-                    trouble()
-                    await goes_on(traffic)
+                for disconnect in (proxy.cut, proxy.reset) * 3:
+                    disconnect()
+                    await accepts(traffic)
                 proxy.faults.silent = True
-                await fails(traffic)
+                await refuses(traffic)
                 proxy.faults.silent = False
-                await goes_on(traffic)
+                await accepts(traffic)
                 proxy.faults.refuses = True
                 proxy.cut()
                 await patiently(lambda: unready(port))
                 proxy.faults.refuses = False
-                await goes_on(traffic)
+                await accepts(traffic)
             await traffic.check(database_url)
             await patiently(lambda: ready(port))
     assert traffic.errors
 
 
-async def test_an_exhausted_pool_is_an_error_to_retry(
+async def test_an_exhausted_pool_is_a_retryable_error(
     settings: Settings, database_url: str
 ) -> None:
-    """Every connection waits for a lock; then it is gone, and all is well."""
+    """Every connection waits for a lock, until it is released."""
     changed = settings.model_copy(
         update={"database_pool_size": 2, "database_timeout_s": _TIMEOUT_S}
     )
     async with serving(changed) as (_, port):
         async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
-            await goes_on(traffic)
+            await accepts(traffic)
             blocker = await asyncpg.connect(database_url)
             try:
                 async with blocker.transaction():
                     await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
-                    await fails(traffic)
+                    await refuses(traffic)
             finally:
                 await blocker.close()
-            await goes_on(traffic)
+            await accepts(traffic)
         await traffic.check(database_url)
     assert {error["code"] for error in traffic.errors} == {"storage_unavailable"}
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes, where this user may make one."""
+    """A small file system; skips the test without permission to mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(
+    mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)],
         capture_output=True,
         check=False,
     )
-    if made.returncode:
+    if mounted.returncode:
         pytest.skip("only root may mount a file system")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def test_a_database_that_freezes_is_told_and_waited_for(
+async def test_a_frozen_database_is_reported_until_it_resumes(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """Stopped in its tracks it refuses nothing and answers nothing; then it goes on."""
+    """While suspended, it neither refuses connections nor answers queries."""
     async with own_postgres(tmp_path) as url:
         changed = settings.model_copy(
             update={"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
-                await goes_on(traffic)
-                frozen = [postmaster(tmp_path), *postmaster(tmp_path).children()]
-                for each in frozen:
-                    each.suspend()
+                await accepts(traffic)
+                processes = [postmaster(tmp_path), *postmaster(tmp_path).children()]
+                for process in processes:
+                    process.suspend()
                 try:
-                    await fails(traffic)
+                    await refuses(traffic)
                     await patiently(lambda: unready(port))
                 finally:
-                    for each in frozen:
-                        each.resume()
-                await goes_on(traffic)
+                    for process in processes:
+                        process.resume()
+                await accepts(traffic)
             await traffic.check(url)
             await patiently(lambda: ready(port))
 
 
-async def test_a_full_disk_is_an_error_to_retry(settings: Settings, small_disk: Path) -> None:
-    """Nothing more is accepted until there is room; then everything is."""
+async def test_a_full_disk_is_a_retryable_error(settings: Settings, small_disk: Path) -> None:
+    """Messages are refused until there is space again."""
     async with own_postgres(small_disk) as url:
         changed = settings.model_copy(
             update={"database_url": _secret(settings, url), "database_timeout_s": 5.0}
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
-                await goes_on(traffic)
+                await accepts(traffic)
                 ballast = small_disk / "ballast"
                 free = os.statvfs(small_disk)
                 ballast.write_bytes(b"\0" * (free.f_bavail * free.f_bsize - 65_536))
-                await fails(traffic)
+                await refuses(traffic)
                 await patiently(lambda: unready(port))
                 ballast.unlink()
-                await goes_on(traffic)
+                await accepts(traffic)
             await traffic.check(url)
             await patiently(lambda: ready(port))
 
 
 class _SteppingClock(SystemClock):
-    """The machine's time, but its date jumps."""
+    """The system's clock with an adjustable date."""
 
     def __init__(self) -> None:
-        self.ahead = timedelta(0)
+        self.offset = timedelta(0)
 
     def now(self) -> datetime:
-        """The date as somebody set it."""
-        return super().now() + self.ahead
+        """Return the adjusted date."""
+        return super().now() + self.offset
 
 
-async def test_a_clock_that_steps_changes_no_order(settings: Settings) -> None:
-    """Back a day, ahead a year: what was said stays in the order it was said in."""
+async def test_clock_steps_do_not_reorder_turns(settings: Settings) -> None:
+    """Even if the clock goes back a day or ahead a year between messages."""
     clock = _SteppingClock()
     async with (
         serving(settings, clock=clock) as (_, port),
@@ -278,15 +278,15 @@ async def test_a_clock_that_steps_changes_no_order(settings: Settings) -> None:
     ):
         await client.open_session("wren", user_id="ana", name="Ana")
         for number, days in enumerate((0, -1, 365, 0, -400, 3)):
-            clock.ahead = timedelta(days=days)
+            clock.offset = timedelta(days=days)
             await client.send(f"I promise this is number {number}", f"m{number}")
             await client.expect_all("message.accepted", "response.done", "memory.stored")
-        opened = await _again(port)
-    said = [each["text"] for each in opened["turns"] if each["speaker"] == "user"]
-    assert said == [f"I promise this is number {number}" for number in range(6)]
+        opened = await _reopen_session(port)
+    texts = [turn["text"] for turn in opened["turns"] if turn["speaker"] == "user"]
+    assert texts == [f"I promise this is number {number}" for number in range(6)]
 
 
-async def _again(port: int) -> dict[str, list[dict[str, str]]]:
+async def _reopen_session(port: int) -> dict[str, list[dict[str, str]]]:
     async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
         return await client.open_session("wren", user_id="ana", name="Ana")
 

@@ -1,4 +1,4 @@
-"""Players who send without end, and again what was not accepted; and what must come of it."""
+"""Players who send continuously and retry what was not accepted, and a check of the outcome."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ PLAYERS = 4
 
 @dataclass
 class Traffic:
-    """What was sent, and what was accepted as which turn."""
+    """The ids of sent messages, the turn ids of accepted ones, and error events."""
 
     url: str
     sent: set[str] = field(default_factory=set)
@@ -25,8 +25,8 @@ class Traffic:
     errors: list[dict[str, object]] = field(default_factory=list)
 
     async def player(self, name: str) -> None:
-        """One player: reconnects whenever the server is gone, sends again what failed."""
-        waiting: dict[str, str] = {}
+        """Run one player, who reconnects when disconnected and retries what failed."""
+        pending: dict[str, str] = {}
         while True:
             with contextlib.suppress(OSError, Closed, TimeoutError):
                 async with asyncio.timeout(10), connect(self.url) as client:
@@ -35,11 +35,11 @@ class Traffic:
                         self.errors.append(opened["error"])
                         continue
                     while True:
-                        if not waiting:
+                        if not pending:
                             message_id = uuid.uuid4().hex
-                            waiting[message_id] = f"I promise to bring {message_id}"
+                            pending[message_id] = f"I promise to bring {message_id}"
                             self.sent.add(message_id)
-                        for message_id, text in waiting.items():
+                        for message_id, text in pending.items():
                             await client.draft(text)
                             await client.send(text, message_id)
                         event = await client.expect("message.accepted", "error")
@@ -48,11 +48,11 @@ class Traffic:
                             await asyncio.sleep(0.05)
                             continue
                         self.accepted[event["id"]] = event["turn_id"]
-                        waiting.pop(event["id"], None)
+                        pending.pop(event["id"], None)
             await asyncio.sleep(0.02)
 
     async def check(self, database_url: str) -> None:
-        """Once the jobs are done: what was accepted is stored, judged, and there once."""
+        """Wait for the jobs; then check that accepted messages are stored and ingested once."""
         database = await asyncpg.connect(database_url)
         try:
             async with asyncio.timeout(PATIENCE):
@@ -78,9 +78,9 @@ class Traffic:
 
 @asynccontextmanager
 async def traffic_on(url: str) -> AsyncIterator[Traffic]:
-    """Let some players play while the block runs."""
+    """Run some players for the duration of a block."""
     traffic = Traffic(url)
-    players = [asyncio.create_task(traffic.player(f"player {n}")) for n in range(PLAYERS)]
+    players = [asyncio.create_task(traffic.player(f"player {number}")) for number in range(PLAYERS)]
     try:
         yield traffic
     finally:

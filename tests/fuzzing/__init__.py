@@ -1,6 +1,6 @@
-"""Hostile bytes, followed into every branch: `make fuzz MINUTES=10`."""
+"""Coverage-guided fuzzing of everything that parses untrusted input: `make fuzz MINUTES=10`."""
 
 from pathlib import Path
 
-#: A folder of inputs for each target.
+#: Contains a folder of inputs for each target.
 CORPUS = Path(__file__).parent / "corpus"

@@ -1,6 +1,7 @@
-"""Everything that reads what a player, a model or a document says, by the name of its module."""
+"""Every parser of text from players, models or documents, by its module."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -57,27 +58,31 @@ from foremind.typeahead import draft_text, prefetch_policy
 
 _POLICY = policy_for(CompanionSettings(), load_settings()).recall
 _EAGER = prefetch_policy.PrefetchPolicy(lambda letters: len(letters) % 2 == 0)
-# What an import may bring: the first and the last moment that can be stored.
-_FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, tzinfo=UTC)
-_HAPPENED = (None, (_FIRST, _FIRST + timedelta(days=1)), (_LAST - timedelta(days=1), _LAST))
+# An import may contain the earliest and the latest time that can be stored.
+_EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, tzinfo=UTC)
+_EVENT_SPANS = (
+    None,
+    (_EARLIEST, _EARLIEST + timedelta(days=1)),
+    (_LATEST - timedelta(days=1), _LATEST),
+)
 
 
 def read_dates(text: str, now: datetime) -> None:
-    """Whatever is read has an end after its start, and every time zone and database can tell it."""
-    found = time_expressions.spans_in(text, now)
-    assert len(found) <= time_expressions.MOST_EXPRESSIONS
-    for each in found:
-        assert each.start < each.end
-        assert each.start.astimezone(UTC) < each.end.astimezone(UTC)
+    """Every span ends after its start and can be represented in UTC."""
+    spans = time_expressions.spans_in(text, now)
+    assert len(spans) <= time_expressions.MOST_EXPRESSIONS
+    for span in spans:
+        assert span.start < span.end
+        assert span.start.astimezone(UTC) < span.end.astimezone(UTC)
         for side in ("before", "since", "until", "after"):
-            time_expressions.beside(each, side)
+            time_expressions.beside(span, side)
 
 
 def search(text: str, now: datetime) -> list[Recalled]:
-    """A draft is read, and memories of any time are ranked for it."""
+    """Parse a draft, and rank memories of any date for it."""
     query = query_parser.read_draft(text, now)
-    words = sorted(set(query.terms))
-    found = [
+    terms = sorted(set(query.terms))
+    candidates = [
         Candidate(
             KnownMemory(
                 number,
@@ -86,66 +91,66 @@ def search(text: str, now: datetime) -> list[Recalled]:
                 "conversation",
                 0.5,
                 said_at,
-                happened,
+                event_span,
                 None,
                 False,
                 number,
                 9.0,
             ),
             0.5,
-            dict.fromkeys(words, 1.0),
+            dict.fromkeys(terms, 1.0),
         )
-        for number, (said_at, happened) in enumerate(
-            (said_at, happened) for said_at in (_FIRST, now, _LAST) for happened in _HAPPENED
+        for number, (said_at, event_span) in enumerate(
+            itertools.product((_EARLIEST, now, _LATEST), _EVENT_SPANS)
         )
     ]
-    statistics = WordStatistics(len(found), 9.0, dict.fromkeys(words, 1))
-    ranked = ranking.rank(gathered(found, words), query, statistics, _POLICY, now)
+    statistics = WordStatistics(len(candidates), 9.0, dict.fromkeys(terms, 1))
+    ranked = ranking.rank(gathered(candidates, terms), query, statistics, _POLICY, now)
     attribution.used_in(text, ranked)
     record_format.memory_lines(ranked, text, now)
     return ranked
 
 
-def answer(text: str, now: datetime) -> None:
-    """The offline voice answers out of what was found."""
+def reply_offline(text: str, now: datetime) -> None:
+    """Compose the offline model's reply from recalled memories."""
     memories = tuple(search(text, now))
     offline.compose(Prompt("Wren", "A persona.", text, memories, (), text, now))
 
 
 def consolidate(text: str, now: datetime) -> None:
-    """Said once more, and with a word more."""
-    for said in (text, f"{text} again"):
-        known = SimilarMemory(1, "user", said, 0.5, now, 0.99)
-        consolidation.find_same(text, "user", [known])
-        consolidation.only_quotes(text, [known])
+    """Compare a text with a memory of the same text, and of one with an additional word."""
+    for content in (text, f"{text} again"):
+        memory = SimilarMemory(1, "user", content, 0.5, now, 0.99)
+        consolidation.find_same(text, "user", [memory])
+        consolidation.only_quotes(text, [memory])
 
 
-def extracted(text: str, _: datetime) -> None:
-    """What rules make of talk."""
-    said = [
+def summarise(text: str, _: datetime) -> None:
+    """Summarise a conversation by rules."""
+    utterances = [
         extractive_summary.Utterance(1, "Ana", True, text, 0.5),
         extractive_summary.Utterance(2, "Wren", False, f"I don't know. {text}", 0.5),
     ]
-    extractive_summary.top_sentences(said, 3)
+    extractive_summary.top_sentences(utterances, 3)
     extractive_summary.references_of([text], ["Ana"])
-    extractive_summary.topics_of(said, 3)
-    extractive_summary.questions_of(said, 3)
-    extractive_summary.conclusions_of(said, 3)
-    extractive_summary.left_open(said, 3)
+    extractive_summary.topics_of(utterances, 3)
+    extractive_summary.questions_of(utterances, 3)
+    extractive_summary.conclusions_of(utterances, 3)
+    extractive_summary.left_open(utterances, 3)
     extractive_summary.settles(text, text)
     extractive_summary.key_of(text)
 
 
-def note(text: str, _: datetime) -> None:
-    """What is noted by rules of what a user says."""
+def take_notes(text: str, _: datetime) -> None:
+    """Extract notes and profile entries by rules."""
     notes.by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
     stated_facts.asked_to_save(text)
     profile.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
     profile.key_of(text, text)
 
 
-def told_of_oneself(text: str, _: datetime) -> None:
-    """Every reader of statements, each by itself as well."""
+def extract_statements(text: str, _: datetime) -> None:
+    """Run all statement rules together, and each of them alone."""
     extraction.statements_in(text)
     self_reference.own_sentences(text)
     for reader in extraction.EVERY_READER:
@@ -153,56 +158,56 @@ def told_of_oneself(text: str, _: datetime) -> None:
 
 
 def read_answer(text: str, _: datetime) -> None:
-    """What a model answers, bare and within what should be its shape."""
+    """Parse a model's structured output: the text alone, and within the expected structure."""
     quoted = json.dumps(text)
-    for said in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
+    for output in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
         with contextlib.suppress(answers_read.UnparsableAnswer):
-            answers_read.read(said, EpisodesAnswer)
+            answers_read.read(output, EpisodesAnswer)
 
 
-def read_reply(text: str, _: datetime) -> None:
-    """What a model server sends, with a text where words stand, and in place of all."""
+def read_stream(text: str, _: datetime) -> None:
+    """Read a model server's stream, with the text as a delta and as a whole event."""
     filter_ = thinking_filter.ThinkingFilter()
     filter_.feed(text)
     filter_.end()
     thinking_filter.without_thinking(text)
     event = json.dumps({"choices": [{"delta": {"content": text}}]})
-    for sent in (event, text):
+    for data in (event, text):
         events = stream_events.StreamParser(stream_events.StreamEnding())
         with contextlib.suppress(*NOT_JSON, stream_events.ReportedError):
-            events.feed(f"data: {sent}\n\n".encode(errors="replace"))
+            events.feed(f"data: {data}\n\n".encode(errors="replace"))
             events.end()
 
 
-def held_by(text: str, _: datetime) -> None:
-    """What is forgotten is looked for in all that was said."""
-    said = erasure_scope.ErasedTexts()
-    said.add_turns(
+def find_erased(text: str, _: datetime) -> None:
+    """Find what an erasure covers in a transcript and records."""
+    texts = erasure_scope.ErasedTexts()
+    texts.add_turns(
         [
             TranscriptText(1, UUID(int=1), "user", None, True, text, None, None),
             TranscriptText(2, UUID(int=1), "companion", 1, True, f"So {text}?", None, None),
         ]
     )
-    said.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
-    erasure_scope.all_that_holds(said, [1], about=text, repeated=True)
-    erasure_scope.all_that_holds(said, [1], alone=True)
-    erasure_scope.all_that_holds(said, [1], instead=f"{text} again")
+    texts.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
+    erasure_scope.all_that_holds(texts, [1], about=text, repeated=True)
+    erasure_scope.all_that_holds(texts, [1], alone=True)
+    erasure_scope.all_that_holds(texts, [1], instead=f"{text} again")
 
 
-def type_on(text: str, _: datetime) -> None:
-    """A draft as it is typed."""
+def type_draft(text: str, _: datetime) -> None:
+    """Decide when a draft is settled."""
     _EAGER.typed(text, 0.0)
     _EAGER.settle_s(text, 0.0)
 
 
 def read_page(text: str, _: datetime) -> None:
-    """A document in the language of pages, with a text in each kind of place."""
-    page = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
+    """Extract an HTML page with the text in every kind of node."""
+    html = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
     with contextlib.suppress(InvalidMessage):
-        text_extraction.text_of(page.encode(errors="replace"), "text/html")
+        text_extraction.text_of(html.encode(errors="replace"), "text/html")
 
 
-#: By module, so that a test can tell that none is missing.
+#: By module, so that a test can check that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     time_expressions: read_dates,
     query_parser: query_parser.read_draft,
@@ -225,7 +230,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
             extraction,
             preferences,
         ),
-        told_of_oneself,
+        extract_statements,
     ),
     minimum_scores: lambda text, _: minimum_scores.floors_in(text),
     scoring_signals: lambda text, _: scoring_signals.signals_in(text),
@@ -242,16 +247,16 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     features: lambda text, _: np.isfinite(features.shape_of(text)).all() or 1 / 0,
     consolidation: consolidate,
     relative_time: lambda _, now: [
-        relative_time.age_in_words(then, now) for then in (_FIRST, now, _LAST)
+        relative_time.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)
     ],
-    extractive_summary: extracted,
-    notes: note,
-    profile: note,
-    stated_facts: note,
-    erasure_scope: held_by,
+    extractive_summary: summarise,
+    notes: take_notes,
+    profile: take_notes,
+    stated_facts: take_notes,
+    erasure_scope: find_erased,
     answers_read: read_answer,
-    stream_events: read_reply,
-    thinking_filter: read_reply,
+    stream_events: read_stream,
+    thinking_filter: read_stream,
     proper_names: lambda text, _: proper_names.meant_as_names(text),
     sentences: lambda text, _: sentences.said_in(text),
     markdown_files: lambda text, _: markdown_files.edits_of(
@@ -263,13 +268,13 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     record_format: lambda text, _: record_format.labelled(text),
     quoted_lines: lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
     draft_text: lambda text, _: draft_text.says_something(draft_text.normalise(text)),
-    prefetch_policy: type_on,
-    offline: answer,
+    prefetch_policy: type_draft,
+    offline: reply_offline,
     decoding: lambda text, _: decoding.cause_in(text),
 }
 
 
 def read_by_all(text: str, now: datetime) -> None:
-    """Give a text to every reader."""
+    """Run every reader on a text."""
     for reader in READERS.values():
         reader(text, now)

@@ -1,4 +1,4 @@
-"""What takes bytes from strangers. A target returns, or raises what it says it raises."""
+"""Fuzz targets for untrusted input. A target suppresses the errors that its reader documents."""
 
 import contextlib
 import io
@@ -24,30 +24,30 @@ from tests.fuzzing.readers import read_by_all
 _NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 _SECRET = "thirty-two bytes that are no secret"
 _KEYS = KeyRing(_SECRET, None)
-_MOST_CHARS = 4000
-_MOST_OFFSET = 24 * 60 - 1  # minutes from UTC
+_MAX_DRAFT_CHARS = 4000
+_MAX_OFFSET_MINUTES = 24 * 60 - 1
 _BODIES = (Export, CompanionBody, Revocation, RecordBody)
 
 
 def frame(data: bytes) -> None:
-    """A text frame: what the socket layer passes on is valid UTF-8."""
+    """A text frame; the WebSocket layer passes on valid UTF-8 only."""
     text = data.decode("utf-8", "ignore")
     cause_in(text)
     with contextlib.suppress(InvalidMessage):
-        decode(text, _MOST_CHARS)
+        decode(text, _MAX_DRAFT_CHARS)
 
 
 def token(data: bytes) -> None:
-    """A token of any form."""
+    """An arbitrary token."""
     with contextlib.suppress(NotAuthenticated):
         read_token(data.decode("utf-8", "replace"), _KEYS, None, _NOW.timestamp())
 
 
 def claims(data: bytes) -> None:
-    """Any claims, well signed."""
+    """Arbitrary claims in a validly signed token."""
     try:
-        read = msgspec.json.decode(data, type=dict[str, object])
-        signed = jwt.encode(read, _SECRET)
+        decoded = msgspec.json.decode(data, type=dict[str, object])
+        signed = jwt.encode(decoded, _SECRET)
     except (*NOT_JSON, TypeError, ValueError):
         return
     with contextlib.suppress(NotAuthenticated):
@@ -55,35 +55,37 @@ def claims(data: bytes) -> None:
 
 
 def body(data: bytes) -> None:
-    """The body of a request, as every shape there is."""
-    for shape in _BODIES:
+    """A request body, decoded as every type of body."""
+    for body_type in _BODIES:
 
         async def receive() -> dict[str, object]:
             return {"type": "http.request", "body": data, "more_body": False}
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-        reading = body_of(request, shape)
+        coroutine = body_of(request, body_type)
         with contextlib.suppress(InvalidMessage, StopIteration):
-            while True:  # a large one lets others work in between
-                reading.send(None)
+            while True:  # decoding a large body yields to the event loop
+                coroutine.send(None)
 
 
 def draft(data: bytes) -> None:
-    """What a player types, given to everything that reads text; the first bytes say when."""
+    """A draft for every text reader; the first four bytes choose the date and the time zone."""
     when = _NOW + timedelta(days=int.from_bytes(data[:2]) % 3000)
     zone = timezone(
-        timedelta(minutes=int.from_bytes(data[2:4]) % (2 * _MOST_OFFSET) - _MOST_OFFSET)
+        timedelta(
+            minutes=int.from_bytes(data[2:4]) % (2 * _MAX_OFFSET_MINUTES) - _MAX_OFFSET_MINUTES
+        )
     )
-    read_by_all(data[4:].decode("utf-8", "ignore")[:_MOST_CHARS], when.astimezone(zone))
+    read_by_all(data[4:].decode("utf-8", "ignore")[:_MAX_DRAFT_CHARS], when.astimezone(zone))
 
 
 def document(data: bytes) -> None:
-    """A document of any type; the first byte says which."""
+    """A document; the first byte chooses its media type."""
     kind = MEDIA_TYPES[data[0] % len(MEDIA_TYPES)] if data else MEDIA_TYPES[0]
     with contextlib.suppress(InvalidMessage), contextlib.redirect_stderr(io.StringIO()):
         passages_of(text_of(data[1:], kind))
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (frame, token, claims, body, draft, document)
+    target.__name__: target for target in (frame, token, claims, body, draft, document)
 }

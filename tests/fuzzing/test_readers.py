@@ -1,4 +1,4 @@
-"""Nothing that is said can stop a reader: every reader, any text, any day, any time zone."""
+"""No text makes a reader raise: every reader, any text, any day, any time zone."""
 
 import itertools
 from datetime import UTC, datetime, timedelta, timezone
@@ -23,11 +23,11 @@ EXPRESSIONS = [
     "{which} {weekday}", "{which} {unit}", "{which} weekend", "{count} {unit}s ago",
     "in {count} {unit}s", "in {year:04}", "{year:05}", "{weekday}", "yesterday", "last night",
 ]  # fmt: skip
-AROUND = [
+CONTEXTS = [
     "{}", "before {}", "since {}", "until {}", "the week before {}", "{count} {unit}s before {}",
     "{count} {unit}s after {}", "What did I say on {}?", "I promise it by {}!",
 ]  # fmt: skip
-# What is read otherwise alone than in a text, or looks like what it is not.
+# Unusual characters and unfinished phrases.
 ODD = [
     "week\u017f ago", "\u212aeep", "\ufdfa", "\u3300", "before the dog\u339e?",
     "after my caf\u0301e",
@@ -50,52 +50,52 @@ days = st.integers(0, 365).map(lambda day: datetime(2024, 1, 1, 12, tzinfo=UTC) 
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Dates possible and impossible, odd signs, and anything else."""
-    named = draw(st.fixed_dictionaries(names))
-    dated = st.tuples(st.sampled_from(AROUND), st.sampled_from(EXPRESSIONS)).map(
-        lambda pair: pair[0].replace("{}", pair[1]).format(**named)
+    """Possible and impossible dates, unusual characters, and arbitrary text."""
+    values = draw(st.fixed_dictionaries(names))
+    dates = st.tuples(st.sampled_from(CONTEXTS), st.sampled_from(EXPRESSIONS)).map(
+        lambda pair: pair[0].replace("{}", pair[1]).format(**values)
     )
-    parts = st.one_of(dated, dated, st.sampled_from(ODD), st.text(max_size=12))
+    parts = st.one_of(dates, dates, st.sampled_from(ODD), st.text(max_size=12))
     return draw(st.sampled_from([" ", "", "\n", ", "])).join(draw(st.lists(parts, max_size=6)))
 
 
 @settings(max_examples=600, deadline=None)
 @given(texts(), st.one_of(days, st.datetimes(timezones=st.just(UTC))), offsets)
-def test_no_text_stops_a_reader(text: str, now: datetime, offset: timedelta) -> None:
-    """Whatever is said, whenever, wherever."""
+def test_no_text_makes_a_reader_raise(text: str, now: datetime, offset: timedelta) -> None:
+    """At any date, in any time zone."""
     zone = timezone(offset)
     try:
-        there = now.astimezone(zone)
-    except OverflowError:  # no clock tells that
+        local_now = now.astimezone(zone)
+    except OverflowError:  # not a possible date in this time zone
         return
-    read_by_all(text, there)
+    read_by_all(text, local_now)
 
 
-def test_every_module_that_looks_for_patterns_is_among_the_readers() -> None:
-    """A new one cannot be left out."""
-    rooms = Path(foremind.__file__).parent
-    looking = {
-        ".".join(("foremind", *path.relative_to(rooms).with_suffix("").parts))
-        for room in ("text", "memory", "retrieval", "background", "typeahead", "llm", "gateway")
-        for path in (rooms / room).rglob("*.py")
+def test_every_module_with_regular_expressions_is_among_the_readers() -> None:
+    """A new one cannot be forgotten."""
+    package = Path(foremind.__file__).parent
+    modules = {
+        ".".join(("foremind", *path.relative_to(package).with_suffix("").parts))
+        for folder in ("text", "memory", "retrieval", "background", "typeahead", "llm", "gateway")
+        for path in (package / folder).rglob("*.py")
         if "\nimport re\n" in path.read_text()
     }
-    assert looking <= {module.__name__ for module in READERS}
+    assert modules <= {module.__name__ for module in READERS}
 
 
 EVERY_DAY = [datetime(2024, 1, 1, 23, 30, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
 
 
 @pytest.mark.parametrize("hours", [-12, 0, 14])
-def test_every_day_of_a_leap_year_can_be_now(hours: int) -> None:
-    """The 29th of February among them, on which other years have no such day."""
-    said = [
+def test_dates_are_read_on_every_day_of_a_leap_year(hours: int) -> None:
+    """Including the 29th of February, which other years do not have."""
+    expressions = [
         "summer 2023", "winter of 2100", "last winter", "next february", "29 february",
         "in February", "february 29", "29 feb 2023", "a year ago", "in 4 years", "last year",
         "the year before 2023",
     ]  # fmt: skip
     zone = timezone(timedelta(hours=hours))
-    for now, text in itertools.product(EVERY_DAY, said):
+    for now, text in itertools.product(EVERY_DAY, expressions):
         read_dates(text, now.astimezone(zone))
     leap = EVERY_DAY[59].astimezone(UTC)
     assert leap.day == 29
@@ -103,11 +103,11 @@ def test_every_day_of_a_leap_year_can_be_now(hours: int) -> None:
     assert (summer.start.year, summer.start.month, summer.start.day) == (2023, 6, 1)
 
 
-def test_every_year_from_0_to_99999_can_be_named() -> None:
-    """Also years that no calendar or database has."""
+def test_every_year_from_0_to_99999_is_read() -> None:
+    """Including years that datetime and the database do not support."""
     now = EVERY_DAY[59]
     years = {*range(0, 100_000, 11), *range(30), *range(9_970, 10_010)}
-    said = [
+    expressions = [
         "winter {:04}",
         "{:04}-12-31",
         "in December {}",
@@ -115,8 +115,8 @@ def test_every_year_from_0_to_99999_can_be_named() -> None:
         "since {:04}",
         "{}",
     ]
-    for year, text in itertools.product(sorted(years), said):
-        read_dates(text.format(year), now)
+    for year, expression in itertools.product(sorted(years), expressions):
+        read_dates(expression.format(year), now)
 
 
 @pytest.mark.parametrize(
@@ -124,26 +124,28 @@ def test_every_year_from_0_to_99999_can_be_named() -> None:
     ["2021-99-99", "9999-12-31", "31 feb {n}", "february 30, {n}", "may 0000", "in {n} days",
      "last friday", "3 may 20{n:02}", "winter 0000", "two weeks before 1 june {n:04}"],
 )  # fmt: skip
-def test_a_draft_full_of_dates_is_read_a_few_dates_far(
+def test_only_the_first_dates_of_a_draft_are_parsed(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read holds everybody up: it is counted here, however little each takes."""
-    read: list[str] = []
+    """Parsing blocks the event loop, so the number of parsed expressions is limited."""
+    parsed: list[str] = []
     parse = time_expressions._named
 
     def counted(expression: str, noon: datetime) -> time_expressions.Span | None:
-        read.append(expression)
+        parsed.append(expression)
         return parse(expression, noon)
 
     monkeypatch.setattr(time_expressions, "_named", counted)
     time_expressions._span.cache_clear()
     text = " ".join(expression.format(n=number % 100) for number in range(3000))[:8000]
     search(text, EVERY_DAY[0])
-    assert 0 < len(read) <= time_expressions.MOST_EXPRESSIONS
+    assert 0 < len(parsed) <= time_expressions.MOST_EXPRESSIONS
 
 
-def test_dates_of_the_calendar_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes milliseconds for each that there is not."""
+def test_calendar_dates_are_parsed_without_the_date_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes milliseconds for each date that does not exist."""
     reader: Any = None
     monkeypatch.setattr(time_expressions, "_reader", reader)
     time_expressions._span.cache_clear()
@@ -151,8 +153,8 @@ def test_dates_of_the_calendar_need_no_library(monkeypatch: pytest.MonkeyPatch) 
         time_expressions.spans_in(text, EVERY_DAY[0])
 
 
-def test_a_long_text_is_read_for_times_at_its_beginning() -> None:
-    """At most two thousand characters of it."""
+def test_only_the_beginning_of_a_long_text_is_searched_for_times() -> None:
+    """At most two thousand characters."""
     assert time_expressions.spans_in("x " * 900 + "in 2021", EVERY_DAY[0]) != []
     assert (
         time_expressions.spans_in("x " * time_expressions.MOST_CHARS + "in 2021", EVERY_DAY[0])
@@ -160,13 +162,13 @@ def test_a_long_text_is_read_for_times_at_its_beginning() -> None:
     )
 
 
-def test_a_character_that_stands_for_many_is_no_way_round_the_longest_text() -> None:
-    """Eighteen times as many letters would be eighteen times the work."""
+def test_unicode_normalisation_cannot_exceed_the_length_limit() -> None:
+    """One ligature expands to eighteen letters, which would be eighteen times the work."""
     assert sum(map(len, words_of("\ufdfa" * 8000))) <= 2 * 8000 + 64
 
 
-def test_a_statement_without_an_end_is_not_read_to_the_end_of_the_text() -> None:
-    """From each of its beginnings that would be the square of its length."""
+def test_an_unterminated_statement_is_not_read_to_the_end_of_the_text() -> None:
+    """Reading it from each possible start would take quadratic time."""
     assert facts_in("I live in Lisbon" + " de la mar" * 100 + "/") == []
-    beside = f"I live in {'x' * 5000}. I live in Lisbon."
-    assert [each.value for each in facts_in(beside)] == ["lisbon"]
+    text = f"I live in {'x' * 5000}. I live in Lisbon."
+    assert [fact.value for fact in facts_in(text)] == ["lisbon"]

@@ -1,4 +1,4 @@
-"""What runs after replies, beside models that hang."""
+"""Post-reply behaviours with a model that hangs."""
 
 import asyncio
 
@@ -13,29 +13,29 @@ from foremind.testing.model_server import Script, scripted_model
 from tests.conftest import eventually
 
 DIARY = Behaviour("diary", "Write one line of diary.", after=True)
-SAID = [PastTurn("user", "I planted a fig tree"), PastTurn("companion", "How lovely.")]
+TURNS = [PastTurn("user", "I planted a fig tree"), PastTurn("companion", "How lovely.")]
 
 
-async def test_a_model_that_hangs_leaves_room_for_what_others_do() -> None:
-    """However many replies of its companion are over."""
+async def test_a_hanging_model_does_not_block_behaviours_of_other_models() -> None:
+    """However many of its own are pending."""
     never = asyncio.Event()
-    told: list[str] = []
-    metrics, voices = Metrics(), ChatModels(load_settings())
+    outcomes: list[str] = []
+    metrics, chat_models = Metrics(), ChatModels(load_settings())
 
     def run(url: str) -> None:
-        voice = ChatModelPolicy(url, "scripted", None, 400, 0.8, "off")
-        afterwards.run(DIARY, voice, SAID, lambda: None, lambda _, text: told.append(text))
+        policy = ChatModelPolicy(url, "scripted", None, 400, 0.8, "off")
+        behaviours.run(DIARY, policy, TURNS, lambda: None, lambda _, text: outcomes.append(text))
 
     async with (
         scripted_model(Script(holds=lambda _: never)) as hanging,
         scripted_model(Script(reply=lambda _: ["A fig tree."])) as other,
-        PostReplyBehaviours(voices, metrics) as afterwards,
+        PostReplyBehaviours(chat_models, metrics) as behaviours,
     ):
         for _ in range(100):
             run(hanging.url)
         for _ in range(3):
             run(other.url)
-        await eventually(lambda: told == ["A fig tree."] * 3)
+        await eventually(lambda: outcomes == ["A fig tree."] * 3)
         dropped = {"kind": "behaviour"}
         assert metrics.registry.get_sample_value("foremind_dropped_total", dropped) == 84
-    await voices.close()
+    await chat_models.close()

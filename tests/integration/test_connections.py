@@ -1,4 +1,4 @@
-"""Every connection is given back, whenever its client goes."""
+"""Every connection is released, whenever its client disconnects."""
 
 import asyncio
 import socket
@@ -11,21 +11,21 @@ from foremind.runtime.metrics import Metrics
 from tests.conftest import eventually
 
 HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n"
-BODY = bytes(200_000)  # more than is taken in for an app that does not read it
-RESET = struct.pack("ii", 1, 0)  # closing sends no more and waits for nothing
+BODY = bytes(200_000)  # more than the server buffers for an application that does not read it
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER with timeout 0: close with a reset
 
 
-async def test_a_connection_that_is_reset_just_when_its_answer_ends_is_given_back() -> None:
-    """It is not read just then, so the system would report no end of it."""
-    answered, gone = asyncio.Event(), asyncio.Event()
+async def test_a_connection_reset_at_the_end_of_its_response_is_released() -> None:
+    """Reading is paused at that moment, so the event loop would not report the end."""
+    response_started, client_gone = asyncio.Event(), asyncio.Event()
     metrics = Metrics()
 
     async def refusing(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-length", b"8")]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": b"too long", "more_body": True})
-        answered.set()
-        await gone.wait()
+        response_started.set()
+        await client_gone.wait()
         await send({"type": "http.response.body", "body": b""})
 
     def connections() -> float | None:
@@ -35,10 +35,10 @@ async def test_a_connection_that_is_reset_just_when_its_answer_ends_is_given_bac
     async with listening(refusing, settings, metrics=metrics) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + BODY)
-        await answered.wait()
+        await response_started.wait()
         assert connections() == 1
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         writer.transport.abort()
         await asyncio.sleep(0)  # only now is the socket closed
-        gone.set()
+        client_gone.set()
         await eventually(lambda: connections() == 0)

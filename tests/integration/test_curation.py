@@ -1,4 +1,4 @@
-"""Who does which steps: one worker at a time, not passed over, done again where a worker died."""
+"""Leases of background steps: one worker at a time, none skipped, retried after a crash."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -19,70 +19,70 @@ STATED = ScheduledStep("stated", "rules", "")
 
 
 class Bench:
-    """A store of steps, and relationships that may be looked at."""
+    """A step store, and relationships with changes."""
 
     def __init__(self, built: Core) -> None:
         self.built = built
         self.store = StepStore(built.database, HELD_FOR)
 
     async def relationship(self, user: str = "ana", companion: str = "wren") -> int:
-        """A relationship in which something happened."""
-        made = await self.built.companions.put(CompanionFile(companion, "Wren", "p"))
-        session = await self.built.turns.open_session(user, user.title(), made.id, NOW)
+        """Create a relationship with changes that need background work."""
+        stored = await self.built.companions.put(CompanionFile(companion, "Wren", "p"))
+        session = await self.built.turns.open_session(user, user.title(), stored.id, NOW)
         await CurationStore(self.built.database).make_due(session.relationship_id, NOW)
         return session.relationship_id
 
-    async def looked_at(self, *steps: ScheduledStep, now: datetime = NOW) -> None:
-        """Every relationship in which something happened has been looked at."""
-        for each in await self.store.to_look_at(now, 100):
-            await self.store.look_at(each, steps, now)
+    async def schedule(self, *steps: ScheduledStep, now: datetime = NOW) -> None:
+        """Schedule steps for every relationship with changes."""
+        for pending in await self.store.to_look_at(now, 100):
+            await self.store.look_at(pending, steps, now)
 
     async def claim(
         self, holder: UUID | None = None, now: datetime = NOW, **full: object
     ) -> ClaimedStep | None:
-        """What a worker is given."""
-        rest = {"full": [], "models_full": False, "full_of": []} | full
+        """Claim a step for a worker."""
+        limits = {"full": [], "models_full": False, "full_of": []} | full
         return await self.store.claim(
             holder or uuid4(),
             now,
             now + timedelta(seconds=30),
-            **rest,  # type: ignore[arg-type]
+            **limits,  # type: ignore[arg-type]
         )
 
     async def state(self, relationship: int, step: str = "notes") -> StepState:
-        """How a step stands."""
-        return next(each for each in await self.store.of(relationship) if each.step == step)
+        """Return the state of a step."""
+        return next(state for state in await self.store.of(relationship) if state.step == step)
 
 
-async def test_one_that_is_being_written_is_waited_for(built: Core) -> None:
-    """Passing over it would leave it until somebody looks again."""
+async def test_scheduling_waits_for_a_locked_relationship(built: Core) -> None:
+    """Skipping it would delay its steps until the next change."""
     bench = Bench(built)
     relationship = await bench.relationship()
     async with owner_of(built).acquire() as raw, raw.transaction():
         await raw.execute("UPDATE relationships SET memory_version = memory_version + 1")
-        look = asyncio.create_task(bench.looked_at(NOTES))
-        await asyncio.wait({look}, timeout=0.2)
-        assert not look.done()
-    await look
+        scheduling = asyncio.create_task(bench.schedule(NOTES))
+        await asyncio.wait({scheduling}, timeout=0.2)
+        assert not scheduling.done()
+    await scheduling
     assert (await bench.state(relationship)).due_at == NOW
 
 
-async def test_two_workers_never_take_the_same(built: Core) -> None:
-    """Also at the same moment; the lanes of one relationship go on beside each other."""
+async def test_a_step_is_claimed_by_one_worker_only(built: Core) -> None:
+    """Also concurrently; the two lanes of a relationship are claimed independently."""
     bench = Bench(built)
     relationship = await bench.relationship()
-    await bench.looked_at(NOTES, STATED)
-    taken = await asyncio.gather(*(bench.claim() for _ in range(6)))
-    taken += [await bench.claim() for _ in range(3)]
-    found = [(each.relationship_id, each.lane) for each in taken if each is not None]
-    assert sorted(found) == [(relationship, "model"), (relationship, "rules")]
+    await bench.schedule(NOTES, STATED)
+    claims = await asyncio.gather(*(bench.claim() for _ in range(6)))
+    claims += [await bench.claim() for _ in range(3)]
+    lanes = [(claim.relationship_id, claim.lane) for claim in claims if claim is not None]
+    assert sorted(lanes) == [(relationship, "model"), (relationship, "rules")]
 
 
-async def test_what_a_dead_worker_took_is_due_again_within_a_minute(built: Core) -> None:
-    """After its lease, unless it says that it lives; at once where it gave everything back."""
+async def test_claims_of_a_dead_worker_expire_within_a_minute(built: Core) -> None:
+    """With their lease, unless it is renewed; at once if the worker released them."""
     bench = Bench(built)
     relationship = await bench.relationship()
-    await bench.looked_at(NOTES)
+    await bench.schedule(NOTES)
     worker, other = uuid4(), uuid4()
     assert await bench.claim(worker) is not None
     assert await bench.claim(other, LATER - timedelta(seconds=1)) is None
@@ -96,29 +96,29 @@ async def test_what_a_dead_worker_took_is_due_again_within_a_minute(built: Core)
     assert await bench.claim(worker, LATER) is not None
 
 
-async def test_what_comes_while_a_step_runs_makes_it_due_again_once(built: Core) -> None:
-    """However often: it is one job for each relationship and step."""
+async def test_changes_during_a_step_schedule_it_once_more(built: Core) -> None:
+    """However many there are: there is one job per relationship and step."""
     bench = Bench(built)
     relationship = await bench.relationship()
-    await bench.looked_at(NOTES)
+    await bench.schedule(NOTES)
     state = await bench.state(relationship)
     for _ in range(3):
         await bench.relationship()
-        await bench.looked_at(NOTES)
+        await bench.schedule(NOTES)
     await bench.store.finish(relationship, state, None, NOW)
     assert (await bench.state(relationship)).due_at == NOW
     await bench.store.finish(relationship, await bench.state(relationship), None, NOW)
     assert (await bench.state(relationship)).due_at is None
 
 
-async def test_a_full_model_keeps_nobody_elses_place(built: Core) -> None:
-    """Neither those of another model, nor those of another companion, nor the rules'."""
+async def test_a_model_server_without_free_slots_blocks_no_other_steps(built: Core) -> None:
+    """Neither of other companions nor those of rules."""
     bench = Bench(built)
     await bench.relationship("ana", "wren")
     await bench.relationship("bob", "wren")
-    await bench.looked_at(NOTES)
+    await bench.schedule(NOTES)
     ivy = await bench.relationship("ana", "ivy")
-    await bench.looked_at(NOTES, STATED, now=NOW + timedelta(seconds=1))
+    await bench.schedule(NOTES, STATED, now=NOW + timedelta(seconds=1))
     now = NOW + timedelta(seconds=2)
     first = await bench.claim(now=now)
     assert first is not None and first.relationship_id != ivy
@@ -128,23 +128,23 @@ async def test_a_full_model_keeps_nobody_elses_place(built: Core) -> None:
     assert by_rules is None or by_rules.lane == "rules"
 
 
-async def test_a_step_that_fails_waits_whatever_is_said_and_holds_up_no_other(
+async def test_a_failing_step_backs_off_and_blocks_no_others(
     built: Core,
 ) -> None:
-    """Once held, it is tried again ten minutes later at the soonest, when something is said."""
+    """Once suspended, a new message retries it, but at the earliest ten minutes later."""
     bench = Bench(built)
     relationship = await bench.relationship()
-    await bench.looked_at(NOTES, STATED)
-    again = NOW + timedelta(seconds=60)
-    await bench.store.fail(relationship, "notes", 1, "model_broken", again, None)
+    await bench.schedule(NOTES, STATED)
+    retry_at = NOW + timedelta(seconds=60)
+    await bench.store.fail(relationship, "notes", 1, "model_broken", retry_at, None)
     await bench.relationship()
-    await bench.looked_at(NOTES, STATED)
-    assert (await bench.state(relationship)).due_at == again
+    await bench.schedule(NOTES, STATED)
+    assert (await bench.state(relationship)).due_at == retry_at
     assert (await bench.state(relationship, "stated")).due_at == NOW
     await bench.store.fail(relationship, "notes", 8, "model_broken", None, NOW)
     assert (await bench.state(relationship)).due_at is None
     await bench.relationship()
-    await bench.looked_at(NOTES, STATED)
+    await bench.schedule(NOTES, STATED)
     assert (await bench.state(relationship)).due_at == NOW + HELD_FOR
     await bench.store.take_up(relationship, NOW)
     assert (await bench.state(relationship)).due_at == NOW

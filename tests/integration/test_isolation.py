@@ -1,4 +1,4 @@
-"""Nothing of one relationship is ever seen in another, whatever is done in whatever order."""
+"""Isolation: nothing of one relationship is ever visible in another."""
 
 import asyncio
 import json
@@ -31,18 +31,18 @@ PROTECTED = (
     "records", "record_sources", "record_revisions", "audit",
     "session_states",
 )  # fmt: skip
-# Every text of a relationship carries its mark, in upper case so that stemming leaves it alone.
+# Every text of a relationship contains its mark.
 MARK = re.compile(r"qz[a-z]+zq", re.IGNORECASE)
 
 
 def mark_of(user: str, companion: str) -> str:
-    """The word that only this relationship ever says."""
+    """Return the word that occurs in this relationship only."""
     return f"qz{user}{companion}zq"
 
 
 @dataclass
 class Player:
-    """One user with one companion, and what it was shown."""
+    """A client of one user with one companion, which checks everything it receives."""
 
     server: RunningServer
     http: httpx2.AsyncClient
@@ -59,23 +59,23 @@ class Player:
 
     @property
     def mark(self) -> str:
-        """The word that only this relationship ever says."""
+        """Return the word that occurs in this relationship only."""
         return mark_of(self.user, self.companion)
 
     @property
     def signed(self) -> str:
-        """This user's token."""
+        """A token of this user."""
         return token(
             sub=self.user,
             name=f"{self.user.title()} {mark_of(self.user, '')}",
             exp=time.time() + 3600,
         )
 
-    def look(self, shown: str, what: str) -> None:
-        """Check that nothing of anybody else is in what was shown."""
-        strange = {each.lower() for each in MARK.findall(shown)}
-        strange -= {self.mark, mark_of(self.user, "")}
-        assert not strange, f"{self.user} with {self.companion} was shown {strange} by {what}"
+    def check(self, text: str, source: str) -> None:
+        """Assert that a text contains marks of no other relationship."""
+        foreign = {mark.lower() for mark in MARK.findall(text)}
+        foreign -= {self.mark, mark_of(self.user, "")}
+        assert not foreign, f"{self.user} with {self.companion} was shown {foreign} by {source}"
 
     async def connect(self) -> None:
         """Open or resume the session."""
@@ -87,85 +87,87 @@ class Player:
         assert opened["type"] == "session.opened", opened
         self.session, self.relationship = opened["session_id"], int(opened["relationship_id"])
         self.seq = opened["seq"]
-        self.look(json.dumps(opened), "session.opened")
+        self.check(json.dumps(opened), "session.opened")
 
-    async def hear(self, *types: str) -> None:
-        """Read events until one of these came."""
+    async def expect(self, *types: str) -> None:
+        """Read events until one of these types."""
         assert self.client is not None
         while True:
             event = await self.client.next_event()
             self.seq = event["seq"]
-            self.look(json.dumps(event), event["type"])
+            self.check(json.dumps(event), event["type"])
             assert event["type"] != "error", event
             if event["type"] in types:
                 return
 
-    async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
+    async def request(self, method: str, path: str, **options: object) -> httpx2.Response:
         """Send a request as this user."""
         headers = {"authorization": f"Bearer {self.signed}"}
-        answer = await self.http.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
-        self.look(answer.text, path)
-        return answer
+        response = await self.http.request(method, path, headers=headers, **options)  # type: ignore[arg-type]
+        self.check(response.text, path)
+        return response
 
     async def act(self, strangers: list["Player"]) -> None:
-        """Do one thing, and look at everything that comes of it."""
-        what = self.random.choices(
+        """Perform a random operation, and check everything that it returns."""
+        action = self.random.choices(
             ("draft", "send", "read", "spy", "change", "forget", "reconnect"),
             (40, 14, 26, 14, 3, 1, 2),
         )[0]
-        self.done[what] = self.done.get(what, 0) + 1
+        self.done[action] = self.done.get(action, 0) + 1
         assert self.client is not None
         own = f"/v1/relationships/{self.relationship}"
-        match what:
+        match action:
             case "draft":
                 subject = self.random.choice(("harbour", "garden", "brother", "secret", "map"))
                 await self.client.draft(f"What of my {subject} {self.random.random()}?")
-                await self.hear("context.ready")
+                await self.expect("context.ready")
             case "send":
                 self.sent += 1
                 subject = self.random.choice(("harbour", "garden", "brother", "secret", "map"))
                 await self.client.send(f"I promise, my {subject} is {self.mark} {self.sent}")
-                await self.hear("response.done")
+                await self.expect("response.done")
             case "read":
                 page = self.random.choice(
                     ("memories", "records", "audit", "sessions", "export", "config",
                      f"context?draft=Where is my {self.random.choice(('map', 'garden'))}?")
                 )  # fmt: skip
-                answer = await self.ask("GET", f"{own}/{page}")
-                assert answer.status_code == 200, answer.text
+                response = await self.request("GET", f"{own}/{page}")
+                assert response.status_code == 200, response.text
                 if page == "export":
-                    self.exported = answer.text
+                    self.exported = response.text
             case "spy":
                 other = self.random.choice(strangers)
                 path = f"/v1/relationships/{other.relationship}/"
                 page = self.random.choice(("memories", "records", "export", "context?draft=secret"))
                 method = self.random.choice(("GET", "GET", "DELETE"))
-                answer = await self.ask(method, path + ("memories" if method == "DELETE" else page))
-                assert answer.status_code == 404, answer.text
+                response = await self.request(
+                    method, path + ("memories" if method == "DELETE" else page)
+                )
+                assert response.status_code == 404, response.text
             case "change":
                 body = {"layer": "vault", "content": f"{self.mark} {self.random.random()}"}
-                assert (await self.ask("POST", f"{own}/records", json=body)).status_code == 201
+                assert (await self.request("POST", f"{own}/records", json=body)).status_code == 201
             case "forget":
                 about = {"about": f"{self.mark} {self.random.randrange(max(1, self.sent))}"}
-                await self.ask("DELETE", f"{own}/memories", params=about)
+                await self.request("DELETE", f"{own}/memories", params=about)
             case "reconnect":
                 await self.connect()
 
 
 @pytest.mark.timeout(3600)
-async def test_ten_thousand_operations_show_nobody_anything_of_others(start: StartServer) -> None:
-    """Sockets, HTTP, caches, indexes, contexts, background work, exports, forgetting, resuming."""
+async def test_ten_thousand_random_operations_leak_nothing(start: StartServer) -> None:
+    """Over sockets, HTTP, caches, indexes, background work, exports, erasure and resuming."""
     script = Script(reply=lambda chat: ["Indeed: ", chat["messages"][-1]["content"][-60:]])
     async with (
         scripted_model(script) as model,
         httpx2.AsyncClient(
             timeout=PATIENCE,
-            limits=httpx2.Limits(keepalive_expiry=1.0),  # before the server hangs up
+            limits=httpx2.Limits(keepalive_expiry=1.0),  # before the server closes it
         ) as http,
     ):
         server = await start(
             auth_secret=SECRET, llm_url=model.url, working_tokens=300, pause_ms=50,
-            index_bytes=400_000,  # too little for everyone: indexes come and go
+            index_bytes=400_000,  # too small for all relationships: indexes are evicted
             layers_bytes=20_000,
             drafts_per_s=10_000, sends_per_s=10_000, http_per_s=10_000,
         )  # fmt: skip
@@ -177,28 +179,30 @@ async def test_ten_thousand_operations_show_nobody_anything_of_others(start: Sta
             for companion in COMPANIONS
         ]
         assert len(players) == WORKERS
-        for each in players:
-            await each.connect()
+        for player in players:
+            await player.connect()
 
         async def play(player: Player) -> None:
-            others = [each for each in players if each.user != player.user]
+            others = [other for other in players if other.user != player.user]
             for _ in range(OPERATIONS // WORKERS):
                 await player.act(others)
 
         async with asyncio.TaskGroup() as group:
-            for each in players:
-                group.create_task(play(each))
+            for player in players:
+                group.create_task(play(player))
         for chat in script.requests:
-            marks = {each.lower() for each in MARK.findall(json.dumps(chat))}
+            marks = {mark.lower() for mark in MARK.findall(json.dumps(chat))}
             assert len({mark for mark in marks if mark.endswith(("wrenzq", "marazq"))}) <= 1, marks
-        done = {name: sum(each.done.get(name, 0) for each in players) for name in players[0].done}
+        done = {
+            name: sum(player.done.get(name, 0) for player in players) for name in players[0].done
+        }
         assert sum(done.values()) == OPERATIONS
         assert min(done.values()) > 50, done
-        assert all(each.exported for each in players)
+        assert all(player.exported for player in players)
 
 
-async def test_without_a_relationship_no_row_is_seen(start: StartServer) -> None:
-    """The database itself keeps them apart: also a query that forgets to name its relationship."""
+async def test_no_row_is_visible_without_a_relationship(start: StartServer) -> None:
+    """Row-level security isolates also queries that do not filter by relationship."""
     server = await start()
     for user in ("ana", "bo"):
         client = await server.session(user)
@@ -206,22 +210,22 @@ async def test_without_a_relationship_no_row_is_seen(start: StartServer) -> None
         await client.expect_all("response.done", "memory.stored")
     database = server.app.core.database
     owner = owner_of(server.app.core)
-    bonds = [row["id"] for row in await owner.fetch("SELECT id FROM relationships ORDER BY id")]
+    ids = [row["id"] for row in await owner.fetch("SELECT id FROM relationships ORDER BY id")]
     for table in PROTECTED:
         count = f"SELECT count(*) FROM {table}"
         assert await database.pool.fetchval(count) == 0, table
-        for bond in bonds:
-            async with database.transaction(bond) as connection:
-                foreign = f"{count} WHERE relationship_id <> {bond}"
+        for relationship in ids:
+            async with database.transaction(relationship) as connection:
+                foreign = f"{count} WHERE relationship_id <> {relationship}"
                 assert await connection.raw.fetchval(foreign) == 0, table
-                held = await owner.fetchval(f"{count} WHERE relationship_id = {bond}")
-                assert await connection.raw.fetchval(count) == held, table
+                own = await owner.fetchval(f"{count} WHERE relationship_id = {relationship}")
+                assert await connection.raw.fetchval(count) == own, table
     for table in ("turns", "memories", "memory_terms"):
         assert await owner.fetchval(f"SELECT count(*) FROM {table}") > 1, table
 
 
-async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
-    """Neither put there, nor moved there, nor changed, nor deleted."""
+async def test_no_row_of_another_relationship_can_be_written(built: Core) -> None:
+    """Neither inserted, moved, updated nor deleted."""
     companion = await built.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
     now = built.clock.now()
     ana, bo = [
@@ -240,7 +244,7 @@ async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
             await connection.raw.execute(f"UPDATE turns SET relationship_id = {bo.relationship_id}")
     assert await owner_of(built).fetchval("SELECT content FROM turns") == "Mine alone"
     assert turn.id
-    # A message names its relationship for its own statement only.
+    # A message sets its relationship for its own statement only.
     async with built.database.pool.acquire() as raw:
         assert not await raw.fetchval("SELECT current_setting('foremind.relationship', true)")
 
@@ -254,17 +258,17 @@ async def test_no_row_is_written_into_another_relationship(built: Core) -> None:
         "UPDATE schema_migrations SET checksum = ''",
     ],
 )
-async def test_the_server_cannot_switch_its_own_guard_off(built: Core, statement: str) -> None:
-    """It works as a role that owns nothing."""
+async def test_the_server_cannot_disable_row_level_security(built: Core, statement: str) -> None:
+    """Its role owns no table."""
     async with built.database.pool.acquire() as raw:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await raw.execute(statement)
 
 
-async def test_a_login_that_passes_over_the_guard_is_refused(
+async def test_a_login_without_row_level_security_is_refused(
     settings: Settings, database_url: str
 ) -> None:
-    """A server that could see everything does not start."""
+    """A server that could read all relationships does not start."""
     owner = await asyncpg.connect(database_url)
     try:
         await owner.execute("ALTER TABLE memories NO FORCE ROW LEVEL SECURITY")
@@ -277,10 +281,10 @@ async def test_a_login_that_passes_over_the_guard_is_refused(
     assert settings.database_url is not None
 
 
-async def test_a_login_that_is_only_a_member_can_serve(
+async def test_a_login_that_is_only_a_member_of_the_server_role_can_serve(
     settings: Settings, database_url: str
 ) -> None:
-    """It owns nothing and may make nothing: the owner migrates."""
+    """It owns nothing and may create nothing: the owner migrates."""
     owner = await asyncpg.connect(database_url)
     try:
         await owner.execute(
@@ -297,7 +301,7 @@ async def test_a_login_that_is_only_a_member_can_serve(
             await parts.database.pool.execute("CREATE TABLE mine (id int)")
 
 
-def test_every_table_of_a_relationship_is_guarded() -> None:
-    """The list that the server checks at its start is the list tested here."""
+def test_every_table_of_a_relationship_is_protected() -> None:
+    """The server checks the same list of tables at its start."""
     query = load_queries()["unprotected_tables"]
     assert set(re.findall(r"'(\w+)'", query)) == set(PROTECTED)

@@ -1,4 +1,4 @@
-"""Background work with a model that is slow, hangs, or answers nonsense."""
+"""Background steps with a model that is slow, hangs, refuses or answers nonsense."""
 
 import asyncio
 import json
@@ -25,11 +25,11 @@ from foremind.testing.manual_clock import ManualClock
 from foremind.testing.model_server import Chat, Script, scripted_model
 from tests.conftest import PATIENCE, eventually, owner_of
 
-LIVES = timedelta(hours=24)
+SESSION_LENGTH = timedelta(hours=24)
 
 
 class Bench:
-    """The background work of a server, a clock that the test moves, and a scripted model."""
+    """A background worker, a clock that the test advances, and a scripted model."""
 
     def __init__(self, built: Core, clock: ManualClock, script: Script) -> None:
         self.built = built
@@ -40,46 +40,48 @@ class Bench:
         self._said = 0
 
     def another(self) -> BackgroundWorker:
-        """Another worker, as of another process."""
+        """Return another worker, as of another process."""
         supervisor = Supervisor(self.clock, self.built.metrics)
         return curation_of(replace(self.built, supervisor=supervisor), self.voices)
 
-    async def bond(self, user: str = "ana", companion: str = "wren", **own: Any) -> OpenedSession:
-        """A session of a user with a companion."""
-        file = CompanionFile(companion, companion.title(), "p", "", CompanionSettings(**own))
-        made = await self.built.companions.put(file)
+    async def open_session(
+        self, user: str = "ana", companion: str = "wren", **settings: Any
+    ) -> OpenedSession:
+        """Open a session of a user with a companion of these settings."""
+        file = CompanionFile(companion, companion.title(), "p", "", CompanionSettings(**settings))
+        stored = await self.built.companions.put(file)
         return await self.built.turns.open_session(
-            user, user.title(), made.id, self.clock.now(), lives=LIVES
+            user, user.title(), stored.id, self.clock.now(), lives=SESSION_LENGTH
         )
 
-    async def say(self, bond: OpenedSession, *texts: str) -> None:
-        """Say things, each answered."""
+    async def say(self, session: OpenedSession, *texts: str) -> None:
+        """Store messages with replies."""
         for text in texts:
             self._said += 1
             now = self.clock.now()
-            stored = await self.built.turns.commit_message(bond, f"m{self._said}", text, now)
-            await self.built.turns.commit_reply(bond, stored.id, "completed", "I see.", now)
+            stored = await self.built.turns.commit_message(session, f"m{self._said}", text, now)
+            await self.built.turns.commit_reply(session, stored.id, "completed", "I see.", now)
             self.worker.look()
 
-    async def records(self, bond: OpenedSession, layer: str) -> list[Record]:
-        """The records of a layer."""
-        records = await self.built.records.all(bond.relationship_id)
+    async def records(self, session: OpenedSession, layer: str) -> list[Record]:
+        """Return the records of a layer."""
+        records = await self.built.records.all(session.relationship_id)
         return [record for record in records if record.layer == layer]
 
-    async def step(self, bond: OpenedSession, name: str) -> StepStatus:
-        """How a step stands."""
-        status = await self.worker.status(bond.relationship_id)
-        return next(each for each in status if each.step == name)
+    async def step(self, session: OpenedSession, name: str) -> StepStatus:
+        """Return the status of a step."""
+        status = await self.worker.status(session.relationship_id)
+        return next(step for step in status if step.step == name)
 
-    async def until(self, holds: Callable[[], Awaitable[object]], seconds: float = 0.5) -> None:
-        """Let the clock run until something holds."""
+    async def until(self, condition: Callable[[], Awaitable[object]], seconds: float = 0.5) -> None:
+        """Advance the clock until a condition holds."""
         async with asyncio.timeout(PATIENCE):
-            while not await holds():
+            while not await condition():
                 await self.clock.advance(seconds)
                 await asyncio.sleep(0.01)
 
-    async def settled(self) -> None:
-        """Let everything be done that is due by now."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no step is due or running."""
 
         async def nothing_due() -> bool:
             waiting = await owner_of(self.built).fetchval(
@@ -95,17 +97,19 @@ class Bench:
 
 @pytest.fixture
 async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    """A worker that is not begun yet."""
+    """A worker that is not started yet."""
     clock = ManualClock()
     async with scripted_model(Script(background=curate)) as model:
-        own = load_settings(**(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4}))
-        async with core(own, clock=clock) as built:
-            made = Bench(built, clock, model.script)
-            await made.voices.prepare(_voice(own))
+        model_settings = load_settings(
+            **(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4})
+        )
+        async with core(model_settings, clock=clock) as built:
+            bench = Bench(built, clock, model.script)
+            await bench.voices.prepare(_voice(model_settings))
             try:
-                yield made
+                yield bench
             finally:
-                await made.voices.close()
+                await bench.voices.close()
 
 
 def _voice(settings: Settings) -> Any:
@@ -114,240 +118,249 @@ def _voice(settings: Settings) -> Any:
     return policy_for(CompanionSettings(), settings).voice
 
 
-def is_of(chat: Chat, work: str) -> bool:
-    """Whether a request asks for a kind of work: notes, summary, episodes."""
+def asks_for(chat: Chat, work: str) -> bool:
+    """Whether a request asks for notes, a summary or episodes."""
     shape = {"notes": '{"operations"', "summary": '{"lines"', "episodes": '{"episodes"'}[work]
     return shape in chat["messages"][0]["content"]
 
 
-def noted(chat: Chat) -> str:
-    """An entry for each sentence of the user that begins with a capital F."""
-    given = chat["messages"][1]["content"].partition("Said:")[2]
-    facts = [line.split('"')[-2] for line in given.splitlines() if '"Fact' in line]
+def notes_of_facts(chat: Chat) -> str:
+    """A model that takes a note of each message of the user that starts with "Fact"."""
+    prompt = chat["messages"][1]["content"].partition("Said:")[2]
+    facts = [line.split('"')[-2] for line in prompt.splitlines() if '"Fact' in line]
     operations = [{"op": "ADD", "kind": "other", "entry": fact} for fact in facts]
-    return json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
+    return json.dumps({"operations": operations}) if asks_for(chat, "notes") else curate(chat)
 
 
-async def test_a_step_that_fails_stops_no_other(bench: Bench) -> None:
-    """It is asked again after growing pauses, then held, and taken up when something is said."""
-    bond = await bench.bond()
-    bench.script.refuses = lambda chat: 429 if is_of(chat, "summary") else None
+async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
+    """It is retried with backoff, then suspended, and resumed at the next message."""
+    session = await bench.open_session()
+    bench.script.refuses = lambda chat: 429 if asks_for(chat, "summary") else None
     async with bench.worker:
-        await bench.say(bond, *(f"I like the number {each} very much" for each in range(12)))
-        await bench.say(bond, "I live in Porto", "Save this: the gate code is 4711")
-        await bench.settled()
+        await bench.say(session, *(f"I like the number {number} very much" for number in range(12)))
+        await bench.say(session, "I live in Porto", "Save this: the gate code is 4711")
+        await bench.wait_until_idle()
         await bench.clock.leap(26 * 3600.0)
-        await bench.settled()
+        await bench.wait_until_idle()
         for layer in ("scratchpad", "episodes", "opening", "hot", "profile", "vault"):
-            assert await bench.records(bond, layer), layer
+            assert await bench.records(session, layer), layer
         for _ in range(26):
             await bench.clock.leap(300.0)
-            await bench.settled()
-        summary = await bench.step(bond, "summary")
+            await bench.wait_until_idle()
+        summary = await bench.step(session, "summary")
         assert (summary.state, summary.code, summary.behind) == ("held", "model_refused", 28)
-        asked = [each for each in bench.script.asked if is_of(each, "summary")]
-        assert len(asked) <= 8
+        requests = [chat for chat in bench.script.asked if asks_for(chat, "summary")]
+        assert len(requests) <= 8
         bench.script.refuses = lambda _: None
         await bench.clock.leap(HELD_FOR.total_seconds())
-        await bench.say(bond, "Good morning")
-        await bench.settled()
-        assert await bench.records(bond, "summary")
-        assert (await bench.step(bond, "summary")).state == "idle"
+        await bench.say(session, "Good morning")
+        await bench.wait_until_idle()
+        assert await bench.records(session, "summary")
+        assert (await bench.step(session, "summary")).state == "idle"
 
 
-async def test_rules_stand_in_for_a_model_that_has_no_usable_answer(bench: Bench) -> None:
-    """When it is asked again later and has none either; the next portion is the model's."""
-    bond = await bench.bond()
-    bench.script.background = lambda chat: "no" if is_of(chat, "notes") else curate(chat)
+async def test_rules_replace_a_model_without_a_usable_answer(bench: Bench) -> None:
+    """After a second attempt; the next batch is the model's again."""
+    session = await bench.open_session()
+    bench.script.background = lambda chat: "no" if asks_for(chat, "notes") else curate(chat)
     async with bench.worker:
-        await bench.say(bond, "I live in Porto")
-        await bench.settled()
-        assert (await bench.step(bond, "notes")).code == "model_broken"
+        await bench.say(session, "I live in Porto")
+        await bench.wait_until_idle()
+        assert (await bench.step(session, "notes")).code == "model_broken"
         await bench.clock.leap(60.0)
-        await bench.settled()
-        (entry,) = await bench.records(bond, "scratchpad")
-        assert (entry.made_by, (await bench.step(bond, "notes")).state) == ("rules", "idle")
+        await bench.wait_until_idle()
+        (entry,) = await bench.records(session, "scratchpad")
+        assert (entry.made_by, (await bench.step(session, "notes")).state) == ("rules", "idle")
         bench.script.background = curate
-        await bench.say(bond, "My goal is to learn Greek")
-        await bench.settled()
-        assert {record.made_by for record in await bench.records(bond, "scratchpad")} == {
+        await bench.say(session, "My goal is to learn Greek")
+        await bench.wait_until_idle()
+        assert {record.made_by for record in await bench.records(session, "scratchpad")} == {
             "rules", "model",
         }  # fmt: skip
 
 
-async def test_what_is_held_is_tried_again_though_nobody_says_anything(bench: Bench) -> None:
-    """On the next day, and the next: whoever mends the model's server does not know of it."""
-    bond = await bench.bond()
-    bench.script.refuses = lambda chat: 401 if is_of(chat, "notes") else None
+async def test_a_suspended_step_is_retried_daily_without_new_messages(bench: Bench) -> None:
+    """The operator who repairs the model server need not restart anything."""
+    session = await bench.open_session()
+    bench.script.refuses = lambda chat: 401 if asks_for(chat, "notes") else None
     async with bench.worker:
-        await bench.say(bond, "My goal is to learn Greek")
+        await bench.say(session, "My goal is to learn Greek")
         for _ in range(30):
-            await bench.settled()
+            await bench.wait_until_idle()
             await bench.clock.leap(300.0)
-        assert (await bench.step(bond, "notes")).state == "held"
+        assert (await bench.step(session, "notes")).state == "held"
         for _ in range(2):
-            asked = len([each for each in bench.script.asked if is_of(each, "notes")])
+            before = sum(asks_for(chat, "notes") for chat in bench.script.asked)
             await bench.clock.leap(25 * 3600.0)
-            await bench.settled()
-            assert (await bench.step(bond, "notes")).state == "held"
-            again = len([each for each in bench.script.asked if is_of(each, "notes")])
-            assert again == asked + 1
+            await bench.wait_until_idle()
+            assert (await bench.step(session, "notes")).state == "held"
+            assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == before + 1
         bench.script.refuses = lambda _: None
         await bench.clock.leap(25 * 3600.0)
-        await bench.settled()
-        assert (await bench.step(bond, "notes")).state == "idle"
-        assert await bench.records(bond, "scratchpad")
+        await bench.wait_until_idle()
+        assert (await bench.step(session, "notes")).state == "idle"
+        assert await bench.records(session, "scratchpad")
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-async def test_rules_make_every_layer_of_what_a_model_will_not_read(bench: Bench, how: str) -> None:
-    """A filter refuses some of what was said, or it has no answer; the rest is the model's."""
-    bond = await bench.bond()
+async def test_rules_fill_every_layer_from_what_a_model_refuses_to_read(
+    bench: Bench, how: str
+) -> None:
+    """A content filter refuses some messages, or the model has no answer to them."""
+    session = await bench.open_session()
     bench.script.alternating = False
 
-    def is_about_it(chat: Chat) -> bool:
+    def is_refused(chat: Chat) -> bool:
         return "poison" in str(chat)
 
     if how == "refused":
-        bench.script.refuses = lambda chat: 400 if is_about_it(chat) else None
+        bench.script.refuses = lambda chat: 400 if is_refused(chat) else None
     else:
-        bench.script.background = lambda chat: "" if is_about_it(chat) else curate(chat)
+        bench.script.background = lambda chat: "" if is_refused(chat) else curate(chat)
     async with bench.worker:
         for day in range(3):
-            await bench.say(bond, *(f"We decided on poison number {day}{each}" for each in "abcd"))
-            await bench.say(bond, "I live in Porto")
+            await bench.say(
+                session, *(f"We decided on poison number {day}{letter}" for letter in "abcd")
+            )
+            await bench.say(session, "I live in Porto")
             await bench.clock.leap(26 * 3600.0)
             for _ in range(8):
-                await bench.settled()
+                await bench.wait_until_idle()
                 await bench.clock.leap(60.0)
-        await bench.settled()
+        await bench.wait_until_idle()
         for layer in ("summary", "scratchpad", "episodes", "opening", "topics", "hot", "profile"):
-            records = await bench.records(bond, layer)
+            records = await bench.records(session, layer)
             assert {record.made_by for record in records} == {"rules"}, layer
-        steps = await bench.worker.status(bond.relationship_id)
+        steps = await bench.worker.status(session.relationship_id)
         assert {step.state for step in steps} == {"idle"}
         assert not [step.step for step in steps if step.behind and step.step != "summary"]
 
 
-async def test_a_companion_that_hangs_holds_up_neither_others_nor_what_needs_no_model(
+async def test_a_hanging_companion_delays_neither_others_nor_steps_without_a_model(
     bench: Bench,
 ) -> None:
-    """On one model server, with more of its users waiting than there are places."""
+    """On one model server, with more of its users waiting than the server has slots."""
     never = asyncio.Event()
     bench.script.holds = lambda chat: never if "HANGS" in str(chat) else None
     async with bench.worker:
-        bonds = [await bench.bond(f"user{each}") for each in range(6)]
-        for bond in bonds:
-            await bench.say(bond, "HANGS", "Save this: the gate code is 4711")
+        sessions = [await bench.open_session(f"user{number}") for number in range(6)]
+        for session in sessions:
+            await bench.say(session, "HANGS", "Save this: the gate code is 4711")
 
-        async def saved() -> bool:
-            return all([await bench.records(bond, "vault") for bond in bonds])
+        async def all_pinned() -> bool:
+            return all([await bench.records(session, "vault") for session in sessions])
 
-        await bench.until(saved)
+        await bench.until(all_pinned)
         await eventually(lambda: len(bench.script.asked) >= 3)
-        ivy = await bench.bond("ana", "ivy")
+        ivy = await bench.open_session("ana", "ivy")
         await bench.say(ivy, "My goal is to learn Greek")
         await bench.until(lambda: bench.records(ivy, "scratchpad"))
-        assert sum("HANGS" in str(each) for each in bench.script.asked) == 3
-        steps = [await bench.step(bond, "notes") for bond in bonds]
+        assert sum("HANGS" in str(chat) for chat in bench.script.asked) == 3
+        steps = [await bench.step(session, "notes") for session in sessions]
         states = [step.state for step in steps]
         assert states.count("running") == 3
-        assert set(states) <= {"running", "due", "model"}  # whether ivy has the fourth place
+        assert set(states) <= {
+            "running",
+            "due",
+            "model",
+        }  # depends on whether ivy has the fourth slot
         await bench.clock.advance(10.0)
         await bench.worker.measure()
-        waiting = bench.built.metrics.registry.get_sample_value
+        sample_value = bench.built.metrics.registry.get_sample_value
         running = {"step": "notes", "reason": "running"}
-        assert waiting("foremind_curation_waiting", running) == 3
-        assert (waiting("foremind_curation_oldest_seconds") or 0) >= 10
+        assert sample_value("foremind_curation_waiting", running) == 3
+        assert (sample_value("foremind_curation_oldest_seconds") or 0) >= 10
         never.set()
-        await bench.settled()
+        await bench.wait_until_idle()
 
 
-async def test_what_is_said_while_notes_are_slow_is_noted_once(bench: Bench) -> None:
-    """By two processes that work beside each other, for longer than a claim lasts."""
+async def test_messages_during_a_slow_request_for_notes_are_noted_once(bench: Bench) -> None:
+    """By two concurrent processes, for longer than a lease lasts."""
     slow = asyncio.Event()
-    bench.script.background = noted
-    bench.script.holds = lambda chat: slow if is_of(chat, "notes") else None
-    bond = await bench.bond()
+    bench.script.background = notes_of_facts
+    bench.script.holds = lambda chat: slow if asks_for(chat, "notes") else None
+    session = await bench.open_session()
     async with bench.another(), bench.worker:
-        await bench.say(bond, "Fact 0")
-        await eventually(lambda: any(is_of(each, "notes") for each in bench.script.asked))
-        for each in range(1, 8):
-            await bench.say(bond, f"Fact {each}")
+        await bench.say(session, "Fact 0")
+        await eventually(lambda: any(asks_for(chat, "notes") for chat in bench.script.asked))
+        for number in range(1, 8):
+            await bench.say(session, f"Fact {number}")
             for _ in range(10):
                 await bench.clock.advance(2.0)
                 await asyncio.sleep(0.01)
         slow.set()
-        await bench.settled()
-    entries = [record.content for record in await bench.records(bond, "scratchpad")]
-    assert sorted(entries) == [f"Fact {each}" for each in range(8)]
-    # One for what was said first, the rest in portions of ten turns.
-    assert sum(is_of(each, "notes") for each in bench.script.asked) == 3
+        await bench.wait_until_idle()
+    entries = [record.content for record in await bench.records(session, "scratchpad")]
+    assert sorted(entries) == [f"Fact {number}" for number in range(8)]
+    # One request for the first message, then batches of ten turns.
+    assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == 3
 
 
-async def test_rules_that_write_while_a_model_reads_for_the_profile_take_nothing_from_it(
+async def test_rules_and_a_model_can_update_the_profile_concurrently(
     bench: Bench,
 ) -> None:
-    """It is asked once, and both are there."""
+    """The entries of both are kept, and the model is asked once."""
     slow = asyncio.Event()
-    read = {"entries": [{"slot": "work", "value": "baker", "holds": True}]}
+    extracted = {"entries": [{"slot": "work", "value": "baker", "holds": True}]}
 
-    def profiles(chat: Chat) -> bool:
-        return "entries" in chat["messages"][0]["content"] and not is_of(chat, "notes")
+    def asks_for_profile(chat: Chat) -> bool:
+        return "entries" in chat["messages"][0]["content"] and not asks_for(chat, "notes")
 
-    bench.script.background = lambda chat: json.dumps(read) if profiles(chat) else curate(chat)
-    bench.script.holds = lambda chat: slow if profiles(chat) else None
-    bond = await bench.bond()
+    bench.script.background = lambda chat: (
+        json.dumps(extracted) if asks_for_profile(chat) else curate(chat)
+    )
+    bench.script.holds = lambda chat: slow if asks_for_profile(chat) else None
+    session = await bench.open_session()
     async with bench.worker:
-        await bench.say(bond, *(f"I bake {each} loaves a day" for each in range(6)))
-        await eventually(lambda: any(profiles(each) for each in bench.script.asked))
-        await bench.say(bond, "I live in Porto")
-        await bench.until(lambda: bench.records(bond, "profile"))
+        await bench.say(session, *(f"I bake {count} loaves a day" for count in range(6)))
+        await eventually(lambda: any(asks_for_profile(chat) for chat in bench.script.asked))
+        await bench.say(session, "I live in Porto")
+        await bench.until(lambda: bench.records(session, "profile"))
         slow.set()
-        await bench.settled()
-    profile = "\n".join(record.content for record in await bench.records(bond, "profile"))
+        await bench.wait_until_idle()
+    profile = "\n".join(record.content for record in await bench.records(session, "profile"))
     assert "Porto" in profile and "baker" in profile
-    assert sum(profiles(each) for each in bench.script.asked) == 1
+    assert sum(asks_for_profile(chat) for chat in bench.script.asked) == 1
 
 
-async def test_what_waits_for_a_slot_says_so(bench: Bench) -> None:
+async def test_the_status_of_a_step_that_waits_for_a_slot_says_so(bench: Bench) -> None:
     """While players use the model server."""
-    bond = await bench.bond()
+    session = await bench.open_session()
     server = bench.voices.server_of(_voice(bench.built.settings))
     assert server is not None
     with ExitStack() as players:
         for _ in range(4):
             players.enter_context(server.slots.taken())
         async with bench.worker:
-            await bench.say(bond, "My goal is to learn Greek")
+            await bench.say(session, "My goal is to learn Greek")
 
-            async def waits() -> bool:
-                return (await bench.step(bond, "notes")).state == "slot"
+            async def waits_for_slot() -> bool:
+                return (await bench.step(session, "notes")).state == "slot"
 
-            await bench.until(waits)
+            await bench.until(waits_for_slot)
             await bench.worker.measure()
             slot = {"step": "notes", "reason": "slot"}
             value = bench.built.metrics.registry.get_sample_value
             assert value("foremind_curation_waiting", slot) == 1
             assert bench.script.asked == []
             players.close()
-            await bench.until(lambda: bench.records(bond, "scratchpad"))
+            await bench.until(lambda: bench.records(session, "scratchpad"))
 
 
-async def test_what_a_clean_stop_interrupted_is_taken_up_at_once(bench: Bench) -> None:
-    """By whoever comes, without a second's passing."""
+async def test_work_interrupted_by_a_clean_stop_is_resumed_at_once(bench: Bench) -> None:
+    """By another process, without waiting for the lease to expire."""
     never = asyncio.Event()
     bench.script.holds = lambda _: never
-    bond = await bench.bond()
+    session = await bench.open_session()
     async with bench.worker:
-        await bench.say(bond, "My goal is to learn Greek")
+        await bench.say(session, "My goal is to learn Greek")
         await eventually(lambda: bool(bench.script.asked))
     bench.script.holds = lambda _: None
     now = bench.clock.now()
     async with bench.another():
 
         async def written() -> bool:
-            return bool(await bench.records(bond, "scratchpad"))
+            return bool(await bench.records(session, "scratchpad"))
 
         async with asyncio.timeout(PATIENCE):
             while not await written():
@@ -355,30 +368,30 @@ async def test_what_a_clean_stop_interrupted_is_taken_up_at_once(bench: Bench) -
         assert bench.clock.now() == now
 
 
-async def test_what_a_killed_worker_left_is_taken_up_within_a_minute(bench: Bench) -> None:
-    """Nobody gives back what it held."""
+async def test_work_of_a_killed_worker_is_resumed_within_a_minute(bench: Bench) -> None:
+    """Its lease is not released and has to expire."""
     never = asyncio.Event()
     bench.script.holds = lambda _: never
-    bond = await bench.bond()
+    session = await bench.open_session()
     killed = bench.another()
     await killed.__aenter__()
-    await bench.say(bond, "My goal is to learn Greek")
+    await bench.say(session, "My goal is to learn Greek")
     killed.look()
     await eventually(lambda: bool(bench.script.asked))
     assert killed._loop is not None
     await killed._loop.stop()
-    await killed._running.stop()
+    await killed._tasks.stop()
     bench.script.holds = lambda _: None
-    at = bench.clock.now()
+    stopped_at = bench.clock.now()
     async with bench.worker:
-        await bench.until(lambda: bench.records(bond, "scratchpad"), 1.0)
-    assert bench.clock.now() - at < timedelta(minutes=1)
+        await bench.until(lambda: bench.records(session, "scratchpad"), 1.0)
+    assert bench.clock.now() - stopped_at < timedelta(minutes=1)
 
 
-async def test_operations_that_cannot_be_done_spoil_no_others(bench: Bench) -> None:
-    """A model deletes an entry and then updates it; the rest of its answer is kept."""
-    bond = await bench.bond()
-    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
+async def test_note_operations_that_fail_do_not_affect_others(bench: Bench) -> None:
+    """A model deletes an entry and then updates it; its other operations are applied."""
+    session = await bench.open_session()
+    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
         entry = await changes.add(NewRecord("scratchpad", "Has a goat", "model", kind="other"))
     operations = [
         {"op": "DELETE", "id": entry},
@@ -387,78 +400,78 @@ async def test_operations_that_cannot_be_done_spoil_no_others(bench: Bench) -> N
         {"op": "ADD", "kind": "goal", "entry": "Wants to learn Greek"},
     ]
     answer = json.dumps({"operations": operations})
-    bench.script.background = lambda chat: answer if is_of(chat, "notes") else curate(chat)
+    bench.script.background = lambda chat: answer if asks_for(chat, "notes") else curate(chat)
     async with bench.worker:
-        await bench.say(bond, "I sold the goat. My goal is to learn Greek")
-        await bench.settled()
-    entries = [record.content for record in await bench.records(bond, "scratchpad")]
+        await bench.say(session, "I sold the goat. My goal is to learn Greek")
+        await bench.wait_until_idle()
+    entries = [record.content for record in await bench.records(session, "scratchpad")]
     assert entries == ["Wants to learn Greek"]
-    assert sum(is_of(each, "notes") for each in bench.script.asked) == 1
+    assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == 1
 
 
-async def test_a_thousand_turns_stall_nothing_with_summaries_off(bench: Bench) -> None:
-    """Each step goes on from its own cursor, in portions."""
-    bond = await bench.bond(llm_url="", layers_off=("summary",))
-    await bench.say(bond, *(f"It rained {each} times" for each in range(600)))
-    await bench.say(bond, "My goal is to learn Greek", "I live in Porto")
-    await bench.worker.curate(bond.relationship_id)
-    assert "Greek" in str(await bench.records(bond, "scratchpad"))
-    assert "Porto" in str(await bench.records(bond, "profile"))
+async def test_a_thousand_turns_are_processed_without_summaries(bench: Bench) -> None:
+    """Each step has its own cursor and works in batches."""
+    session = await bench.open_session(llm_url="", layers_off=("summary",))
+    await bench.say(session, *(f"It rained {count} times" for count in range(600)))
+    await bench.say(session, "My goal is to learn Greek", "I live in Porto")
+    await bench.worker.curate(session.relationship_id)
+    assert "Greek" in str(await bench.records(session, "scratchpad"))
+    assert "Porto" in str(await bench.records(session, "profile"))
     await bench.clock.leap(26 * 3600.0)
-    await bench.worker.curate(bond.relationship_id)
-    behind = [(await bench.step(bond, each)).behind for each in ("stated", "notes", "episodes")]
-    assert behind == [0, 0, 0]
-    assert "Porto" in str(await bench.records(bond, "episodes"))
+    await bench.worker.curate(session.relationship_id)
+    for name in ("stated", "notes", "episodes"):
+        assert (await bench.step(session, name)).behind == 0, name
+    assert "Porto" in str(await bench.records(session, "episodes"))
 
 
-async def test_days_that_the_operator_sets_later_reach_relationships_that_sleep(
+async def test_later_retention_settings_reach_inactive_relationships(
     bench: Bench,
 ) -> None:
-    """Also for one relationship, by the operator, of whose user nobody has heard since."""
-    bond = await bench.bond()
-    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
+    """Also those that the operator sets for a single relationship."""
+    session = await bench.open_session()
+    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
         await changes.add(NewRecord("vault", "The gate code is 4711", "user"))
     async with bench.worker:
         await bench.clock.leap(20 * 24 * 3600.0)
-        await bench.settled()
-        assert await bench.records(bond, "vault")
+        await bench.wait_until_idle()
+        assert await bench.records(session, "vault")
         await owner_of(bench.built).execute(
             "UPDATE relationships SET woken_at = $1, "
             'operator_settings = \'{"retention_days": {"vault": 10}}\'',
             bench.clock.now(),
         )
         await bench.clock.leap(25 * 3600.0)
-        await bench.settled()
-        assert await bench.records(bond, "vault") == []
+        await bench.wait_until_idle()
+        assert await bench.records(session, "vault") == []
 
 
-async def test_a_model_takes_away_nothing_that_somebody_wrote(bench: Bench) -> None:
-    """What else it answers is done."""
-    bond = await bench.bond()
-    async with bench.built.records.changing(bond.relationship_id, bench.clock.now()) as changes:
-        mine = await changes.add(NewRecord("scratchpad", "Has a goat", "user", kind="other"))
-        made = await changes.add(NewRecord("scratchpad", "Has a cow", "model", kind="other"))
-    operations = [{"op": "DELETE", "id": each} for each in (mine, made)]
+async def test_a_model_cannot_delete_notes_of_the_user(bench: Bench) -> None:
+    """Its other operations are applied."""
+    session = await bench.open_session()
+    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
+        by_user = await changes.add(NewRecord("scratchpad", "Has a goat", "user", kind="other"))
+        by_model = await changes.add(NewRecord("scratchpad", "Has a cow", "model", kind="other"))
+    operations = [{"op": "DELETE", "id": note} for note in (by_user, by_model)]
     bench.script.background = lambda chat: (
-        json.dumps({"operations": operations}) if is_of(chat, "notes") else curate(chat)
+        json.dumps({"operations": operations}) if asks_for(chat, "notes") else curate(chat)
     )
     async with bench.worker:
-        await bench.say(bond, "I sold the goat and the cow")
-        await bench.settled()
-    left = [record.content for record in await bench.records(bond, "scratchpad")]
-    assert left == ["Has a goat"]
+        await bench.say(session, "I sold the goat and the cow")
+        await bench.wait_until_idle()
+    remaining = [record.content for record in await bench.records(session, "scratchpad")]
+    assert remaining == ["Has a goat"]
 
 
-async def test_a_model_is_not_asked_for_what_is_switched_off(bench: Bench) -> None:
-    """Neither for episodes, where nothing that is made with them is wanted."""
-    off = frozenset(
+async def test_a_model_is_not_asked_for_disabled_layers(bench: Bench) -> None:
+    """Nor for episodes, if all layers derived with them are disabled."""
+    layers_off = frozenset(
         {"summary", "scratchpad", "profile", "episodes", "topics", "questions", "opening", "hot"}
     )
-    bond = await bench.bond(layers_off=off)
+    session = await bench.open_session(layers_off=layers_off)
     async with bench.worker:
-        await bench.say(bond, "My goal is to learn Greek", "I live in Porto")
+        await bench.say(session, "My goal is to learn Greek", "I live in Porto")
         await bench.clock.leap(26 * 3600.0)
-        await bench.settled()
-        steps = await bench.worker.status(bond.relationship_id)
+        await bench.wait_until_idle()
+        steps = await bench.worker.status(session.relationship_id)
         assert {step.step: step.behind for step in steps}["episodes"] == 0
     assert bench.script.asked == []

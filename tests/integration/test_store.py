@@ -1,4 +1,4 @@
-"""The store on real PostgreSQL: migrations, exactly once, one model, plans at size."""
+"""The store on real PostgreSQL: migrations, idempotent writes, search, supersession, plans."""
 
 import asyncio
 import dataclasses
@@ -22,7 +22,7 @@ from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings import Settings, load_settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
 from foremind.evaluation.seeding import fill, words_said
-from foremind.memory.context_window import read_in_exchange
+from foremind.memory.context_window import contextual_text
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.priority_queue import Priority
@@ -36,7 +36,7 @@ from tests.conftest import PATIENCE, owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
-# Everything that is near at all, by the 70/30 rule alone.
+# Without filters: all memories, ranked by 70 % vector and 30 % lexical score.
 OPEN = dataclasses.replace(
     DEFAULT,
     significance_threshold=0.0,
@@ -47,18 +47,18 @@ OPEN = dataclasses.replace(
 )
 
 
-async def opened(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
-    """A session of `user` with a companion of these settings."""
+async def open_session(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
+    """Open a session of `user` with a companion of these settings."""
     companion = await parts.companions.put(
         CompanionFile("mara", "Mara", "A persona.", settings=CompanionSettings(**settings))  # type: ignore[arg-type]
     )
     return await parts.turns.open_session(user, user.title(), companion.id, NOW)
 
 
-async def tell(
+async def say(
     parts: Core, session: OpenedSession, text: str, said_at: datetime = NOW, number: int = 0
 ) -> int | None:
-    """Say something and have it judged; return its memory."""
+    """Store a message and ingest it; return the id of its memory, if it has one."""
     message_id = f"{number}-{text}"[:100]
     turn = await parts.turns.commit_message(session, message_id, text, said_at)
     announced = await parts.rememberer.remember(session.relationship_id, turn.id)
@@ -68,22 +68,22 @@ async def tell(
 async def recall(
     parts: Core, session: OpenedSession, text: str, policy: RecallPolicy | None = None
 ) -> list[str]:
-    """What comes back for a text."""
+    """Return the contents of the memories recalled for a text."""
     policy = policy or OPEN
     vector = await parts.embedder.embed_query(text, Priority.ENTER)
-    found = await parts.search.search(Query(session.relationship_id, text, vector, policy, NOW))
-    return [each.content for each in found]
+    recalled = await parts.search.search(Query(session.relationship_id, text, vector, policy, NOW))
+    return [memory.content for memory in recalled]
 
 
-async def test_migrations_run_once_and_show_their_state(postgres: str, database_url: str) -> None:
-    """A second run changes nothing."""
+async def test_migrations_run_once(postgres: str, database_url: str) -> None:
+    """A second run changes nothing, and the status shows all as applied."""
     assert await migrate(database_url) == []
     applied, waiting = await status(database_url)
     assert (applied, waiting) == (load_migrations(), [])
 
 
 async def test_two_servers_may_migrate_at_once(postgres: str) -> None:
-    """One does, the other waits and finds it done."""
+    """One migrates; the other waits, and then has nothing to do."""
     admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
     try:
         await admin.execute("CREATE DATABASE migrated_twice")
@@ -95,8 +95,8 @@ async def test_two_servers_may_migrate_at_once(postgres: str) -> None:
         await admin.close()
 
 
-async def test_a_database_that_is_away_is_a_clear_error() -> None:
-    """Before and after the start."""
+async def test_an_unreachable_database_is_a_clear_error() -> None:
+    """For migrations and for the pool."""
     with pytest.raises(DatabaseUnsuitable, match="FOREMIND_DATABASE_URL"):
         await migrate("postgresql://nobody@127.0.0.1:1/none")
     with pytest.raises(StorageUnavailable):
@@ -104,7 +104,7 @@ async def test_a_database_that_is_away_is_a_clear_error() -> None:
             pass
 
 
-async def test_the_job_queue_is_the_librarys_own(built: Core) -> None:
+async def test_the_job_queue_schema_is_that_of_pgqueuer(built: Core) -> None:
     """The frozen migration is what this version of pgqueuer would install."""
     async with owner_of(built).acquire() as raw:
         plan = await Queries.from_asyncpg_connection(raw).plan_upgrade()
@@ -112,28 +112,28 @@ async def test_the_job_queue_is_the_librarys_own(built: Core) -> None:
 
 
 async def test_a_message_and_its_job_are_stored_once(built: Core) -> None:
-    """The same id again is the same turn, also at the same moment."""
-    session = await opened(built)
+    """The same id is the same turn, also concurrently."""
+    session = await open_session(built)
     stored = await asyncio.gather(
         *(built.turns.commit_message(session, "m1", "Hello", NOW) for _ in range(5))
     )
-    assert len({each.id for each in stored}) == 1
-    assert sum(not each.duplicate for each in stored) == 1
+    assert len({turn.id for turn in stored}) == 1
+    assert sum(not turn.duplicate for turn in stored) == 1
     assert await built.database.value("waiting_jobs") == 1
 
 
-async def test_an_id_is_unique_per_user(built: Core) -> None:
-    """Two users may choose the same."""
-    ana, bo = await opened(built, "ana"), await opened(built, "bo")
+async def test_message_ids_are_unique_per_user(built: Core) -> None:
+    """Two users may use the same id."""
+    ana, bo = await open_session(built, "ana"), await open_session(built, "bo")
     first = await built.turns.commit_message(ana, "m1", "Hello", NOW)
     second = await built.turns.commit_message(bo, "m1", "Hello", NOW)
     assert not second.duplicate
     assert first.id != second.id
 
 
-async def test_judging_a_turn_twice_keeps_one_memory(built: Core) -> None:
+async def test_ingesting_a_turn_twice_stores_one_memory(built: Core) -> None:
     """A job may run again after a crash."""
-    session = await opened(built)
+    session = await open_session(built)
     turn = await built.turns.commit_message(session, "m1", "I promise to remember you", NOW)
     first, second = [
         await built.rememberer.remember(session.relationship_id, turn.id) for _ in range(2)
@@ -149,12 +149,12 @@ async def test_judging_a_turn_twice_keeps_one_memory(built: Core) -> None:
     assert await owner_of(built).fetchval("SELECT count(*) FROM memories") == 1
 
 
-async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
+async def test_memories_do_not_depend_on_the_order_of_ingest(
     built: Core,
 ) -> None:
-    """Each is read with its neighbours, also those judged later, twice, or not kept."""
-    session = await opened(built)
-    said = [
+    """Each has its context window, including turns ingested later, twice, or not stored."""
+    session = await open_session(built)
+    texts = [
         "I promise to visit Porto",
         "When?",
         "I hope we will go in spring",
@@ -164,7 +164,7 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
     ]
     randomness = random.Random(3)
     turns: list[int] = []
-    for number, text in enumerate(said):
+    for number, text in enumerate(texts):
         if number % 2:
             turn = await built.turns.commit_reply(session, None, "completed", text, NOW)
         else:
@@ -175,21 +175,21 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
     randomness.shuffle(order)
     for turn in order:
         await built.rememberer.remember(session.relationship_id, turn)
-    vectors = [await built.embedder.embed_passage(text) for text in said]
+    vectors = [await built.embedder.embed_passage(text) for text in texts]
     names: dict[Speaker, NDArray[np.float32]] = {
         "user": await built.embedder.embed_passage("Ana"),
         "companion": await built.embedder.embed_passage("Mara"),
     }
-    around = [
+    window = [
         ExchangeTurn(turn, "companion" if number % 2 else "user", text, vector, None)
-        for number, (turn, text, vector) in enumerate(zip(turns, said, vectors, strict=True))
+        for number, (turn, text, vector) in enumerate(zip(turns, texts, vectors, strict=True))
     ]
     rows = await owner_of(built).fetch(
         "SELECT id, source_turn_id, embedding, term_count FROM memories"
     )
     assert len(rows) == 4
     for row in rows:
-        expected = read_in_exchange(around, turns.index(row["source_turn_id"]), names)
+        expected = contextual_text(window, turns.index(row["source_turn_id"]), names)
         assert float(expected.vector @ row["embedding"].to_numpy()) == pytest.approx(1.0, abs=2e-3)
         words = await owner_of(built).fetch(
             "SELECT term, frequency FROM memory_terms WHERE memory_id = $1", row["id"]
@@ -200,22 +200,22 @@ async def test_memories_end_the_same_whatever_order_their_turns_are_judged_in(
     assert counted == pytest.approx(sum(row["term_count"] for row in rows))
 
 
-async def test_a_short_answer_is_found_by_what_it_answers(built: Core) -> None:
-    """ "Yes, last Tuesday" means nothing alone."""
-    session = await opened(built, significance_threshold=0.0)
+async def test_a_short_answer_is_found_by_its_question(built: Core) -> None:
+    """ "Yes, last Tuesday" has no meaning of its own."""
+    session = await open_session(built, significance_threshold=0.0)
     for number, text in enumerate(
         ["Did you finish painting the lighthouse door?", "Yes, last Tuesday", "I had soup", "Nice"]
     ):
-        await tell(built, session, text, number=number)
+        await say(built, session, text, number=number)
     found = await recall(built, session, "the lighthouse painting")
     assert found[0] == "Yes, last Tuesday"
 
 
-async def test_what_does_not_matter_is_not_kept(built: Core) -> None:
-    """The published examples."""
-    session = await opened(built)
-    assert await tell(built, session, "hmm") is None
-    assert await tell(built, session, "I promise I'll help you with your garden tomorrow")
+async def test_insignificant_messages_are_not_stored(built: Core) -> None:
+    """With the examples of the documentation."""
+    session = await open_session(built)
+    assert await say(built, session, "hmm") is None
+    assert await say(built, session, "I promise I'll help you with your garden tomorrow")
     content, significance = await owner_of(built).fetchrow(
         "SELECT content, significance FROM memories"
     )
@@ -225,41 +225,41 @@ async def test_what_does_not_matter_is_not_kept(built: Core) -> None:
     )
 
 
-async def test_search_finds_by_meaning_and_by_word(built: Core) -> None:
-    """Either half alone would miss one of these."""
-    session = await opened(built, significance_threshold=0.0)
+async def test_search_combines_vectors_and_terms(built: Core) -> None:
+    """Either alone would miss one of these memories."""
+    session = await open_session(built, significance_threshold=0.0)
     for number, text in enumerate(
         ["The weather turned bad during our walk", "My boat is called Zephyrine", "I like tea"]
     ):
-        await tell(built, session, text, number=number)
+        await say(built, session, text, number=number)
     assert (await recall(built, session, "remember when it rained?"))[0].startswith("The weather")
     assert (await recall(built, session, "Zephyrine?"))[0].startswith("My boat")
 
 
 async def test_relationships_never_mix(built: Core) -> None:
-    """The same companion knows each user's own story."""
-    ana, bo = await opened(built, "ana"), await opened(built, "bo")
-    await tell(built, ana, "I promise to remember the red door")
+    """The same companion recalls only memories of the same user."""
+    ana, bo = await open_session(built, "ana"), await open_session(built, "bo")
+    await say(built, ana, "I promise to remember the red door")
     assert await recall(built, bo, "the red door") == []
     assert len(await recall(built, ana, "the red door")) == 1
 
 
 async def test_age_and_significance_limit_what_is_recalled(built: Core) -> None:
-    """Both are filters before the limit, and both can be lifted."""
-    session = await opened(built, significance_threshold=0.0)
-    await tell(built, session, "An old boat", NOW - timedelta(days=91), 1)
-    await tell(built, session, "A plain boat", NOW - timedelta(days=1), 2)
-    await tell(built, session, "An important boat", NOW - timedelta(days=89), 3)
-    usual = dataclasses.replace(OPEN, significance_threshold=0.3)
-    assert await recall(built, session, "boat", usual) == ["An important boat"]
-    lifted = dataclasses.replace(OPEN, max_age_days=None)
-    assert len(await recall(built, session, "boat", lifted)) == 3
+    """Both filters apply before the limit, and both can be disabled."""
+    session = await open_session(built, significance_threshold=0.0)
+    await say(built, session, "An old boat", NOW - timedelta(days=91), 1)
+    await say(built, session, "A plain boat", NOW - timedelta(days=1), 2)
+    await say(built, session, "An important boat", NOW - timedelta(days=89), 3)
+    filtered = dataclasses.replace(OPEN, significance_threshold=0.3)
+    assert await recall(built, session, "boat", filtered) == ["An important boat"]
+    of_any_age = dataclasses.replace(OPEN, max_age_days=None)
+    assert len(await recall(built, session, "boat", of_any_age)) == 3
 
 
 async def test_vectors_of_two_models_are_never_mixed(
     built: Core, settings: Settings, tmp_path: Path
 ) -> None:
-    """A store belongs to the model that made its first vector, end to end at 768."""
+    """A database belongs to the model of its first vector."""
     folder = tmp_path / "hub"
     write_random_model(folder, dimension=768)
     models = tmp_path / "models"
@@ -271,17 +271,19 @@ async def test_vectors_of_two_models_are_never_mixed(
             pass
 
 
-async def test_768_numbers_are_stored_and_searched(settings: Settings, tmp_path: Path) -> None:
-    """Through the same converter, schema and search."""
+async def test_vectors_of_768_dimensions_are_stored_and_searched(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """With the same converter, schema and search."""
     folder = tmp_path / "hub"
     write_random_model(folder, dimension=768)
     models = tmp_path / "models"
     prepare_model(describe_folder("example/wide", folder, Prefixes()), models, print)
     wide = settings.model_copy(update={"embedding_model": "example/wide", "models_path": models})
     async with core(wide) as parts:
-        session = await opened(parts, significance_threshold=0.0)
-        await tell(parts, session, "my garden is lovely", number=1)
-        await tell(parts, session, "the harbour boat", number=2)
+        session = await open_session(parts, significance_threshold=0.0)
+        await say(parts, session, "my garden is lovely", number=1)
+        await say(parts, session, "the harbour boat", number=2)
         assert (await recall(parts, session, "the harbour boat"))[0] == "the harbour boat"
         width = await owner_of(parts).fetchval(
             "SELECT vector_dims(embedding) FROM memories LIMIT 1"
@@ -289,8 +291,8 @@ async def test_768_numbers_are_stored_and_searched(settings: Settings, tmp_path:
     assert width == 768
 
 
-async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None:
-    """The plan at 3,000 of 30,000 memories: both indexes alone, no table scan."""
+async def test_a_search_in_a_large_table_reads_only_its_relationship(built: Core) -> None:
+    """With 3,000 of 30,000 memories: index-only scans, and no sequential scan."""
     session = await fill(built, NOW, own=3_000, others=27_000)
     arguments: tuple[object, ...] = (
         session.relationship_id,
@@ -314,8 +316,8 @@ async def test_a_search_at_size_reads_only_its_relationship(built: Core) -> None
     assert "Seq Scan on memory_terms" not in plan
 
 
-async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
-    """The top 10 are those of scoring every memory of the relationship."""
+async def test_candidate_selection_loses_no_top_result(built: Core) -> None:
+    """The top 10 equal those of scoring every memory of the relationship."""
     session = await fill(built, NOW, own=400, others=1_000)
     rng = np.random.default_rng(1)
     for _ in range(10):
@@ -323,17 +325,17 @@ async def test_candidates_lose_nothing_that_ranks(built: Core) -> None:
         vector /= np.linalg.norm(vector)
         text = " ".join(words_said(rng, 5))
         query = Query(session.relationship_id, text, vector, OPEN, NOW)
-        found = await built.search.search(query)
-        everything = await _score_all(built, query)
-        assert [each.relevance for each in found] == pytest.approx(everything[:10], abs=2e-3)
+        recalled = await built.search.search(query)
+        expected = await _score_all(built, query)
+        assert [memory.relevance for memory in recalled] == pytest.approx(expected[:10], abs=2e-3)
 
 
 async def _score_all(parts: Core, query: Query) -> list[float]:
-    """Score every memory of a relationship with BM25 written out."""
+    """Score every memory of a relationship with a plain implementation of BM25."""
     rows = await owner_of(parts).fetch(
         "SELECT embedding, jsonb_object_agg(term, frequency)::text AS words "
-        "FROM memories JOIN memory_terms AS word ON word.memory_id = memories.id "
-        "WHERE memories.relationship_id = $1 GROUP BY memories.id",
+        "FROM memories JOIN memory_terms ON memory_terms.memory_id = memories.id "
+        "WHERE memories.relationship_id = $1 GROUP BY memories.relationship_id, memories.id",
         query.relationship_id,
     )
     documents = [json.loads(row["words"]) for row in rows]
@@ -342,26 +344,26 @@ async def _score_all(parts: Core, query: Query) -> list[float]:
     cosines = np.clip(matrix @ query.vector, 0, 1)
     average = sum(lengths) / len(lengths)
     keyword = np.zeros(len(rows))
-    rarities = []
-    for word in query.text.split():
-        spread = sum(word in document for document in documents)
-        idf = math.log(1 + (len(rows) - spread + 0.5) / (spread + 0.5))
-        rarities.append(idf if spread else 3.0)
+    idfs = []
+    for term in query.text.split():
+        document_frequency = sum(term in document for document in documents)
+        idf = math.log(1 + (len(rows) - document_frequency + 0.5) / (document_frequency + 0.5))
+        idfs.append(idf if document_frequency else 3.0)
         for index, document in enumerate(documents):
-            count = document.get(word, 0)
+            count = document.get(term, 0)
             keyword[index] += (
                 idf * count * 2.5 / (count + 1.5 * (0.25 + 0.75 * lengths[index] / average))
             )
-    scores = 0.7 * cosines + 0.3 * keyword / max(keyword.max(), sum(rarities))
+    scores = 0.7 * cosines + 0.3 * keyword / max(keyword.max(), sum(idfs))
     return sorted((float(score) for score in scores), reverse=True)
 
 
-async def test_what_is_said_again_is_one_memory_that_matters_more(built: Core) -> None:
-    """It keeps both turns, and the trace says why."""
-    session = await opened(built)
-    first = await tell(built, session, "I love rain", NOW - timedelta(days=2), 1)
-    again = await tell(built, session, "rain is my favourite", NOW, 2)
-    assert first == again
+async def test_a_repeated_statement_is_one_memory_of_higher_significance(built: Core) -> None:
+    """It refers to both turns, and the change states its reason."""
+    session = await open_session(built)
+    first = await say(built, session, "I love rain", NOW - timedelta(days=2), 1)
+    repeated = await say(built, session, "rain is my favourite", NOW, 2)
+    assert first == repeated
     pool = owner_of(built)
     memory = await pool.fetchrow("SELECT id, significance, created_at, content FROM memories")
     assert memory["content"] == "I love rain"
@@ -376,15 +378,15 @@ async def test_what_is_said_again_is_one_memory_that_matters_more(built: Core) -
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_what_is_contradicted_gives_way_and_is_not_lost(
+async def test_a_contradicted_memory_is_superseded_and_not_lost(
     built: Core, order: tuple[int, int]
 ) -> None:
-    """In whichever order the two are judged."""
-    session = await opened(built)
-    said = [("I live in Lisbon", 30), ("I moved to Porto", 1)]
+    """In whichever order the two turns are ingested."""
+    session = await open_session(built)
+    statements = [("I live in Lisbon", 30), ("I moved to Porto", 1)]
     turns = [
         await built.turns.commit_message(session, text, text, NOW - timedelta(days=days))
-        for text, days in said
+        for text, days in statements
     ]
     for index in order:
         await built.rememberer.remember(session.relationship_id, turns[index].id)
@@ -396,48 +398,47 @@ async def test_what_is_contradicted_gives_way_and_is_not_lost(
     assert (change, reason) == ("superseded", "another home")
 
 
-async def test_a_companion_may_keep_everything_apart(built: Core) -> None:
-    """Consolidation is a setting."""
-    session = await opened(built, consolidate=False)
-    first = await tell(built, session, "I love rain", NOW, 1)
-    assert await tell(built, session, "rain is my favourite", NOW, 2) != first
+async def test_a_companion_may_disable_consolidation(built: Core) -> None:
+    session = await open_session(built, consolidate=False)
+    first = await say(built, session, "I love rain", NOW, 1)
+    assert await say(built, session, "rain is my favourite", NOW, 2) != first
 
 
-async def test_memories_of_a_time_are_found_among_many_others(built: Core) -> None:
-    """The day asked for brings its own candidates, whatever else is nearer."""
-    session = await opened(built)
-    await tell(built, session, "We had soup", NOW - timedelta(days=40), 1)
+async def test_memories_of_a_given_day_are_found_among_many_others(built: Core) -> None:
+    """The day in the question adds candidates, however near other memories are."""
+    session = await open_session(built)
+    await say(built, session, "We had soup", NOW - timedelta(days=40), 1)
     for number in range(2, 60):
-        await tell(built, session, f"I promise we did thing {number}", NOW, number)
+        await say(built, session, f"I promise we did thing {number}", NOW, number)
     policy = dataclasses.replace(OPEN, time_weight=1.0)
-    found = await recall(built, session, "What did we do on 10 April?", policy)
-    assert found[0] == "We had soup"
+    recalled = await recall(built, session, "What did we do on 10 April?", policy)
+    assert recalled[0] == "We had soup"
 
 
-async def test_every_memory_can_say_why(built: Core) -> None:
-    """The reasons are stored with it, largest first."""
-    session = await opened(built)
-    memory = await tell(built, session, "My name is Ines, remember it")
+async def test_a_memory_stores_the_reasons_for_its_significance(built: Core) -> None:
+    """The largest score first."""
+    session = await open_session(built)
+    memory = await say(built, session, "My name is Ines, remember it")
     reasons = await owner_of(built).fetchval("SELECT reasons FROM memories WHERE id = $1", memory)
-    found = {load["name"]: load["score"] for load in json.loads(reasons)}
-    assert found["identity"] == 0.85
-    assert found["phrase"] == 0.3
-    assert list(found.values()) == sorted(found.values(), reverse=True)
+    scores = {reason["name"]: reason["score"] for reason in json.loads(reasons)}
+    assert scores["identity"] == 0.85
+    assert scores["phrase"] == 0.3
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
 
 
-async def test_a_companions_own_phrases_matter_to_it(built: Core) -> None:
-    """What is nothing to others is kept."""
+async def test_phrases_of_a_companion_raise_significance(built: Core) -> None:
+    """Messages that others would discard are stored."""
     rules = SignificanceRules(phrases={"moon": 0.7}, learned=False)
-    session = await opened(built, significance=rules)
-    assert await tell(built, session, "the moon", number=1) is not None
-    assert await tell(built, session, "the sun", number=2) is None
+    session = await open_session(built, significance=rules)
+    assert await say(built, session, "the moon", number=1) is not None
+    assert await say(built, session, "the sun", number=2) is None
 
 
-async def test_what_was_used_is_refreshed(built: Core) -> None:
-    """Recency counts from the last use."""
-    session = await opened(built)
+async def test_use_refreshes_a_memory(built: Core) -> None:
+    """Recency is measured from the last use."""
+    session = await open_session(built)
     old, older = [
-        await tell(
+        await say(
             built, session, f"I promise a boat of type {number}", NOW - timedelta(days=days), number
         )
         for number, days in ((1, 60), (2, 80))
@@ -448,17 +449,17 @@ async def test_what_was_used_is_refreshed(built: Core) -> None:
     assert (await recall(built, session, "the boat", policy))[0].endswith("2")
 
 
-async def test_what_is_forgotten_before_its_job_runs_is_not_remembered(built: Core) -> None:
-    """Not even by a job that has read it already and waits for the lock."""
-    session = await opened(built)
+async def test_a_turn_erased_before_its_job_runs_is_not_remembered(built: Core) -> None:
+    """Not even by a job that has already read it and waits for the lock."""
+    session = await open_session(built)
     turn = await built.turns.commit_message(session, "m1", "I promise to keep the secret", NOW)
-    async with ErasureTransaction.begin(built.database, session.relationship_id) as forgetting:
+    async with ErasureTransaction.begin(built.database, session.relationship_id) as erasure:
         job = asyncio.create_task(built.rememberer.remember(session.relationship_id, turn.id))
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        lock_waiters = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         async with asyncio.timeout(PATIENCE):
-            while not await owner_of(built).fetchval(waiting):
+            while not await owner_of(built).fetchval(lock_waiters):
                 await asyncio.sleep(0.01)
-        assert await forgetting.remove([], [turn.id], NOW) == 1
+        assert await erasure.remove([], [turn.id], NOW) == 1
     assert await job is None
     stored = await owner_of(built).fetchrow("SELECT content, embedding FROM turns")
     assert tuple(stored) == ("", None)

@@ -1,4 +1,4 @@
-"""Whatever was done to memories, every way of searching gives the same answer."""
+"""After any sequence of changes, all implementations of search return the same memories."""
 
 import asyncio
 import dataclasses
@@ -38,9 +38,9 @@ from foremind.storage.transfer_store import TransferStore
 from tests.conftest import PATIENCE, owner_of
 
 START = datetime(2026, 5, 20, 12, tzinfo=UTC)
-ROOM = 1 << 30
+INDEX_BYTES = 1 << 30
 NAMES = ("Ana", "Mara")
-SAID = [
+MESSAGES = [
     "I live in Lisbon",
     "I moved to Porto last week",
     "I live in Porto now",
@@ -51,13 +51,13 @@ SAID = [
     "My exam is on Friday, wish me luck",
     "hm, well",
 ]
-ANSWERED = ["Scout is a fine name for a dog.", "Porto has a lovely harbour, I was born there."]
-ASKED = ["Where do I live?", "What is my dog called?", "And on Friday?"]
+REPLIES = ["Scout is a fine name for a dog.", "Porto has a lovely harbour, I was born there."]
+QUESTIONS = ["Where do I live?", "What is my dog called?", "And on Friday?"]
 _DEFAULT = dataclasses.replace(
     policy_for(CompanionSettings(), load_settings()).recall,
     min_score=0.0, min_share=0.0, significance_threshold=0.0, gate=False, limit=20,
 )  # fmt: skip
-# In the second, what a reply used is fresh again.
+# With the second policy, use refreshes a memory.
 POLICIES = [
     _DEFAULT,
     dataclasses.replace(_DEFAULT, decay="half_life", max_age_days=None, half_life_days=10.0),
@@ -65,29 +65,29 @@ POLICIES = [
 Result = TypeVar("Result")
 
 
-class Told:
-    """A relationship, everything that can be done to its memories, and an index kept of it."""
+class SearchSubject:
+    """A relationship, all operations on its memories, and an index that follows its changes."""
 
-    def __init__(self, built: Core, kept: IndexedCandidates) -> None:
+    def __init__(self, built: Core, updated_index: IndexedCandidates) -> None:
         self._built = built
-        self._kept = kept
+        self._updated_index = updated_index
         self._transfer = TransferStore(built.database, built.embedder.manifest.fingerprint)
         self._restorer = RelationshipImporter(self._transfer, built.embedder, built.rememberer)
         self._forgetter = forgetter_of(built)
         self._corrector = corrector_of(built)
         self._expirer = expirer_of(built)
         self._numbers = itertools.count()
-        self._heard: set[str] = set()
+        self._received: set[str] = set()
         self.now = START
 
     def hear(self, announcement: Announcement) -> None:
-        """What every process hears."""
-        self._kept.heard(announcement)
+        """Handle an announcement."""
+        self._updated_index.heard(announcement)
         if isinstance(announcement, SessionTaken):
-            self._heard.add(announcement.session_id)
+            self._received.add(announcement.session_id)
 
     async def begin(self) -> None:
-        """Meet somebody new; an index is kept from the first moment."""
+        """Create a relationship with a new user; load its index at once."""
         self.now = START
         companion = await self._built.companions.put(CompanionFile("mara", "Mara", "A persona."))
         self._companion = companion.id
@@ -95,71 +95,75 @@ class Told:
         self._session: OpenedSession = await self._built.turns.open_session(
             self._user, NAMES[0], companion.id, self.now
         )
-        assert await self._kept.loaded(self._whose)
+        assert await self._updated_index.loaded(self._relationship_id)
 
     @property
-    def _whose(self) -> int:
+    def _relationship_id(self) -> int:
         return self._session.relationship_id
 
     async def say(self, text: str) -> None:
-        """Say something and have it judged."""
+        """Store a message of the user and ingest it."""
         self.now += timedelta(hours=7)
         number = str(next(self._numbers))
         turn = await self._built.turns.commit_message(self._session, number, text, self.now)
-        await self._built.rememberer.remember(self._whose, turn.id)
+        await self._built.rememberer.remember(self._relationship_id, turn.id)
 
     async def answer(self, text: str) -> None:
-        """Have the companion say something."""
+        """Store a reply of the companion and ingest it."""
         turn = await self._built.turns.commit_reply(
             self._session, None, "completed", text, self.now
         )
-        await self._built.rememberer.remember(self._whose, turn or 0)
+        await self._built.rememberer.remember(self._relationship_id, turn or 0)
 
     async def rate(self, which: int, rating: int, replaces: int) -> None:
-        """Have a model rate what a memory was made of, and say which one it replaces."""
+        """Ingest the turn of a memory again with a model's rating and a memory that it replaces."""
         memory, other = await self._memory(which), await self._memory(replaces)
         turn = await owner_of(self._built).fetchval(
             "SELECT source_turn_id FROM memories WHERE id = $1", memory
         )
         replaced = [other] if other != memory else []
-        await self._built.rememberer.remember(self._whose, turn, rating=rating, replaced=replaced)
+        await self._built.rememberer.remember(
+            self._relationship_id, turn, rating=rating, replaced=replaced
+        )
 
     async def use(self, which: int) -> None:
-        """Let a memory serve a reply, some days on."""
+        """Mark a memory as used, some days later."""
         self.now += timedelta(days=4)
-        await self._built.memories.refresh(self._whose, [await self._memory(which)], self.now)
+        await self._built.memories.refresh(
+            self._relationship_id, [await self._memory(which)], self.now
+        )
 
     async def correct(self, which: int, content: str) -> None:
-        """Put other words in a memory's place."""
+        """Correct the content of a memory."""
         memory = await self._memory(which)
         await self._corrector.correct(
-            self._whose, NAMES, memory, content, actor="user", in_exchange=True
+            self._relationship_id, NAMES, memory, content, actor="user", in_exchange=True
         )
 
     async def forget(self, scope: ErasureScope) -> None:
-        """Forget something, if there is such a thing."""
+        """Erase what a scope selects, if anything."""
         try:
             await self._forgetter.forget(
-                self._whose, NAMES, scope, actor="user", read_in_exchange=True
+                self._relationship_id, NAMES, scope, actor="user", read_in_exchange=True
             )
         except NotFound:
             return
 
     async def forget_one(self, which: int) -> None:
-        """Forget a memory."""
+        """Erase a memory."""
         await self.forget(ErasureScope(memories=(await self._memory(which),)))
 
-    async def let_go(self, days: float) -> None:
-        """Let what is older go."""
+    async def expire(self, days: float) -> None:
+        """Delete memories that are older."""
         before = self.now - timedelta(days=days)
-        await self._expirer.memories(self._whose, NAMES, "conversation", before)
+        await self._expirer.memories(self._relationship_id, NAMES, "conversation", before)
 
     async def move(self) -> None:
-        """Export everything, and import it for somebody of whom an index is kept already."""
+        """Export everything, and import it for a new user whose index is already loaded."""
         export = await self._transfer.read(
-            self._whose, "mara", (NAMES[0], "UTC"), CompanionSettings(), self.now
+            self._relationship_id, "mara", (NAMES[0], "UTC"), CompanionSettings(), self.now
         )
-        await self.begin_as_before()
+        await self.begin_at_the_same_time()
         await self._restorer.restore(
             self._user,
             (self._companion, NAMES[1]),
@@ -170,68 +174,74 @@ class Told:
             now=self.now,
         )
 
-    async def begin_as_before(self) -> None:
-        """Meet somebody new without turning back time."""
+    async def begin_at_the_same_time(self) -> None:
+        """Create a relationship with a new user without resetting the time."""
         now = self.now
         await self.begin()
         self.now = now
 
     async def memories(self) -> list[int]:
-        """The ids of all memories."""
+        """Return the ids of all memories."""
         rows = await owner_of(self._built).fetch(
-            "SELECT id FROM memories WHERE relationship_id = $1 ORDER BY id", self._whose
+            "SELECT id FROM memories WHERE relationship_id = $1 ORDER BY id", self._relationship_id
         )
         return [row["id"] for row in rows]
 
     async def _memory(self, which: int) -> int:
-        found = await self.memories()
-        return found[which % len(found)]
+        ids = await self.memories()
+        return ids[which % len(ids)]
 
     async def compare(self) -> None:
-        """Ask the kept index, a fresh one and the database; all answer alike."""
-        await self._everything_heard()
-        assert await self._kept.loaded(self._whose)
-        async with IndexedCandidates(self._built.memories, ROOM, self._built.metrics) as fresh:
-            assert await fresh.loaded(self._whose)
+        """Assert that the updated index, a new index and the database give the same results."""
+        await self._wait_for_announcements()
+        assert await self._updated_index.loaded(self._relationship_id)
+        async with IndexedCandidates(
+            self._built.memories, INDEX_BYTES, self._built.metrics
+        ) as new_index:
+            assert await new_index.loaded(self._relationship_id)
             stored = StoredCandidates(self._built.memories)
-            for question, policy in itertools.product(ASKED, POLICIES):
+            for question, policy in itertools.product(QUESTIONS, POLICIES):
                 answers = [
-                    await self._search(way, question, policy) for way in (stored, fresh, self._kept)
+                    await self._search(candidates, question, policy)
+                    for candidates in (stored, new_index, self._updated_index)
                 ]
-                assert answers[1] == answers[0], "a fresh index and the database"
-                assert answers[2] == answers[0], "the kept index and the database"
+                assert answers[1] == answers[0], "a new index and the database"
+                assert answers[2] == answers[0], "the updated index and the database"
                 assert len(answers[0]) == len(await self.memories())
 
     async def _search(
-        self, way: Candidates, question: str, policy: RecallPolicy
+        self, candidates: Candidates, question: str, policy: RecallPolicy
     ) -> dict[int, tuple[str, Any]]:
         vector = await self._built.embedder.embed_query(question, Priority.ENTER)
-        found = await RankedSearch(way).search(
-            Query(self._whose, question, vector, policy, self.now)
+        recalled = await RankedSearch(candidates).search(
+            Query(self._relationship_id, question, vector, policy, self.now)
         )
-        return {each.id: (each.content, pytest.approx(each.score, abs=1e-3)) for each in found}
+        return {
+            memory.id: (memory.content, pytest.approx(memory.score, abs=1e-3))
+            for memory in recalled
+        }
 
-    async def _everything_heard(self) -> None:
-        """Wait until what was announced so far has arrived: announcements keep their order."""
+    async def _wait_for_announcements(self) -> None:
+        """Wait for all announcements so far, which arrive in order."""
         mark = f"mark {next(self._numbers)}"
         await self._built.database.announce(SessionTaken(mark, "here"))
         async with asyncio.timeout(PATIENCE):
-            while mark not in self._heard:
+            while mark not in self._received:
                 await asyncio.sleep(0.001)
 
 
 @asynccontextmanager
-async def told(settings: Settings) -> AsyncIterator[Told]:
-    """The store and the model, and an index that hears what is announced."""
+async def subject(settings: Settings) -> AsyncIterator[SearchSubject]:
+    """Start a core with an index that follows announcements."""
     async with (
         core(settings) as built,
-        IndexedCandidates(built.memories, ROOM, built.metrics) as kept,
+        IndexedCandidates(built.memories, INDEX_BYTES, built.metrics) as updated_index,
     ):
-        parts = Told(built, kept)
+        parts = SearchSubject(built, updated_index)
         listener = NotificationListener(
             built.database.url,
             [parts.hear],
-            [kept.forget],
+            [updated_index.forget],
             built.clock,
             built.supervisor,
             built.presence,
@@ -241,55 +251,55 @@ async def told(settings: Settings) -> AsyncIterator[Told]:
 
 
 class Changes(RuleBasedStateMachine):
-    """Anything that can happen to memories, in any order."""
+    """All operations on memories, in random order."""
 
     runner: ClassVar[asyncio.Runner]
-    parts: ClassVar[Told]
+    parts: ClassVar[SearchSubject]
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.runner.run(work)
 
     @initialize()
     def begin(self) -> None:
-        """A new relationship."""
+        """Start with a new relationship."""
         self._do(self.parts.begin())
 
     def any_memory(self) -> bool:
-        """Whether there is a memory to do something to."""
+        """Whether there is a memory."""
         return bool(self._do(self.parts.memories()))
 
-    @rule(text=st.sampled_from(SAID))
+    @rule(text=st.sampled_from(MESSAGES))
     def say(self, text: str) -> None:
-        """Stored, merged, superseding, or let go; neighbours are read anew."""
+        """Stored, merged, superseding or discarded; neighbours are re-embedded."""
         self._do(self.parts.say(text))
 
-    @rule(text=st.sampled_from(ANSWERED))
+    @rule(text=st.sampled_from(REPLIES))
     def answer(self, text: str) -> None:
-        """The companion's own words."""
+        """A reply of the companion."""
         self._do(self.parts.answer(text))
 
     @precondition(any_memory)
     @rule(which=st.integers(0, 9), rating=st.integers(1, 10), replaces=st.integers(0, 9))
     def rate(self, which: int, rating: int, replaces: int) -> None:
-        """Another significance; another memory superseded."""
+        """Significance changes, and another memory is superseded."""
         self._do(self.parts.rate(which, rating, replaces))
 
     @precondition(any_memory)
     @rule(which=st.integers(0, 9))
     def use(self, which: int) -> None:
-        """Fresh again."""
+        """Recency changes."""
         self._do(self.parts.use(which))
 
     @precondition(any_memory)
-    @rule(which=st.integers(0, 9), content=st.sampled_from(SAID))
+    @rule(which=st.integers(0, 9), content=st.sampled_from(MESSAGES))
     def correct(self, which: int, content: str) -> None:
-        """Other words."""
+        """Content changes."""
         self._do(self.parts.correct(which, content))
 
     @precondition(any_memory)
     @rule(which=st.integers(0, 9))
     def forget_one(self, which: int) -> None:
-        """Gone, with what quotes it."""
+        """A memory and what quotes it are erased."""
         self._do(self.parts.forget_one(which))
 
     @rule(
@@ -298,13 +308,13 @@ class Changes(RuleBasedStateMachine):
         )
     )
     def forget(self, scope: ErasureScope) -> None:
-        """Several gone, or all."""
+        """Several memories or all are erased."""
         self._do(self.parts.forget(scope))
 
     @rule(days=st.floats(0.1, 5))
-    def let_go(self, days: float) -> None:
-        """Retention."""
-        self._do(self.parts.let_go(days))
+    def expire(self, days: float) -> None:
+        """Old memories are deleted."""
+        self._do(self.parts.expire(days))
 
     @rule()
     def move(self) -> None:
@@ -313,14 +323,14 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def every_search_gives_the_same(self) -> None:
-        """Same memories, same scores."""
+        """All implementations return the same memories and scores."""
         self._do(self.parts.compare())
 
 
-def test_after_every_change_all_searches_agree(settings: Settings) -> None:
-    """Remembered, used, rated, corrected, forgotten, let go, imported: nothing is lost or late."""
+def test_all_searches_agree_after_every_change(settings: Settings) -> None:
+    """No change is lost or late in any index."""
     with asyncio.Runner() as runner:
-        opening = told(settings)
+        opening = subject(settings)
         Changes.runner, Changes.parts = runner, runner.run(opening.__aenter__())
         try:
             run_state_machine_as_test(
@@ -329,7 +339,7 @@ def test_after_every_change_all_searches_agree(settings: Settings) -> None:
                     max_examples=10,
                     stateful_step_count=12,
                     deadline=None,
-                    phases=[Phase.generate],  # twelve steps can be read as they are
+                    phases=[Phase.generate],  # twelve steps are readable without shrinking
                     suppress_health_check=list(HealthCheck),
                 ),
             )

@@ -1,4 +1,4 @@
-"""Every cache and queue has a bound: filled far past it, it holds no more; none is without."""
+"""Every cache and queue is bounded, and stays within its bound when it is overfilled."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -25,47 +25,47 @@ from tests.conftest import ROOT
 
 _PACKAGE = ROOT / "server" / "foremind"
 #: What has no bound of its own, and why it needs none.
-_WITHOUT = {
-    "evaluation/benchmarks/crowd.py: Queue": "no part of the server",
-    "retrieval/embedding/priority_queue.py: deque": "of one owner; the queue counts all",
-    "llm/response_format.py: cache": "by the shapes of answers that are asked for",
-    "llm/answer_parsing.py: cache": "by the shapes of answers that are asked for",
-    "llm/slots.py: deque": "one of each open session or background task, which are bounded",
-    "llm/prompt/token_counter.py: cache": "by the tokenizers that operators name",
-    "domain/setting_bounds.py: cache": "by the names of settings",
-    "storage/fair_queue.py: deque": "one owner's tickets, counted where they are taken in",
+_UNBOUNDED = {
+    "evaluation/benchmarks/crowd.py: Queue": "not part of the server",
+    "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",
+    "llm/response_format.py: cache": "one entry for each response format",
+    "llm/answer_parsing.py: cache": "one entry for each response format",
+    "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
+    "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
+    "domain/setting_bounds.py: cache": "one entry for each setting",
+    "storage/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
     "storage/named_queries.py: cache": "it has no arguments",
 }
 
 
-def replayed() -> int:
-    """Bytes of events kept for who comes back."""
-    kept = ReplayBuffer(100, 5000, 60.0)
+def replay_bytes() -> int:
+    """Bytes of events kept for a reconnecting client."""
+    buffer = ReplayBuffer(100, 5000, 60.0)
     for number in range(1, 1000):
-        kept.add(number, b"x" * 90, 0.0)
-    return kept._bytes
+        buffer.add(number, b"x" * 90, 0.0)
+    return buffer._bytes
 
 
-def embedded() -> int:
-    """Texts that wait to be embedded, of many users and all priorities."""
-    queue: EmbeddingQueue[tuple[int, int]] = EmbeddingQueue(20, owner=lambda each: each[0])
+def queued_embeddings() -> int:
+    """Texts waiting to be embedded, of several users and all priorities."""
+    queue: EmbeddingQueue[tuple[int, int]] = EmbeddingQueue(20, owner=lambda text: text[0])
     for number in range(500):
         with suppress(ForemindError):
             queue.push((number % 7, number), Priority(number % 4))
     return len(queue)
 
 
-def waited() -> int:
-    """Tickets of one owner in a line."""
-    line: FairQueue[int] = FairQueue(2, 1, 5)
+def waiting_tickets() -> int:
+    """Waiting tickets of one owner."""
+    queue: FairQueue[int] = FairQueue(2, 1, 5)
     for number in range(100):
         with suppress(ForemindError):
-            line.ask("ana", number)
-    return len(line._waiting["ana"])
+            queue.enqueue("ana", number)
+    return len(queue._waiting["ana"])
 
 
-def announced() -> int:
-    """What is heard while a session is opened."""
+def pending_announcements() -> int:
+    """Announcements received while a session is being opened."""
     opening = PendingSession(cast("Any", None))
     for number in range(10_000):
         opening.announce(cast("Any", number))
@@ -74,16 +74,16 @@ def announced() -> int:
     return len(opening.take_heard())
 
 
-def read_ahead() -> int:
-    """Prompts that a model server's slots are taken to remember."""
+def slot_prompts() -> int:
+    """Prompts that the slots of a model server are assumed to have cached."""
     slots = SlotPool(3)
     for number in range(100):
         slots.asked([cast("Message", {"role": "user", "content": f"{number} and so on"})])
     return len(slots._prompts)
 
 
-def asked() -> int:
-    """Clients of model servers, one for each address."""
+def model_clients() -> int:
+    """Clients of model servers, one for each URL."""
     voices = ChatModels(load_settings())
     for number in range(100):
         policy = ChatModelPolicy(
@@ -95,16 +95,16 @@ def asked() -> int:
 
 
 class _Silent:
-    """A connection that sends and never says who it is."""
+    """A connection that never authenticates."""
 
     address = "203.0.113.7"
 
     def evict(self) -> None:
-        """Go."""
+        """Do nothing."""
 
 
-def connected() -> int:
-    """Bytes that all who have not said who they are hold."""
+def unidentified_bytes() -> int:
+    """Bytes received on connections that have not authenticated."""
     admission = Admission(1000, 1000, lambda _: False, Metrics(), most_bytes=10_000)
     for _ in range(100):
         member: AdmittedConnection = _Silent()
@@ -113,43 +113,45 @@ def connected() -> int:
     return admission._bytes
 
 
-def stemmed() -> int:
-    """Words whose stems are remembered."""
+def cached_stems() -> int:
+    """Words whose stems are cached."""
     for number in range(21_000):
         tokenization.terms_of(f"word{number}")
     return tokenization._stem.cache_info().currsize
 
 
-def hashed() -> int:
-    """Words whose hashes are remembered."""
+def cached_hashes() -> int:
+    """Words whose hashes are cached."""
     for number in range(51_000):
         packed_terms.hash_of(f"word{number}")
     return packed_terms.hash_of.cache_info().currsize
 
 
 @pytest.mark.parametrize(
-    ("filled", "most"),
+    ("overfill", "bound"),
     [
-        (replayed, 5000),
-        (embedded, 20),
-        (waited, 5),
-        (announced, 4096),
-        (read_ahead, 3),
-        (asked, 32),
-        (connected, 10_000),
-        (stemmed, 20_000),
-        (hashed, 50_000),
+        (replay_bytes, 5000),
+        (queued_embeddings, 20),
+        (waiting_tickets, 5),
+        (pending_announcements, 4096),
+        (slot_prompts, 3),
+        (model_clients, 32),
+        (unidentified_bytes, 10_000),
+        (cached_stems, 20_000),
+        (cached_hashes, 50_000),
     ],
 )
-def test_filled_past_its_bound_it_holds_no_more(filled: Callable[[], int], most: int) -> None:
-    """Nor much less: what is counted is what was filled."""
-    assert most * 0.8 <= filled() <= most
+def test_an_overfilled_cache_or_queue_stays_within_its_bound(
+    overfill: Callable[[], int], bound: int
+) -> None:
+    """And is nearly full, so that the test counts what it filled."""
+    assert bound * 0.8 <= overfill() <= bound
     tokenization.forget_words()
     packed_terms.forget_hashes()
 
 
-def boundless(path: Path) -> Iterator[str]:
-    """Caches and queues of a module that are built without a bound."""
+def unbounded(path: Path) -> Iterator[str]:
+    """Find the caches and queues that a module builds without a bound."""
     for node in ast.walk(ast.parse(path.read_text())):
         decorators = getattr(node, "decorator_list", [])
         if any(isinstance(decorator, ast.Name) and decorator.id in ("cache", "lru_cache")
@@ -168,10 +170,10 @@ def boundless(path: Path) -> Iterator[str]:
 
 
 def test_no_cache_or_queue_is_built_without_a_bound() -> None:
-    """But for those that something else bounds; none is excused without need."""
+    """Except those that something else bounds; the list of exceptions is complete and current."""
     found = {
-        f"{path.relative_to(_PACKAGE)}: {each}"
+        f"{path.relative_to(_PACKAGE)}: {name}"
         for path in _PACKAGE.rglob("*.py")
-        for each in boundless(path)
+        for name in unbounded(path)
     }
-    assert found == set(_WITHOUT)
+    assert found == set(_UNBOUNDED)

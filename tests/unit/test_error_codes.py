@@ -1,4 +1,4 @@
-"""Every code of an error is documented, and no other."""
+"""The documented error codes are those in the code."""
 
 import re
 
@@ -7,26 +7,26 @@ from foremind.gateway.transport import request_heads
 from tests.conftest import ROOT
 
 _CODE = re.compile(
-    r'\bcode *= *(?:code or )?"(\w+)"|_failures_named\(options, "(\w+)"\)|Refusal\(\s*\d+, "(\w+)"'
+    r'\bcode *= *(?:code or )?"(\w+)"|_mapped_errors\([\w.]+, "(\w+)"\)|Refusal\(\s*\d+, "(\w+)"'
 )
-_OF_SETUP = {"setup_error"}  # before there is anybody to be told
+_SETUP_CODES = {"setup_error"}  # never sent to a client
 
 
-def test_the_table_of_codes_is_whole() -> None:
-    """With the statuses that are answered."""
+def test_the_table_of_codes_is_complete() -> None:
+    """So is its column of HTTP statuses."""
     table = re.findall(
         r"^\| (\w+) \| `\w+_error` \| (.*) \|$", (ROOT / "docs/access.md").read_text(), re.MULTILINE
     )
-    told = {code for _, text in table for code in re.findall(r"`([a-z_]+)`", text)}
+    documented = {code for _, text in table for code in re.findall(r"`([a-z_]+)`", text)}
     used = {
-        "".join(found)
+        "".join(groups)
         for path in (ROOT / "server/foremind").rglob("*.py")
-        for found in _CODE.findall(path.read_text())
+        for groups in _CODE.findall(path.read_text())
     }
-    assert told == used - _OF_SETUP
+    assert documented == used - _SETUP_CODES
     statuses = {int(status) for status, _ in table if status.isdigit()}
-    below = {
-        each.status
-        for each in (request_heads.TOO_LARGE, request_heads.LONG_TARGET, request_heads.TOO_LATE)
+    transport_statuses = {
+        refusal.status
+        for refusal in (request_heads.TOO_LARGE, request_heads.LONG_TARGET, request_heads.TOO_LATE)
     }
-    assert statuses == {status for _, status in STATUSES} | {405} | below
+    assert statuses == {status for _, status in STATUSES} | {405} | transport_statuses

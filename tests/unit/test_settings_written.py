@@ -1,4 +1,4 @@
-"""Settings as operators write them: in the environment, in the file, rightly and wrongly."""
+"""Settings in the environment and in the file: syntax, limits, and error messages."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
-from hypothesis import settings as trying
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from foremind.cli.main import main
@@ -36,18 +36,18 @@ HOSTILE = (
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_has_a_least_and_a_most(name: str) -> None:
-    """Whatever somebody writes, it is one that the server can work with."""
+def test_every_number_has_a_minimum_and_a_maximum(name: str) -> None:
+    """So every accepted value is usable."""
 
     def numbers(shape: dict[str, Any]) -> list[dict[str, Any]]:
-        found = [shape] if shape.get("type") in ("number", "integer") else []
+        own = [shape] if shape.get("type") in ("number", "integer") else []
         parts = [*shape.get("anyOf", []), shape.get("items"), shape.get("additionalProperties")]
-        return found + [
+        return own + [
             number for part in parts if isinstance(part, dict) for number in numbers(part)
         ]
 
@@ -59,29 +59,29 @@ def test_every_number_has_a_least_and_a_most(name: str) -> None:
 def test_every_collection_may_be_written_with_commas_or_as_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In the environment; the two mean the same, and nothing written is none."""
+    """In the environment; both mean the same, and an empty value is an empty collection."""
     collections = {
         name for name, shape in SCHEMA.items() if shape.get("type") in ("array", "object")
     }
     assert collections == set(LISTS)
     for name, (commas, as_json) in LISTS.items():
-        read = []
+        values = []
         for text in (commas, as_json, ""):
             monkeypatch.setenv(f"FOREMIND_{name.upper()}", text)
-            read.append(getattr(load_settings(), name))
-        assert read[0] == read[1] and len(read[0]) == 2 and len(read[2]) == 0, name
+            values.append(getattr(load_settings(), name))
+        assert values[0] == values[1] and len(values[0]) == 2 and len(values[2]) == 0, name
 
 
-def test_an_origin_is_compared_as_browsers_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small letters, no slash at the end."""
+def test_origins_are_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the form that browsers send: lower case, no trailing slash."""
     monkeypatch.setenv("FOREMIND_ALLOWED_ORIGINS", "https://Game.example/")
     assert load_settings().allowed_origins == ("https://game.example",)
 
 
-@pytest.mark.parametrize("written", ["environment", "file"])
-def test_null_is_no_limit(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    """Where a setting may have none."""
-    if written == "file":
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_null_means_no_limit(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """For settings that may be unlimited."""
+    if source == "file":
         Path(SETTINGS_FILE).write_text('memory_max_age_days = "null"')
     else:
         monkeypatch.setenv("FOREMIND_MEMORY_MAX_AGE_DAYS", "null")
@@ -89,7 +89,7 @@ def test_null_is_no_limit(monkeypatch: pytest.MonkeyPatch, written: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("environment", "file", "said"),
+    ("environment", "file", "expected"),
     [
         ({"FOREMIND_PAUSE_MSS": "1"}, "", "FOREMIND_PAUSE_MSS: not a setting; FOREMIND_PAUSE_MS"),
         (
@@ -119,86 +119,86 @@ def test_null_is_no_limit(monkeypatch: pytest.MonkeyPatch, written: str) -> None
         ({"FOREMIND_EMBEDDING_MODEL": "soul"}, "", "FOREMIND_EMBEDDING_MODEL: "),
     ],
 )
-def test_a_wrong_or_unknown_setting_is_told_in_one_line(
+def test_an_invalid_or_unknown_setting_is_reported_in_one_line(
     environment: dict[str, str],
     file: str,
-    said: str,
+    expected: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """That names it as it is written, with the exit code of a failure and no trace."""
+    """The line names it as it was written; the exit code is 1, and there is no traceback."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     Path(SETTINGS_FILE).write_text(file)
     monkeypatch.setattr(sys, "argv", ["foremind", "serve", "--port", "0"])
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         main()
-    told = capsys.readouterr().err
-    assert left.value.code == 1
-    assert told.startswith("foremind: ") and told.count("\n") == 1
-    assert said in told
+    error = capsys.readouterr().err
+    assert exited.value.code == 1
+    assert error.startswith("foremind: ") and error.count("\n") == 1
+    assert expected in error
 
 
-def test_what_is_told_of_a_secret_is_not_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor what stands beside it."""
+def test_an_error_message_does_not_contain_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be secrets."""
     Path(SETTINGS_FILE).write_text("auth_secret = [17041704]\npause_ms = 17041704")
-    with pytest.raises(InvalidFile) as told:
+    with pytest.raises(InvalidFile) as caught:
         load_settings()
-    assert "auth_secret" in told.value.message and "17041704" not in told.value.message
+    assert "auth_secret" in caught.value.message and "17041704" not in caught.value.message
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_setting_of_the_environment_or_the_file_is_a_trap(
+def test_any_value_of_a_setting_is_refused_or_usable(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is written there is refused by name, or everything can be worked out from it."""
-    text = SCHEMA[name].get("type") in ("string", None) and "number" not in str(SCHEMA[name])
-    for value in HOSTILE[::5] if text else HOSTILE:
-        with monkeypatch.context() as here:
+    """A refusal names the setting; otherwise a policy can be made from it."""
+    is_text = SCHEMA[name].get("type") in ("string", None) and "number" not in str(SCHEMA[name])
+    for value in HOSTILE[::5] if is_text else HOSTILE:
+        with monkeypatch.context() as patch:
             if "\ud800" not in value:
-                here.setenv(f"FOREMIND_{name.upper()}", value)
-                _refused_or_works(f"FOREMIND_{name.upper()}")
+                patch.setenv(f"FOREMIND_{name.upper()}", value)
+                _check_refused_or_usable(f"FOREMIND_{name.upper()}")
     for literal in ("nan", "inf", "-inf", "1e300", "-1", "0", "[]", "{}", "true", "'x'", "9" * 30):
         Path(SETTINGS_FILE).write_text(f"{name} = {literal}\n")
-        _refused_or_works(f"{SETTINGS_FILE}: {name}", SETTINGS_FILE)
+        _check_refused_or_usable(f"{SETTINGS_FILE}: {name}", SETTINGS_FILE)
     Path(SETTINGS_FILE).unlink()
 
 
-def _refused_or_works(*named: str) -> None:
+def _check_refused_or_usable(*names: str) -> None:
     try:
         settings = load_settings()
     except InvalidFile as error:
-        assert error.message.startswith(named)
+        assert error.message.startswith(names)
         assert "\n" not in error.message
     else:
         policy_for(CompanionSettings(), settings)
 
 
-@trying(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from([*NAMES, "soul"]), st.text(max_size=20), max_size=3))
-def test_any_file_is_read_or_refused(written: dict[str, str]) -> None:
-    """Never with a trace."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in written.items()]
+def test_any_file_is_accepted_or_refused(values: dict[str, str]) -> None:
+    """No other error is raised."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
     Path(SETTINGS_FILE).write_text("\n".join(lines), "utf-8", errors="replace")
-    _refused_or_works(SETTINGS_FILE)
+    _check_refused_or_usable(SETTINGS_FILE)
 
 
-def test_every_variable_that_the_documents_and_the_code_name_is_known() -> None:
-    """A setting, or one of the few others that are listed."""
+def test_every_variable_named_in_the_repository_is_known() -> None:
+    """It is a setting, or one of the other listed variables."""
     files = [
         *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("server/**/*.py"),
         *ROOT.glob("examples/*"), *ROOT.glob("deploy/*"), *ROOT.glob("loadtests/**/*.py"),
     ]  # fmt: skip
-    named = {
+    mentioned = {
         name
         for file in files
         if file.is_file()
         for name in re.findall(r"FOREMIND_[A-Z_]*[A-Z]\b", file.read_text("utf-8"))
     }
-    assert len(named) > len(NAMES)
-    assert unknown_variables(named, NAMES) == []
+    assert len(mentioned) > len(NAMES)
+    assert unknown_variables(mentioned, NAMES) == []
 
 
-def test_no_setting_is_named_like_a_key_of_a_companion() -> None:
-    """`FOREMIND_LLM_KEY_…` holds keys, and nothing else."""
+def test_no_setting_has_the_prefix_of_companions_keys() -> None:
+    """`FOREMIND_LLM_KEY_…` is reserved for API keys."""
     assert not [name for name in NAMES if name.startswith("llm_key_")]

@@ -1,11 +1,11 @@
-"""What do thresholds published for other models mean for this one? Measured on labelled pairs.
+"""Calibrate published similarity thresholds for an embedding model, on labelled pairs.
 
-Two thresholds are published for other embedding models: 0.72, at which an episode counts as the one
-that is spoken of, and 0.65, at which a record is at least worth offering. What they are for is
-measurable with any model:
+Two thresholds are published for other embedding models: 0.72, at which an episode is the one being
+talked about, and 0.65, at which a record is worth offering at all. For any model they become:
 
-- 0.72 is put where finding the same matter is most often right, precision counting double (F0.5);
-- 0.65 where as many as possible are found for each that is wrong (F1).
+- 0.72: the threshold with the best F0.5 score (precision counts double) for finding the same
+  subject;
+- 0.65: the threshold with the best F1 score.
 
     python -m training.calibration.measure [MODEL]
 
@@ -25,7 +25,7 @@ from foremind.retrieval.embedding.model_registry import find_model
 
 _PAIRS = Path(__file__).with_name("pairs.toml")
 _GRID = np.arange(0.10, 0.90, 0.01)
-_MEANINGS = {"0.72": 0.5, "0.65": 1.0}
+_BETA = {"0.72": 0.5, "0.65": 1.0}
 
 
 def main() -> None:
@@ -38,41 +38,46 @@ def main() -> None:
     def embed(texts: list[str], prefix: str) -> npt.NDArray[np.float32]:
         return np.concatenate([encoder.encode([prefix + text]) for text in texts])
 
-    matters = tomllib.loads(_PAIRS.read_text("utf-8"))["matter"]
-    records = embed([matter["record"] for matter in matters], manifest.passage_prefix)
-    same = embed([matter["same"] for matter in matters], manifest.query_prefix)
-    near = embed([matter["near"] for matter in matters], manifest.query_prefix)
-    wanted = np.einsum("ij,ij->i", records, same)
-    apart = ~np.eye(len(matters), dtype=bool)
-    unwanted = np.concatenate(
-        [(same @ records.T)[apart], (near @ records.T)[apart], np.einsum("ij,ij->i", records, near)]
+    pairs = tomllib.loads(_PAIRS.read_text("utf-8"))["matter"]
+    records = embed([pair["record"] for pair in pairs], manifest.passage_prefix)
+    same = embed([pair["same"] for pair in pairs], manifest.query_prefix)
+    near = embed([pair["near"] for pair in pairs], manifest.query_prefix)
+    positives = np.einsum("ij,ij->i", records, same)
+    off_diagonal = ~np.eye(len(pairs), dtype=bool)
+    negatives = np.concatenate(
+        [
+            (same @ records.T)[off_diagonal],
+            (near @ records.T)[off_diagonal],
+            np.einsum("ij,ij->i", records, near),
+        ]
     )
-    # A relationship has about this many records of a layer: so many may be found by mistake.
-    weight = 20 / (len(unwanted) / len(wanted))
+    # A relationship has about 20 records of a layer: weight negatives as 20 for each positive.
+    weight = 20 / (len(negatives) / len(positives))
     print("[calibration]")
-    for published, beta in _MEANINGS.items():
-        scores = [_f(wanted, unwanted, each, beta, weight) for each in _GRID]
-        best = int(np.argmax(scores))
-        least = float(_GRID[best])
+    for published, beta in _BETA.items():
+        scores = [_f_score(positives, negatives, threshold, beta, weight) for threshold in _GRID]
+        threshold = float(_GRID[int(np.argmax(scores))])
         print(
-            f'"{published}" = {least:.2f}  # finds {np.mean(wanted >= least):.0%} of the same, '
-            f"{np.mean(unwanted >= least):.1%} of the others"
+            f'"{published}" = {threshold:.2f}  # finds '
+            f"{np.mean(positives >= threshold):.0%} of the same, "
+            f"{np.mean(negatives >= threshold):.1%} of the others"
         )
 
 
-def _f(
-    wanted: npt.NDArray[np.float32],
-    unwanted: npt.NDArray[np.float32],
-    least: float,
+def _f_score(
+    positives: npt.NDArray[np.float32],
+    negatives: npt.NDArray[np.float32],
+    threshold: float,
     beta: float,
     weight: float,
 ) -> float:
-    """Return the F score of finding what is at least `least` near."""
-    right = float(np.sum(wanted >= least))
-    wrong = float(np.sum(unwanted >= least)) * weight
-    missed = len(wanted) - right
+    """Return the F-beta score of a similarity threshold, with false positives weighted."""
+    true_positives = float(np.sum(positives >= threshold))
+    false_positives = float(np.sum(negatives >= threshold)) * weight
+    false_negatives = len(positives) - true_positives
     square = beta * beta
-    return (1 + square) * right / ((1 + square) * right + square * missed + wrong)
+    weighted = (1 + square) * true_positives
+    return weighted / (weighted + square * false_negatives + false_positives)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Plain HTTP: health, what users and operators may see and change, the demo page."""
+"""The HTTP API: health, users' and operators' resources, the demo page."""

@@ -1,4 +1,4 @@
-"""What operators do: companions, sessions, revocations, draining. All need the scope `admin`."""
+"""Operations of operators on companions, sessions and tokens; all need the scope `admin`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,28 +30,28 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
 
 
 class SessionControl(Protocol):
-    """The sessions of this process."""
+    """The open sessions of this process."""
 
     def listed(self) -> Sequence[object]:
-        """Return what is told of each."""
+        """Return snapshots of all sessions."""
 
     def dismiss(self, session_id: str) -> bool:
-        """End one; False where there is none."""
+        """End a session; return False if there is none with this id."""
 
     async def drain(self, seconds: float) -> None:
-        """Take no more, let replies finish for `seconds`, end every one."""
+        """Refuse new sessions, let replies finish for at most `seconds`, then end all sessions."""
 
 
 class CompanionSource(Protocol):
-    """What the open sessions of this process go by."""
+    """The companions of this process's open sessions."""
 
     async def changed(self, announcement: CompanionChanged) -> None:
-        """Read anew what was changed."""
+        """Reload the companion that has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What these routes need."""
+    """The services of these routes."""
 
     entrance: RequestAuthenticator
     settings: Settings
@@ -63,16 +63,17 @@ class AdminServices:
 
 
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose tokens no longer count: all that were issued so far, or the one with this `jti`."""
+    """The user whose tokens are revoked: all issued so far, or only the one with this `jti`."""
 
     user: Identifier
     token_id: Identifier | None = None
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """`issued_until`: tokens that claim to be issued by then no longer count; None for one token.
+    """The outcome of a revocation.
 
-    That is half a minute ahead, as the clock of who mints them may be.
+    Tokens whose `iat` is at or before `issued_until` are revoked. It is half a minute ahead, as the
+    clock of the issuing server may be; null if a single token was revoked.
     """
 
     issued_until: datetime | None
@@ -80,7 +81,7 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A companion, whose slug is in the path."""
+    """A companion; its slug is in the path."""
 
     name: str
     persona: str
@@ -89,7 +90,7 @@ class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompanionDetail(msgspec.Struct, frozen=True):
-    """A companion as operators see it; `version` rises with every change."""
+    """A companion as operators see it; `version` increases with every change."""
 
     id: str
     slug: str
@@ -101,83 +102,89 @@ class CompanionDetail(msgspec.Struct, frozen=True):
     retired: bool
 
 
+class _AdminEndpoints:
+    def __init__(self, services: AdminServices) -> None:
+        self._services = services
+
+    async def list_companions(self, request: Request) -> Response:
+        await self._require_admin(request)
+        companions = await self._services.companions.list()
+        return json_response({"companions": [_detail(companion) for companion in companions]})
+
+    async def put_companion(self, request: Request) -> Response:
+        await self._require_admin(request)
+        body = await body_of(request, CompanionBody)
+        companion = CompanionFile(
+            request.path_params["slug"], body.name, body.persona, body.greeting, body.settings
+        )
+        problem = wrong_field(companion)
+        if problem is not None:
+            raise InvalidMessage(": ".join(problem), param=problem[0])
+        await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
+        stored = await self._services.companions.put(companion)
+        await self._services.current.changed(CompanionChanged(stored.id))
+        return json_response(_detail(stored))
+
+    async def retire_companion(self, request: Request) -> Response:
+        await self._require_admin(request)
+        services = self._services
+        await services.companions.retire(request.path_params["slug"], services.clock.now())
+        return json_response({"status": "ok"})
+
+    async def list_sessions(self, request: Request) -> Response:
+        await self._require_admin(request)
+        return json_response({"sessions": self._services.sessions.listed()})
+
+    async def end_session(self, request: Request) -> Response:
+        await self._require_admin(request)
+        if not self._services.sessions.dismiss(request.path_params["session"]):
+            raise NotFound("session: expected a session of this process", param="session")
+        return json_response({"status": "ok"})
+
+    async def revoke_tokens(self, request: Request) -> Response:
+        await self._require_admin(request)
+        body = await body_of(request, Revocation)
+        until = await self._services.authority.revoke(body.user, body.token_id)
+        return json_response(Revoked(None if body.token_id else until), 201)
+
+    async def drain(self, request: Request) -> Response:
+        await self._require_admin(request)
+        services = self._services
+        response = json_response({"status": "draining"}, 202)
+        response.background = BackgroundTask(services.sessions.drain, services.settings.drain_s)
+        return response
+
+    async def _require_admin(self, request: Request) -> None:
+        require(await self._services.entrance.authenticate(request), "admin")
+
+
+def admin_routes(services: AdminServices) -> list[BaseRoute]:
+    """Return the routes below `/v1/admin`."""
+    endpoints = _AdminEndpoints(services)
+    path = "/v1/admin"
+    return [
+        Route(path + "/companions", endpoints.list_companions),
+        Route(path + "/companions/{slug}", endpoints.put_companion, methods=["PUT"]),
+        Route(path + "/companions/{slug}", endpoints.retire_companion, methods=["DELETE"]),
+        Route(path + "/sessions", endpoints.list_sessions),
+        Route(path + "/sessions/{session}", endpoints.end_session, methods=["DELETE"]),
+        Route(path + "/revocations", endpoints.revoke_tokens, methods=["POST"]),
+        Route(path + "/drain", endpoints.drain, methods=["POST"]),
+    ]
+
+
 def _check_tokenizer(path: str | None) -> None:
     try:
         if path is not None:
             load_counter(path)
-    except InvalidFile:  # which says what is in the file
+    except InvalidFile:  # its message would reveal what is in the file
         raise InvalidMessage(
             "settings.llm_tokenizer: expected the path of a tokenizer.json on the server",
             param="settings.llm_tokenizer",
         ) from None
 
 
-def admin_routes(services: AdminServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/admin`."""
-
-    async def admin(request: Request) -> None:
-        require(await services.entrance.caller(request), "admin")
-
-    async def companions(request: Request) -> Response:
-        await admin(request)
-        return json_response(
-            {"companions": [_view(each) for each in await services.companions.list()]}
-        )
-
-    async def put_companion(request: Request) -> Response:
-        await admin(request)
-        body = await body_of(request, CompanionBody)
-        companion = CompanionFile(
-            request.path_params["slug"], body.name, body.persona, body.greeting, body.settings
-        )
-        wrong = wrong_field(companion)
-        if wrong is not None:
-            raise InvalidMessage(": ".join(wrong), param=wrong[0])
-        await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
-        stored = await services.companions.put(companion)
-        await services.current.changed(CompanionChanged(stored.id))
-        return json_response(_view(stored))
-
-    async def retire_companion(request: Request) -> Response:
-        await admin(request)
-        await services.companions.retire(request.path_params["slug"], services.clock.now())
-        return json_response({"status": "ok"})
-
-    async def sessions(request: Request) -> Response:
-        await admin(request)
-        return json_response({"sessions": services.sessions.listed()})
-
-    async def end_session(request: Request) -> Response:
-        await admin(request)
-        if not services.sessions.dismiss(request.path_params["session"]):
-            raise NotFound("session: expected a session of this process", param="session")
-        return json_response({"status": "ok"})
-
-    async def revoke(request: Request) -> Response:
-        await admin(request)
-        body = await body_of(request, Revocation)
-        until = await services.authority.revoke(body.user, body.token_id)
-        return json_response(Revoked(None if body.token_id else until), 201)
-
-    async def drain(request: Request) -> Response:
-        await admin(request)
-        answer = json_response({"status": "draining"}, 202)
-        answer.background = BackgroundTask(services.sessions.drain, services.settings.drain_s)
-        return answer
-
-    path = "/v1/admin"
-    return [
-        Route(path + "/companions", companions),
-        Route(path + "/companions/{slug}", put_companion, methods=["PUT"]),
-        Route(path + "/companions/{slug}", retire_companion, methods=["DELETE"]),
-        Route(path + "/sessions", sessions),
-        Route(path + "/sessions/{session}", end_session, methods=["DELETE"]),
-        Route(path + "/revocations", revoke, methods=["POST"]),
-        Route(path + "/drain", drain, methods=["POST"]),
-    ]
-
-
-def _view(companion: Companion) -> CompanionDetail:
+def _detail(companion: Companion) -> CompanionDetail:
     return CompanionDetail(
         str(companion.id),
         companion.slug,

@@ -1,7 +1,7 @@
-"""Holds every request to the contract: what it does not describe is refused, never ignored.
+"""Enforces the OpenAPI contract: what it does not describe is refused, never ignored.
 
-A parameter that is misspelt, or that another version knows, would otherwise make a request mean
-something else: "forget everything" instead of "forget what is about this".
+Ignoring a misspelt parameter, or one of another version, could change what a request means: erase
+everything instead of only what is about some words.
 """
 
 import msgspec
@@ -10,24 +10,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foremind.api.dependencies import body_of
-from foremind.api.openapi import OPERATIONS, Operation
-from foremind.api.responses import answered
+from foremind.api.operations import OPERATIONS, Operation
+from foremind.api.responses import with_error_responses
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
 from foremind.domain.storable_text import check_storable
 
-_OPERATIONS = {(each.method, each.path): each for each in OPERATIONS}
-_MOST_OF_NOTHING = 1000  # bytes of a body that may only be `{}`
+_OPERATIONS = {(operation.method, operation.path): operation for operation in OPERATIONS}
+_MAX_EMPTY_BODY_BYTES = 1000  # of a body that may only be `{}`
 
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request that takes none."""
 
 
-def conforming(route: Route) -> Route:
-    """Return a route that serves only what the contract describes, and answers errors as it says.
+def enforce_contract(route: Route) -> Route:
+    """Return a route that refuses what the contract does not describe, with JSON errors.
 
     Raises:
-        KeyError: the contract does not describe it.
+        KeyError: the contract does not describe the route.
     """
     (method,) = (route.methods or set()) - {"HEAD"}
     operation = _OPERATIONS[method, route.path_format]
@@ -36,35 +36,35 @@ def conforming(route: Route) -> Route:
         check_storable({**request.path_params, **request.query_params})
         _check_query(operation, request)
         await _check_body(operation, request)
-        answer: Response = await route.endpoint(request)
-        return answer
+        response: Response = await route.endpoint(request)
+        return response
 
-    served = Route(route.path, answered(endpoint), methods=[method])
-    served.path = operation.path  # compiled by now: "{id:path}" is no name of the contract's
-    return served
+    enforced = Route(route.path, with_error_responses(endpoint), methods=[method])
+    enforced.path = operation.path  # already compiled; the contract has no converters ("{id:path}")
+    return enforced
 
 
 def _check_query(operation: Operation, request: Request) -> None:
     known = operation.parameters
-    given = [name for name, _ in request.query_params.multi_items()]
-    for name in given:
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
         if name not in known:
             expected = f"expected one of {', '.join(sorted(known))}" if known else "expected none"
             raise InvalidMessage(f"{name}: unknown query parameter, {expected}", param=name)
-        if given.count(name) > 1:
-            raise InvalidMessage(f"{name}: expected it once", param=name)
+        if names.count(name) > 1:
+            raise InvalidMessage(f"{name}: expected a single value", param=name)
 
 
 async def _check_body(operation: Operation, request: Request) -> None:
-    """Check what is said of a body; read it only where there should be none."""
+    """Check the headers that describe a body, and that there is none where none is expected."""
     length = request.headers.get("content-length", "")
     if not length.strip("0") and "transfer-encoding" not in request.headers:
         return
-    # Only a program leaves the type out: of a page's request the origin was checked.
-    given = request.headers.get("content-type", operation.media_types[0])
-    if given.partition(";")[0].strip().lower() not in operation.media_types:
+    # A missing type is safe: the origin of requests from web pages has been checked.
+    content_type = request.headers.get("content-type", operation.media_types[0])
+    if content_type.partition(";")[0].strip().lower() not in operation.media_types:
         raise UnsupportedMediaType(
             f"content-type: expected {' or '.join(operation.media_types)}", param="content-type"
         )
     if operation.body is None:
-        await body_of(request, EmptyBody, _MOST_OF_NOTHING)
+        await body_of(request, EmptyBody, _MAX_EMPTY_BODY_BYTES)

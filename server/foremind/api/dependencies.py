@@ -1,13 +1,13 @@
-"""Who asks for which relationship, and what every route about one needs."""
+"""What the routes of relationships share: services, authorization, parsing, paging."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
-from foremind.api.json_bodies import Check, decoded
+from foremind.api.json_bodies import Check, decode_json
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.api.spooled_bodies import SpooledResponses, received
+from foremind.api.spooled_bodies import SpooledResponses, receive_body
 from foremind.auth.authority import require
 from foremind.auth.principal import Principal
 from foremind.background.manual_edits import ManualEditor
@@ -35,21 +35,22 @@ from foremind.storage.transfer_store import TransferStore
 from foremind.storage.turn_store import TurnStore
 from foremind.typeahead.context_builder import ContextBuilder
 
-_MOST_BODY = 200_000  # bytes of a JSON body; exports and documents have limits of their own
+MAX_ID = 2**62
+_MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own
 
 Shape = TypeVar("Shape")
 
 
 class SettingsSource(Protocol):
-    """What the open sessions of this process go by."""
+    """The settings of this process's open sessions."""
 
     async def changed(self, announcement: SettingsChanged) -> None:
-        """Read anew what was changed."""
+        """Reload the settings that have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelationshipServices:
-    """What these routes need."""
+    """The services of the routes of relationships."""
 
     entrance: RequestAuthenticator
     settings: Settings
@@ -75,100 +76,117 @@ class RelationshipServices:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRelationship:
-    """A relationship that a caller may see; the companion's settings are those in force."""
+    """A relationship that the principal may access.
 
-    caller: Principal
+    `companion` has the settings in force for the relationship, `base_companion` its own.
+    """
+
+    principal: Principal
     relationship: Relationship
     companion: Companion
-    owner: Companion
+    base_companion: Companion
     policy: Policy
 
     @property
     def names(self) -> tuple[str, str]:
-        """The user's name and the companion's."""
+        """The names of the user and the companion."""
         return self.relationship.user_name, self.companion.name
 
 
-async def find(services: RelationshipServices, request: Request) -> ResolvedRelationship:
-    """Return the relationship of a request, which its caller may read, or change.
+async def resolve_relationship(
+    services: RelationshipServices, request: Request
+) -> ResolvedRelationship:
+    """Return the relationship in a request's path, checking that the principal may access it.
 
-    Whoever looks at another user's is noted in the audit trail.
+    GET and HEAD need the scope `memory:read`, other methods `memory:write`. Access to another
+    user's relationship is written to its audit trail.
 
     Raises:
-        NotAuthenticated, NotAllowed, NotFound: it is not this caller's, or not there.
+        NotAuthenticated, NotAllowed: the principal may not access it.
+        NotFound: it does not exist, or is another user's.
     """
-    caller = await services.entrance.caller(request)
+    principal = await services.entrance.authenticate(request)
     reads = request.method in ("GET", "HEAD")
-    require(caller, "memory:read" if reads else "memory:write")
-    id_ = number(request.path_params["id"], "id", 0, 2**62)
-    relationship = await services.relationships.find(id_, caller.whose)
-    if not caller.may_open(relationship.companion):
+    require(principal, "memory:read" if reads else "memory:write")
+    id_ = parse_number(request.path_params["id"], "id", 0, MAX_ID)
+    relationship = await services.relationships.find(id_, principal.effective_user_id)
+    if not principal.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
-    owner = await services.companions.find(relationship.companion)
-    what = "".join(request.url.path.split("/")[4:5])
-    await note_if_others(services, caller, id_, "read" if reads else "change", what)
-    own = in_force(owner.settings, relationship.settings, services.settings)
-    policy = policy_for(own, services.settings)
-    return ResolvedRelationship(caller, relationship, replace(owner, settings=own), owner, policy)
+    base_companion = await services.companions.find(relationship.companion)
+    resource = "".join(request.url.path.split("/")[4:5])
+    await audit_foreign_access(services, principal, id_, "read" if reads else "change", resource)
+    settings = in_force(base_companion.settings, relationship.settings, services.settings)
+    return ResolvedRelationship(
+        principal,
+        relationship,
+        replace(base_companion, settings=settings),
+        base_companion,
+        policy_for(settings, services.settings),
+    )
 
 
-async def note_if_others(
-    services: RelationshipServices, caller: Principal, relationship_id: int, action: str, what: str
+async def audit_foreign_access(
+    services: RelationshipServices,
+    principal: Principal,
+    relationship_id: int,
+    action: str,
+    resource: str,
 ) -> None:
-    """Note in the audit trail of a relationship what somebody but its user did with it."""
-    if caller.whose != caller.user_id:
+    """Write an access to the relationship's audit trail, unless its own user made it."""
+    if principal.effective_user_id != principal.user_id:
         now = services.clock.now()
-        await services.records.note(relationship_id, caller.user_id, action, what, now)
+        await services.records.note(relationship_id, principal.user_id, action, resource, now)
 
 
-def number(text: str, name: str, least: int, most: int) -> int:
-    """Read a number from a path or query.
+def parse_number(text: str, name: str, minimum: int, maximum: int) -> int:
+    """Parse a number in a path or query.
 
     Raises:
-        InvalidMessage: it is none, or out of bounds.
+        InvalidMessage: it is not a number, or out of range.
     """
-    # Python refuses to read thousands of digits at all.
-    readable = text.isascii() and text.isdigit() and len(text) <= len(str(most))
-    if not readable or not least <= int(text) <= most:
-        raise InvalidMessage(f"{name}: expected a number from {least} to {most}", param=name)
+    # The length first: int() rejects thousands of digits with another error.
+    numeric = text.isascii() and text.isdigit() and len(text) <= len(str(maximum))
+    if not numeric or not minimum <= int(text) <= maximum:
+        raise InvalidMessage(f"{name}: expected a number from {minimum} to {maximum}", param=name)
     return int(text)
 
 
 async def body_of(
     request: Request,
     shape: type[Shape],
-    most: int = _MOST_BODY,
+    max_bytes: int = _MAX_JSON_BYTES,
     check: Check = check_storable,
 ) -> Shape:
-    """Read a JSON body of a shape, and check everything in it.
+    """Read a JSON body, decode it as `shape` and check its values.
 
     Raises:
-        InvalidMessage: it is none, or a field is wrong.
-        TooLarge: it has more than `most` bytes.
+        InvalidMessage: it is not valid JSON, or a field is invalid.
+        TooLarge: it exceeds `max_bytes`.
     """
-    return await decoded(await bytes_of(request, most), shape, check)
+    return await decode_json(await read_bytes(request, max_bytes), shape, check)
 
 
-async def bytes_of(request: Request, most: int) -> bytes:
-    """Read a body of at most so many bytes.
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """Read a body of at most `max_bytes`.
 
     Raises:
-        TooLarge: it has more.
+        TooLarge: it is larger.
     """
-    too_large = TooLarge(f"body: expected at most {most} bytes", param="body")
-    said = request.headers.get("content-length", "0")
-    if len(said) > len(str(most)) or int(said) > most:
+    too_large = TooLarge(f"body: expected at most {max_bytes} bytes", param="body")
+    content_length = request.headers.get("content-length", "0")
+    if len(content_length) > len(str(max_bytes)) or int(content_length) > max_bytes:
         request.state.connection.count_refused("body_size")
         raise too_large
-    return await received(request, most, too_large)
+    return await receive_body(request, max_bytes, too_large)
 
 
-def page_of(request: Request, usual: int, most: int) -> tuple[int, int]:
-    """Read `after` and `limit` of a request for a page."""
-    after = number(request.query_params.get("after", "0"), "after", 0, 2**62)
-    return after, number(request.query_params.get("limit", str(usual)), "limit", 1, most)
+def page_parameters(request: Request, default_limit: int, max_limit: int) -> tuple[int, int]:
+    """Parse the query parameters `after` and `limit`."""
+    after = parse_number(request.query_params.get("after", "0"), "after", 0, MAX_ID)
+    limit = request.query_params.get("limit", str(default_limit))
+    return after, parse_number(limit, "limit", 1, max_limit)
 
 
-def paged(name: str, page: list[Any], limit: int) -> dict[str, object]:
-    """Return a page, and what to ask for after it."""
+def page_body(name: str, page: list[Any], limit: int) -> dict[str, object]:
+    """Return the body of a page: its elements, and the cursor of the next page or None."""
     return {name: page, "next_after": page[-1].id if len(page) == limit else None}

@@ -1,4 +1,4 @@
-"""What was said and what is remembered of it: to be seen, corrected, forgotten."""
+"""Turns and memories: listing, correcting, erasing."""
 
 from uuid import UUID
 
@@ -7,100 +7,122 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.api.dependencies import RelationshipServices, body_of, find, number, page_of, paged
+from foremind.api.dependencies import (
+    MAX_ID,
+    RelationshipServices,
+    body_of,
+    page_body,
+    page_parameters,
+    parse_number,
+    resolve_relationship,
+)
 from foremind.api.responses import json_response
 from foremind.domain.errors import InvalidMessage
 from foremind.memory.erase import ErasureScope
 
-_PAGE = 100
-_MOST = 1000
+_DEFAULT_PAGE = 100
+_MAX_PAGE = 1000
 
 
 class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a memory shall say."""
+    """The new content of a memory."""
 
     content: str
 
 
-def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes of turns, and those below `/v1/relationships/{id}/memories`."""
+class _MemoryEndpoints:
+    def __init__(self, services: RelationshipServices) -> None:
+        self._services = services
 
-    async def turns(request: Request) -> Response:
-        found = await find(services, request)
-        after, limit = page_of(request, _PAGE, _MOST)
-        session = _session_of(request)
-        page = await services.relationships.turns(found.relationship.id, after, limit, session)
-        return json_response(paged("turns", page, limit))
-
-    async def memories(request: Request) -> Response:
-        found = await find(services, request)
-        after, limit = page_of(request, _PAGE, _MOST)
-        page = await services.relationships.memories(found.relationship.id, after, limit)
-        return json_response(paged("memories", page, limit))
-
-    async def correct(request: Request) -> Response:
-        found = await find(services, request)
-        content = (await body_of(request, Correction)).content.strip()
-        most = services.settings.max_text_chars
-        if not content or len(content) > most:
-            raise InvalidMessage(
-                f"content: expected text of at most {most} characters", param="content"
-            )
-        await services.corrector.correct(
-            found.relationship.id,
-            found.names,
-            number(request.path_params["memory"], "memory", 1, 2**62),
-            content,
-            actor=found.caller.user_id,
-            in_exchange=found.policy.storage.read_in_exchange,
+    async def list_turns(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        page = await self._services.relationships.turns(
+            resolved.relationship.id, after, limit, _session_id(request)
         )
-        services.curation.look()
+        return json_response(page_body("turns", page, limit))
+
+    async def list_memories(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        relationships = self._services.relationships
+        page = await relationships.memories(resolved.relationship.id, after, limit)
+        return json_response(page_body("memories", page, limit))
+
+    async def correct(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        content = (await body_of(request, Correction)).content.strip()
+        max_chars = self._services.settings.max_text_chars
+        if not content or len(content) > max_chars:
+            raise InvalidMessage(
+                f"content: expected text of 1 to {max_chars} characters", param="content"
+            )
+        await self._services.corrector.correct(
+            resolved.relationship.id,
+            resolved.names,
+            parse_number(request.path_params["memory"], "memory", 1, MAX_ID),
+            content,
+            actor=resolved.principal.user_id,
+            in_exchange=resolved.policy.storage.read_in_exchange,
+        )
+        self._services.curation.look()
         return json_response({"status": "ok"})
 
-    async def forget(request: Request) -> Response:
-        found = await find(services, request)
-        one = request.path_params.get("memory")
-        session, about, turn = (
-            request.query_params.get(name) for name in ("session", "about", "turn")
+    async def erase(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        receipt = await self._services.forgetter.forget(
+            resolved.relationship.id,
+            resolved.names,
+            _erasure_scope(request),
+            actor=resolved.principal.user_id,
+            read_in_exchange=resolved.policy.storage.read_in_exchange,
         )
-        for name, value in (("session", session), ("about", about)):
-            if value is not None and not value.strip():  # it must not be taken for everything
-                raise InvalidMessage(f"{name}: expected what is to be forgotten", param=name)
-        if sum(each is not None for each in (one, session, about, turn)) > 1:
-            raise InvalidMessage("about: expected one of session, about and turn", param="about")
-        receipt = await services.forgetter.forget(
-            found.relationship.id,
-            found.names,
-            ErasureScope(
-                memories=() if one is None else (number(one, "memory", 1, 2**62),),
-                turns=() if turn is None else (number(turn, "turn", 1, 2**62),),
-                session=session,
-                about=about,
-            ),
-            actor=found.caller.user_id,
-            read_in_exchange=found.policy.storage.read_in_exchange,
-        )
-        services.curation.look()
+        self._services.curation.look()
         return json_response(receipt)
 
+
+def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
+    """Return the routes of turns, and those below `/v1/relationships/{id}/memories`."""
+    endpoints = _MemoryEndpoints(services)
     path = "/v1/relationships/{id}/memories"
     return [
-        Route("/v1/relationships/{id}/turns", turns),
-        Route(path, memories),
-        Route(path, forget, methods=["DELETE"]),
-        Route(path + "/{memory}", correct, methods=["PATCH"]),
-        Route(path + "/{memory}", forget, methods=["DELETE"]),
+        Route("/v1/relationships/{id}/turns", endpoints.list_turns),
+        Route(path, endpoints.list_memories),
+        Route(path, endpoints.erase, methods=["DELETE"]),
+        Route(path + "/{memory}", endpoints.correct, methods=["PATCH"]),
+        Route(path + "/{memory}", endpoints.erase, methods=["DELETE"]),
     ]
 
 
-def _session_of(request: Request) -> UUID | None:
-    """Read which session is meant, None for all.
+def _erasure_scope(request: Request) -> ErasureScope:
+    """Return what a request erases: a memory, a session, a turn, what mentions words, or all.
 
     Raises:
-        InvalidMessage: no session can have such an id.
+        InvalidMessage: a parameter is empty or invalid, or there is more than one.
     """
-    named = request.query_params.get("session")
+    memory = request.path_params.get("memory")
+    session, about, turn = (request.query_params.get(name) for name in ("session", "about", "turn"))
+    for name, value in (("session", session), ("about", about)):
+        if value is not None and not value.strip():  # must never mean "everything"
+            raise InvalidMessage(f"{name}: expected non-empty text", param=name)
+    if sum(value is not None for value in (memory, session, about, turn)) > 1:
+        raise InvalidMessage("about: expected only one of session, about and turn", param="about")
+    return ErasureScope(
+        memories=() if memory is None else (parse_number(memory, "memory", 1, MAX_ID),),
+        turns=() if turn is None else (parse_number(turn, "turn", 1, MAX_ID),),
+        session=session,
+        about=about,
+    )
+
+
+def _session_id(request: Request) -> UUID | None:
+    """Return the session that is asked for, None for all.
+
+    Raises:
+        InvalidMessage: it is not a session id.
+    """
+    session = request.query_params.get("session")
     try:
-        return None if named is None else UUID(named)
+        return None if session is None else UUID(session)
     except ValueError:
         raise InvalidMessage("session: expected the id of a session", param="session") from None

@@ -1,4 +1,4 @@
-"""Whether this server can do its work now."""
+"""The readiness check behind `/readyz`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from foremind.storage.migrations import load_migrations
 from foremind.storage.probe import DatabaseProbe
 
 _TIMEOUT_S = 2.0
-_FRESH_S = 1.0
+_CACHE_S = 1.0
 
 _log = structlog.get_logger("foremind.api")
 
@@ -23,9 +23,9 @@ _log = structlog.get_logger("foremind.api")
 class Readiness:
     """Checks everything that a message needs; answers within seconds.
 
-    `database` is ok if it takes writes, `background` if no loop has failed for long, and `server`
-    unless it is draining. Anybody may ask, so it looks at most once a second, whoever asks however
-    often; what costs nothing is told as of now.
+    `database` is ok if it accepts writes, `background` if no background loop keeps failing, and
+    `server` unless it is draining. The endpoint needs no token, so expensive checks run at most
+    once a second; `background` and `server` are always current.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class Readiness:
         self._supervisor = supervisor
         self._draining = draining
         self._clock = clock
-        self._looking = asyncio.Lock()
-        self._looked: tuple[float, dict[str, str]] | None = None
+        self._lock = asyncio.Lock()
+        self._cached: tuple[float, dict[str, str]] | None = None
 
     async def check(self) -> dict[str, str]:
-        """Return `ok` or what is wrong, by what was checked."""
-        async with self._looking:
+        """Return `ok` or a description of the problem, by name of the check."""
+        async with self._lock:
             now = self._clock.monotonic()
-            if self._looked is None or now - self._looked[0] >= _FRESH_S:
-                self._looked = now, await self._look()
+            if self._cached is None or now - self._cached[0] >= _CACHE_S:
+                self._cached = now, await self._run_checks()
             return {
-                **self._looked[1],
+                **self._cached[1],
                 "background": self._background(),
                 "server": "draining" if self._draining() else "ok",
             }
 
-    async def _look(self) -> dict[str, str]:
+    async def _run_checks(self) -> dict[str, str]:
         model, database, migrations = await asyncio.gather(
             self._outcome(self._model()),
             self._outcome(self._database()),
@@ -90,6 +90,6 @@ class Readiness:
             return "no answer in time"
         except ForemindError as error:
             return error.message
-        except Exception:  # a defect; who asks, for a balancer, is told all the same
+        except Exception:  # a bug: load balancers still get an answer
             _log.exception("readiness.failed")
             return "failed; see the log"

@@ -1,4 +1,4 @@
-"""The records of a relationship's layers: to be seen, written, restored, removed."""
+"""The records of a relationship's layers, and its audit trail."""
 
 from datetime import datetime
 from typing import Annotated
@@ -10,13 +10,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import (
+    MAX_ID,
     RelationshipServices,
     ResolvedRelationship,
     body_of,
-    find,
-    number,
-    page_of,
-    paged,
+    page_body,
+    page_parameters,
+    parse_number,
+    resolve_relationship,
 )
 from foremind.api.responses import json_response
 from foremind.background.manual_edits import ManualEdit
@@ -34,8 +35,8 @@ from foremind.domain.record import (
     Status,
 )
 
-_PAGE = 100
-_MOST = 1000
+_DEFAULT_PAGE = 100
+_MAX_PAGE = 1000
 
 Content = Annotated[str, Meta(min_length=1, max_length=MOST_CONTENT)]
 Title = Annotated[str, Meta(max_length=MOST_TITLE)]
@@ -44,7 +45,7 @@ Revision = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class RecordBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record that a user, or with `by` the game, writes."""
+    """A new record; `by` is `user`, or `developer` for what the game writes."""
 
     layer: RecordLayer
     content: Content
@@ -55,7 +56,10 @@ class RecordBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes of a record; with `revision`, only if it still has that one."""
+    """The fields of a record to change; others stay as they are.
+
+    With a `revision` other than 0, the change applies only if it is still the current one.
+    """
 
     content: Content | None = None
     title: Title | None = None
@@ -66,15 +70,15 @@ class RecordPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevisionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which earlier state of a record shall hold again."""
+    """The number of the revision to restore."""
 
     revision: Revision
 
 
 class RecordView(msgspec.Struct, frozen=True):
-    """A record as it is shown: everything but its vector.
+    """A record without its vector.
 
-    `used` counts the prompts of replies that it stood in, `used_at` is that of the last one.
+    `used` counts the reply prompts that contained it; `used_at` is the time of the last one.
     """
 
     id: str
@@ -92,24 +96,24 @@ class RecordView(msgspec.Struct, frozen=True):
     used_at: datetime | None
 
 
-def record_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/relationships/{id}/records`, and the audit trail."""
-    editor = services.editor
+class _RecordEndpoints:
+    def __init__(self, services: RelationshipServices) -> None:
+        self._services = services
 
-    async def listed(request: Request) -> Response:
-        found = await find(services, request)
+    async def list_records(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
         layer = request.query_params.get("layer")
         if layer is not None and layer not in RECORD_LAYERS:
             raise InvalidMessage(
                 f"layer: expected one of {', '.join(RECORD_LAYERS)}", param="layer"
             )
-        records = await services.records.all(found.relationship.id)
+        records = await self._services.records.all(resolved.relationship.id)
         return json_response(
             {"records": [_view(record) for record in records if layer in (None, record.layer)]}
         )
 
-    async def write(request: Request) -> Response:
-        found = await find(services, request)
+    async def create(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
         body = await body_of(request, RecordBody)
         record = NewRecord(
             layer=body.layer,
@@ -117,66 +121,84 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
             title=body.title,
             content=body.content,
             refs=tuple(body.refs),
-            made_by=_maker(found, body.by),
+            made_by=_author(resolved, body.by),
         )
-        id_ = await editor.write(
-            found.relationship.id, found.caller.user_id, record, found.policy.layers.slots
+        id_ = await self._services.editor.write(
+            resolved.relationship.id,
+            resolved.principal.user_id,
+            record,
+            resolved.policy.layers.slots,
         )
-        return await done(found, {"id": str(id_)}, 201)
+        return await self._respond_changed(resolved, {"id": str(id_)}, 201)
 
-    async def change(request: Request) -> Response:
-        found = await find(services, request)
+    async def change(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
         body = await body_of(request, RecordPatch)
-        wanted = ManualEdit(body.content, body.title, body.kind, body.status, body.revision)
-        by = _maker(found, body.by)
-        caller = found.caller.user_id
-        await editor.change(found.relationship.id, caller, _record(request), wanted, by)
-        return await done(found, {"status": "ok"})
+        await self._services.editor.change(
+            resolved.relationship.id,
+            resolved.principal.user_id,
+            _record_id(request),
+            ManualEdit(body.content, body.title, body.kind, body.status, body.revision),
+            _author(resolved, body.by),
+        )
+        return await self._respond_changed(resolved, {"status": "ok"})
 
-    async def revisions(request: Request) -> Response:
-        found = await find(services, request)
-        record = await services.records.find(found.relationship.id, _record(request))
-        earlier = await services.records.revisions(found.relationship.id, record.id)
-        return json_response({"revisions": earlier, "present": record.revision})
+    async def list_revisions(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        relationship_id = resolved.relationship.id
+        record = await self._services.records.find(relationship_id, _record_id(request))
+        revisions = await self._services.records.revisions(relationship_id, record.id)
+        return json_response({"revisions": revisions, "present": record.revision})
 
-    async def restore(request: Request) -> Response:
-        found = await find(services, request)
+    async def restore(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
         body = await body_of(request, RevisionBody)
-        caller = found.caller.user_id
-        await editor.restore(found.relationship.id, caller, _record(request), body.revision)
-        return await done(found, {"status": "ok"})
+        await self._services.editor.restore(
+            resolved.relationship.id,
+            resolved.principal.user_id,
+            _record_id(request),
+            body.revision,
+        )
+        return await self._respond_changed(resolved, {"status": "ok"})
 
-    async def remove(request: Request) -> Response:
-        found = await find(services, request)
-        caller = found.caller.user_id
-        receipt = await services.remover.remove(found.relationship.id, caller, _record(request))
-        return await done(found, receipt)
+    async def remove(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        receipt = await self._services.remover.remove(
+            resolved.relationship.id, resolved.principal.user_id, _record_id(request)
+        )
+        return await self._respond_changed(resolved, receipt)
 
-    async def audit(request: Request) -> Response:
-        found = await find(services, request)
-        after, limit = page_of(request, _PAGE, _MOST)
-        page = await services.records.audit(found.relationship.id, after, limit)
-        return json_response(paged("audit", page, limit))
+    async def list_audit(self, request: Request) -> Response:
+        resolved = await resolve_relationship(self._services, request)
+        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        page = await self._services.records.audit(resolved.relationship.id, after, limit)
+        return json_response(page_body("audit", page, limit))
 
-    async def done(found: ResolvedRelationship, answer: object, status: int = 200) -> Response:
-        """Let what is made of records be made anew, soon."""
-        await services.curation.make_due(found.relationship.id)
-        return json_response(answer, status)
+    async def _respond_changed(
+        self, resolved: ResolvedRelationship, content: object, status: int = 200
+    ) -> Response:
+        """Schedule the background work that derives from records, and respond."""
+        await self._services.curation.make_due(resolved.relationship.id)
+        return json_response(content, status)
 
+
+def record_routes(services: RelationshipServices) -> list[BaseRoute]:
+    """Return the routes below `/v1/relationships/{id}/records`, and of the audit trail."""
+    endpoints = _RecordEndpoints(services)
     path = "/v1/relationships/{id}/records"
     return [
-        Route(path, listed),
-        Route(path, write, methods=["POST"]),
-        Route(path + "/{record}", change, methods=["PATCH"]),
-        Route(path + "/{record}", remove, methods=["DELETE"]),
-        Route(path + "/{record}/revisions", revisions),
-        Route(path + "/{record}/restore", restore, methods=["POST"]),
-        Route("/v1/relationships/{id}/audit", audit),
+        Route(path, endpoints.list_records),
+        Route(path, endpoints.create, methods=["POST"]),
+        Route(path + "/{record}", endpoints.change, methods=["PATCH"]),
+        Route(path + "/{record}", endpoints.remove, methods=["DELETE"]),
+        Route(path + "/{record}/revisions", endpoints.list_revisions),
+        Route(path + "/{record}/restore", endpoints.restore, methods=["POST"]),
+        Route("/v1/relationships/{id}/audit", endpoints.list_audit),
     ]
 
 
-def _record(request: Request) -> int:
-    return number(request.path_params["record"], "record", 1, 2**62)
+def _record_id(request: Request) -> int:
+    return parse_number(request.path_params["record"], "record", 1, MAX_ID)
 
 
 def _view(record: Record) -> RecordView:
@@ -187,7 +209,7 @@ def _view(record: Record) -> RecordView:
         record.title,
         record.content,
         record.refs,
-        msgspec.structs.replace(record.details, upto=0),  # which is for the background alone
+        msgspec.structs.replace(record.details, upto=0),  # internal to the background work
         record.made_by,
         record.created_at,
         record.updated_at,
@@ -197,14 +219,15 @@ def _view(record: Record) -> RecordView:
     )
 
 
-def _maker(found: ResolvedRelationship, by: MadeBy) -> MadeBy:
-    """Return who writes: the user, or the developer where the caller may act for it.
+def _author(resolved: ResolvedRelationship, by: MadeBy) -> MadeBy:
+    """Check that the principal may write as `by`, and return it.
 
     Raises:
-        InvalidMessage, NotAllowed: the caller cannot be that.
+        InvalidMessage: it is neither the user nor the developer.
+        NotAllowed: it is the developer, and the token lacks the scope `admin`.
     """
     if by not in ("user", "developer"):
         raise InvalidMessage("by: expected user or developer", param="by")
-    if by == "developer" and not found.caller.admin:
+    if by == "developer" and not resolved.principal.admin:
         raise NotAllowed("by: the token lacks the scope admin", param="by")
     return by

@@ -1,4 +1,4 @@
-"""Who sends a request, and whether it may send one more."""
+"""Authentication and rate limiting of HTTP requests."""
 
 from cachetools import LRUCache
 from starlette.requests import Request
@@ -13,52 +13,52 @@ from foremind.storage.database import work_for
 
 _BEARER = "Bearer "
 _BURST_S = 4.0
-_USERS_KNOWN = 10_000  # whose rates are counted
+_MAX_BUCKETS = 10_000
 
 
 class RequestAuthenticator:
-    """Names the callers of HTTP requests; each may send so many a second.
+    """Authenticates HTTP requests and limits their rate per user.
 
-    What they ask for takes its connections to the database in turn, one for each caller.
+    The database connections for a request are allocated fairly between users, one each at a time.
     """
 
     def __init__(self, authority: Authority, settings: Settings, clock: Clock) -> None:
         self._authority = authority
         self._settings = settings
         self._clock = clock
-        self._buckets: LRUCache[str, TokenBucket] = LRUCache(_USERS_KNOWN)
+        self._buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_BUCKETS)
 
-    async def caller(self, request: Request) -> Principal:
-        """Return who sends a request.
+    async def authenticate(self, request: Request) -> Principal:
+        """Return the principal of a request.
 
         Raises:
-            NotAuthenticated: nobody who is known.
-            RateLimited: it sends too many.
+            NotAuthenticated: there is no valid token, or in open mode no user.
+            RateLimited: the user sends too many requests.
         """
-        caller = await self._authority.of_request(
+        principal = await self._authority.authenticate_request(
             _bearer_token(request), request.query_params.get("user")
         )
-        self._count(caller.user_id)
+        self._limit_rate(principal.user_id)
         request.state.connection.identified()
-        work_for(caller.user_id)
-        return caller
+        work_for(principal.user_id)
+        return principal
 
-    async def player(self, request: Request) -> Principal | None:
-        """Return who sends a request, None where the server runs open and nobody need say.
+    async def authenticate_unless_open(self, request: Request) -> Principal | None:
+        """Return the principal of a request, or None in open mode, where no user is needed.
 
         Raises:
-            NotAuthenticated: nobody who is known.
-            RateLimited: it sends too many.
+            NotAuthenticated: there is no valid token.
+            RateLimited: the user sends too many requests.
         """
         if self._settings.open_mode:
-            self._count("")
+            self._limit_rate("")
             return None
-        caller = await self._authority.of_token(_bearer_token(request))
-        self._count(caller.user_id)
+        principal = await self._authority.authenticate_token(_bearer_token(request))
+        self._limit_rate(principal.user_id)
         request.state.connection.identified()
-        return caller
+        return principal
 
-    def _count(self, user_id: str) -> None:
+    def _limit_rate(self, user_id: str) -> None:
         now = self._clock.monotonic()
         bucket = self._buckets.get(user_id)
         if bucket is None:

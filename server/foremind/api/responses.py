@@ -1,4 +1,4 @@
-"""How requests are answered: JSON, and errors that name the field."""
+"""JSON responses, and errors as responses."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from foremind.domain.errors import (
 
 _log = structlog.get_logger("foremind.api")
 
-#: The status of each kind of error; the first that fits counts.
+#: The HTTP status of each kind of error; the first match applies.
 STATUSES: tuple[tuple[type[ForemindError], int], ...] = (
     (NotAuthenticated, 401),
     (NotAllowed, 403),
@@ -41,8 +41,13 @@ STATUSES: tuple[tuple[type[ForemindError], int], ...] = (
 )
 
 
-class FieldProblem(msgspec.Struct, frozen=True):
-    """What went wrong; `param` names the field, and `retryable` says that later it may succeed."""
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong.
+
+    `type` is the category and `code` the specific error, both for programs; `message` is for
+    people. `param` names the field or parameter at fault, if there is one. If `retryable`, the same
+    request may succeed later.
+    """
 
     type: str
     code: str
@@ -52,15 +57,15 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """The body of every answer that is an error."""
+    """The body of every error response."""
 
-    error: FieldProblem
+    error: ErrorDetail
 
 
-def answered(
+def with_error_responses(
     endpoint: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Answer every error of an endpoint as JSON with a fitting status."""
+    """Return an endpoint that turns every exception into a JSON error response."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -68,56 +73,56 @@ def answered(
         except ForemindError as error:
             if error.kind == ForemindError.kind:
                 _log.error("request.failed", code=error.code, reason=error.message)
-            return problem_response(error)
+            return error_response(error)
         except HTTPException as error:
             return await routing_problem(request, error)
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody is there to read it
-        except Exception:  # a defect; who asked is told no more than that
+            return Response(status_code=400)  # nobody receives it
+        except Exception:  # a bug: the client gets no details
             _log.exception("request.failed")
-            return problem_response(ForemindError("The request could not be answered."))
+            return error_response(ForemindError("Internal server error."))
 
     return guarded
 
 
-def problem_response(error: ForemindError, headers: dict[str, str] | None = None) -> Response:
-    """Return an error as it is answered."""
+def error_response(error: ForemindError, headers: dict[str, str] | None = None) -> Response:
+    """Return the response for an error."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    told = dict(headers or {})
+    headers = dict(headers or {})
     if isinstance(error, NotAuthenticated):
-        told["www-authenticate"] = "Bearer"
+        headers["www-authenticate"] = "Bearer"
     if isinstance(error, RateLimited):
-        told["retry-after"] = str(math.ceil(error.retry_after_s))
-    problem = FieldProblem(error.kind, error.code, error.message, error.param, error.retryable)
-    return json_response(ErrorResponse(problem), status, told)
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    detail = ErrorDetail(error.kind, error.code, error.message, error.param, error.retryable)
+    return json_response(ErrorResponse(detail), status, headers)
 
 
 async def routing_problem(request: Request, error: Exception) -> Response:
-    """Answer what no endpoint was found for: an unknown path, or a method that it has not."""
+    """Return the response to an unknown path (404), or to a method that it does not have (405)."""
     if isinstance(error, HTTPException) and error.status_code == 405:
         allowed = ", ".join(sorted(_methods(request)))
-        told = InvalidMessage(
+        not_allowed = InvalidMessage(
             f"method: expected one of {allowed}", param="method", code="method_not_allowed"
         )
-        answer = problem_response(told, {"allow": allowed})
-        answer.status_code = 405
-        return answer
-    return problem_response(nothing_here())
+        response = error_response(not_allowed, {"allow": allowed})
+        response.status_code = 405
+        return response
+    return error_response(unknown_path())
 
 
-def nothing_here() -> NotFound:
-    """Return what is told of an unknown path."""
-    return NotFound("path: expected one that is served here", param="path")
+def unknown_path() -> NotFound:
+    """Return the error for an unknown path."""
+    return NotFound("path: unknown path", param="path")
 
 
 def _methods(request: Request) -> set[str]:
-    """Return the methods that a path is served under; files, which have no route, are only read."""
-    served = [
+    """Return the methods that a path has; files, which have no route, are read-only."""
+    method_sets = [
         getattr(route, "methods", None) or ()
         for route in request.app.routes
         if route.matches(request.scope)[0] is not Match.NONE
     ]
-    return {"GET", "HEAD"} if not served else {method for each in served for method in each}
+    return {"GET", "HEAD"} if not method_sets else {name for names in method_sets for name in names}
 
 
 def json_response(

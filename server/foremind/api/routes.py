@@ -1,4 +1,4 @@
-"""Every HTTP route. The socket is the gateway's."""
+"""All HTTP routes; the WebSocket route is the gateway's."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from foremind.api.contract_enforcement import conforming
+from foremind.api.contract_enforcement import enforce_contract
 from foremind.api.readiness import Readiness
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.api.responses import answered, json_response, nothing_here, problem_response
+from foremind.api.responses import (
+    error_response,
+    json_response,
+    unknown_path,
+    with_error_responses,
+)
 from foremind.auth.authority import require
 from foremind.background.worker import BackgroundWorker
 from foremind.runtime.assets import asset
@@ -25,7 +30,7 @@ from foremind.runtime.metrics import Metrics
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.database import Database
 
-# The page loads nothing from anywhere else and may be framed by nobody.
+# The page loads nothing from other origins, and no page may frame it.
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -37,7 +42,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpServices:
-    """What the routes need; `contracts` are documents by the name they are served under."""
+    """The services of these routes; `contracts` are documents by file name."""
 
     companions: CompanionStore
     curation: BackgroundWorker
@@ -48,80 +53,93 @@ class HttpServices:
     contracts: Mapping[str, object]
 
 
-def routes(services: HttpServices, more: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """Return the routes, with `more`: each serves only what the contract describes."""
-    # Encoded once: anybody may ask for these.
-    contracts = {name: msgspec.json.encode(each) for name, each in services.contracts.items()}
+class _ServerEndpoints:
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        # Encoded once, because these requests need no token.
+        self._contracts = {
+            name: msgspec.json.encode(document) for name, document in services.contracts.items()
+        }
 
-    async def healthz(_: Request) -> Response:
+    async def healthz(self, _: Request) -> Response:
         return json_response({"status": "ok"})
 
-    async def readyz(_: Request) -> Response:
-        checks = await services.readiness.check()
-        ready = all(check == "ok" for check in checks.values())
+    async def readyz(self, _: Request) -> Response:
+        checks = await self._services.readiness.check()
+        ready = all(outcome == "ok" for outcome in checks.values())
         return json_response(
             {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
         )
 
-    async def metrics(request: Request) -> Response:
-        caller = await services.entrance.player(request)
-        if caller is not None:
-            require(caller, "metrics")
+    async def metrics(self, request: Request) -> Response:
+        services = self._services
+        principal = await services.entrance.authenticate_unless_open(request)
+        if principal is not None:
+            require(principal, "metrics")
         services.metrics.tasks.set(len(asyncio.all_tasks()))
         await services.curation.measure()
         services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def companions(request: Request) -> Response:
-        caller = await services.entrance.player(request)
-        known = await services.companions.list()
+    async def companions(self, request: Request) -> Response:
+        principal = await self._services.entrance.authenticate_unless_open(request)
+        companions = await self._services.companions.list()
         return json_response(
             [
-                {"slug": each.slug, "name": each.name, "greeting": each.greeting}
-                for each in known
-                if caller is None or caller.may_open(each.slug)
+                {"slug": companion.slug, "name": companion.name, "greeting": companion.greeting}
+                for companion in companions
+                if principal is None or principal.may_open(companion.slug)
             ]
         )
 
-    async def contract(request: Request) -> Response:
-        encoded = contracts[request.url.path.rpartition("/")[2]]
+    async def contract(self, request: Request) -> Response:
+        encoded = self._contracts[request.url.path.rpartition("/")[2]]
         return Response(encoded, media_type="application/json")
 
-    own = [
-        *(Route(f"/v1/{name}", contract) for name in services.contracts),
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
-        Route("/v1/companions", companions),
+
+def routes(services: HttpServices, resource_routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """Return all routes, each of which serves only what the contract describes."""
+    endpoints = _ServerEndpoints(services)
+    server_routes = [
+        *(Route(f"/v1/{name}", endpoints.contract) for name in services.contracts),
+        Route("/healthz", endpoints.healthz),
+        Route("/readyz", endpoints.readyz),
+        Route("/metrics", endpoints.metrics),
+        Route("/v1/companions", endpoints.companions),
     ]
-    return [conforming(each) if isinstance(each, Route) else each for each in (*own, *more)]
+    return [
+        enforce_contract(route) if isinstance(route, Route) else route
+        for route in (*server_routes, *resource_routes)
+    ]
 
 
 def page() -> ASGIApp:
-    """Return what serves the demo page's files, and says of everything else that it is not here."""
+    """Return the fallback app: it serves the demo page's files, and 404 for anything else."""
     files = StaticFiles(directory=asset("client_demo"), html=True)
 
-    async def file(request: Request) -> Response:
+    async def serve_file(request: Request) -> Response:
         path = files.get_path(request.scope)
         try:
             if request.method not in ("GET", "HEAD"):
-                found = await asyncio.to_thread(files.lookup_path, path)
-                raise HTTPException(404 if found[1] is None else 405)
+                _, stat = await asyncio.to_thread(files.lookup_path, path)
+                raise HTTPException(404 if stat is None else 405)
             response = await files.get_response(path, request.scope)
-        except ValueError:  # no path that a file could have
+        except ValueError:  # not a valid file name
             raise HTTPException(404) from None
         response.headers.update(_PAGE_HEADERS)
         return response
 
-    serve = request_response(answered(file))
+    serve = request_response(with_error_responses(serve_file))
 
-    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+    async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            answer = problem_response(nothing_here())
-            await WebSocket(scope, receive, send).send_denial_response(answer)
+            response = error_response(unknown_path())
+            await WebSocket(scope, receive, send).send_denial_response(response)
             return
-        # Files are small, and a part that there is not has an error of another shape.
-        whole = [each for each in scope["headers"] if each[0] not in (b"range", b"if-range")]
-        await serve({**scope, "headers": whole}, receive, send)
+        # No partial responses: files are small, and Starlette's range errors are not JSON.
+        headers = [
+            header for header in scope["headers"] if header[0] not in (b"range", b"if-range")
+        ]
+        await serve({**scope, "headers": headers}, receive, send)
 
-    return elsewhere
+    return fallback

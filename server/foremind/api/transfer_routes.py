@@ -1,4 +1,4 @@
-"""A relationship as one file: written out, read back, and the schema of it."""
+"""Export and import of relationships as JSON files."""
 
 from urllib.parse import quote
 
@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.api.dependencies import RelationshipServices, body_of, find
+from foremind.api.dependencies import RelationshipServices, body_of, resolve_relationship
 from foremind.api.responses import json_response
 from foremind.auth.authority import require
 from foremind.auth.principal import Principal
@@ -26,41 +26,22 @@ from foremind.domain.settings import Settings
 from foremind.llm.openai_model import MAX_CHARS_PER_TOKEN
 from foremind.memory.import_limits import ImportLimits
 
-_MOST_EXPORT = 64_000_000  # bytes of a file that is read
+_MAX_IMPORT_BYTES = 64_000_000
 
 
-def _own_settings(
-    own: CompanionSettings, companion: CompanionSettings, server: Settings, caller: Principal
-) -> RelationshipSettings:
-    """Return the settings of a file as whoever reads it back may set them.
+class _TransferEndpoints:
+    def __init__(self, services: RelationshipServices) -> None:
+        self._services = services
 
-    Raises:
-        InvalidMessage: naming the field and what was expected.
-    """
-    own = read_settings(msgspec.to_builtins(own))
-    if caller.admin:
-        check_relationship(own, given_in(own), companion, server)
-        return RelationshipSettings(operator=own)
-    check_player(own, given_in(own), companion, server)
-    return RelationshipSettings(user=own)
-
-
-def _limits(settings: Settings) -> ImportLimits:
-    """Return the limits of what is said and answered here; a reply may quote what was said."""
-    said = settings.max_text_chars
-    return ImportLimits(said, said + settings.llm_max_tokens * MAX_CHARS_PER_TOKEN)
-
-
-def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes that move relationships between servers."""
-
-    async def export(request: Request) -> Response:
-        found = await find(services, request)
-        relationship = found.relationship
+    async def export_relationship(self, request: Request) -> Response:
+        services = self._services
+        resolved = await resolve_relationship(services, request)
+        relationship = resolved.relationship
+        user_id = resolved.principal.user_id
         now = services.clock.now()
 
-        async def written() -> Export:
-            everything = await services.transfer.read(
+        async def build() -> Export:
+            export = await services.transfer.read(
                 relationship.id,
                 relationship.companion,
                 (relationship.user_name, relationship.time_zone),
@@ -68,43 +49,80 @@ def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
                 now,
             )
             async with services.records.changing(relationship.id, now) as changes:
-                await changes.audit(found.caller.user_id, "export", "everything")
-            return everything
+                await changes.audit(user_id, "export", "everything")
+            return export
 
         name = f"foremind-{relationship.companion}-{now:%Y-%m-%d}.json"
-        # A header is ASCII, a slug may be in any script (RFC 8187).
+        # Headers are ASCII, but a slug may be in any script (RFC 8187).
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
-        return await services.exports.answer(found.caller.user_id, written, headers)
+        return await services.exports.respond(user_id, build, headers)
 
-    async def restore(request: Request) -> Response:
-        caller = await services.entrance.caller(request)
-        require(caller, "memory:write")
-        body = await body_of(request, Export, _MOST_EXPORT, _limits(services.settings).check)
+    async def import_relationship(self, request: Request) -> Response:
+        services = self._services
+        principal = await services.entrance.authenticate(request)
+        require(principal, "memory:write")
+        check = _import_limits(services.settings).check
+        body = await body_of(request, Export, _MAX_IMPORT_BYTES, check)
         slug = request.query_params.get("companion") or body.companion
-        if not caller.may_open(slug):
-            raise NotAllowed("companion: the token does not allow this one", param="companion")
+        if not principal.may_open(slug):
+            raise NotAllowed(
+                "companion: the token does not allow this companion", param="companion"
+            )
         companion = await services.companions.find(slug)
-        own = _own_settings(body.settings, companion.settings, services.settings, caller)
+        settings = _relationship_settings(
+            body.settings, companion.settings, services.settings, principal
+        )
+        policy = policy_for(
+            in_force(companion.settings, settings, services.settings), services.settings
+        )
         id_ = await services.restorer.restore(
-            caller.whose,
+            principal.effective_user_id,
             (companion.id, companion.name),
-            body if caller.admin else as_told_by_user(body),
-            own,
-            actor=caller.user_id,
-            in_exchange=policy_for(
-                in_force(companion.settings, own, services.settings), services.settings
-            ).storage.read_in_exchange,
+            body if principal.admin else as_told_by_user(body),
+            settings,
+            actor=principal.user_id,
+            in_exchange=policy.storage.read_in_exchange,
             now=services.clock.now(),
         )
         services.curation.look()
         return json_response({"id": str(id_)}, 201)
 
-    async def schema(request: Request) -> Response:
-        await services.entrance.player(request)
+    async def export_schema(self, request: Request) -> Response:
+        await self._services.entrance.authenticate_unless_open(request)
         return json_response(msgspec.json.schema(Export))
 
+
+def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
+    """Return the routes that export and import relationships."""
+    endpoints = _TransferEndpoints(services)
     return [
-        Route("/v1/relationships/import", restore, methods=["POST"]),
-        Route("/v1/relationships/{id}/export", export),
-        Route("/v1/schemas/export", schema),
+        Route("/v1/relationships/import", endpoints.import_relationship, methods=["POST"]),
+        Route("/v1/relationships/{id}/export", endpoints.export_relationship),
+        Route("/v1/schemas/export", endpoints.export_schema),
     ]
+
+
+def _relationship_settings(
+    exported: CompanionSettings,
+    companion: CompanionSettings,
+    server: Settings,
+    principal: Principal,
+) -> RelationshipSettings:
+    """Return the settings of an export at the level at which the principal may set them.
+
+    Raises:
+        InvalidMessage: a setting is invalid or not allowed; `param` names it.
+    """
+    settings = read_settings(msgspec.to_builtins(exported))
+    if principal.admin:
+        check_relationship(settings, given_in(settings), companion, server)
+        return RelationshipSettings(operator=settings)
+    check_player(settings, given_in(settings), companion, server)
+    return RelationshipSettings(user=settings)
+
+
+def _import_limits(settings: Settings) -> ImportLimits:
+    """Return the limits on imported messages and replies; a reply may quote its message."""
+    message_chars = settings.max_text_chars
+    reply_chars = message_chars + settings.llm_max_tokens * MAX_CHARS_PER_TOKEN
+    return ImportLimits(message_chars, reply_chars)

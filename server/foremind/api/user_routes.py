@@ -1,4 +1,4 @@
-"""A user as a whole: everything that is known as one file, and erased everywhere."""
+"""Export and erasure of a user with all relationships."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from foremind.storage.user_store import UserStore
 
 
 class UserExport(msgspec.Struct, frozen=True):
-    """Everything that is known of a user, with every companion."""
+    """Everything stored about a user, with every companion."""
 
     user: str
     name: str
@@ -36,64 +36,75 @@ class UserExport(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class UserServices:
-    """What these routes need."""
+    """The services of these routes."""
 
     relationships: RelationshipServices
     users: UserStore
     eraser: UserEraser
 
 
-def user_routes(services: UserServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/users`."""
-    bonds = services.relationships
+class _UserEndpoints:
+    def __init__(self, services: UserServices) -> None:
+        self._users = services.users
+        self._eraser = services.eraser
+        self._services = services.relationships
 
-    async def whose(request: Request, scope: Scope) -> tuple[Principal, User]:
-        """Return who asks, and for whom: for itself, or as an operator for anybody.
+    async def export_user(self, request: Request) -> Response:
+        principal, user = await self._authorize(request, "memory:read")
+        services = self._services
+        now = services.clock.now()
+        relationships = await services.relationships.of_user(user.external_id)
+        for relationship in relationships:
+            await services.records.note(
+                relationship.id, principal.user_id, "export", "everything", now
+            )
+        revocations = await self._users.revocations(user.external_id)
 
-        Raises:
-            NotAuthenticated, NotAllowed, NotFound: it may not, or nobody of that id is known.
-        """
-        caller = await bonds.entrance.caller(request)
-        require(caller, scope)
-        user_id = request.path_params["id"]
-        if not caller.admin and (caller.user_id != user_id or caller.companions is not None):
-            raise NotAllowed("id: expected the token's own user, with all companions", param="id")
-        return caller, await services.users.find(user_id)
-
-    async def export(request: Request) -> Response:
-        caller, user = await whose(request, "memory:read")
-        now = bonds.clock.now()
-        found = await bonds.relationships.of_user(user.external_id)
-        for each in found:
-            await bonds.records.note(each.id, caller.user_id, "export", "everything", now)
-        revocations = await services.users.revocations(user.external_id)
-
-        async def written() -> UserExport:
-            relationships = [
-                await bonds.transfer.read(
-                    each.id,
-                    each.companion,
-                    (each.user_name, each.time_zone),
-                    laid_over(each.settings.operator, each.settings.user),
+        async def build() -> UserExport:
+            exports = [
+                await services.transfer.read(
+                    relationship.id,
+                    relationship.companion,
+                    (relationship.user_name, relationship.time_zone),
+                    laid_over(relationship.settings.operator, relationship.settings.user),
                     now,
                 )
-                for each in found
+                for relationship in relationships
             ]
             return UserExport(
-                user.external_id, user.name, user.time_zone, now, revocations, relationships
+                user.external_id, user.name, user.time_zone, now, revocations, exports
             )
 
         headers = {"content-disposition": f'attachment; filename="foremind-{now:%Y-%m-%d}.json"'}
-        return await bonds.exports.answer(caller.user_id, written, headers)
+        return await services.exports.respond(principal.user_id, build, headers)
 
-    async def erase(request: Request) -> Response:
-        caller, user = await whose(request, "memory:write")
-        receipt = await services.eraser.erase(
-            user.external_id, by_operator=caller.user_id != user.external_id
+    async def erase_user(self, request: Request) -> Response:
+        principal, user = await self._authorize(request, "memory:write")
+        receipt = await self._eraser.erase(
+            user.external_id, by_operator=principal.user_id != user.external_id
         )
         return json_response(receipt)
 
+    async def _authorize(self, request: Request, scope: Scope) -> tuple[Principal, User]:
+        """Return the principal, and the user in the path: itself, or anybody for an admin.
+
+        Raises:
+            NotAuthenticated, NotAllowed: the principal may not access this user.
+            NotFound: there is no user with this id.
+        """
+        principal = await self._services.entrance.authenticate(request)
+        require(principal, scope)
+        user_id = request.path_params["id"]
+        own_data = principal.user_id == user_id and principal.companions is None
+        if not principal.admin and not own_data:
+            raise NotAllowed("id: expected the token's own user, with all companions", param="id")
+        return principal, await self._users.find(user_id)
+
+
+def user_routes(services: UserServices) -> list[BaseRoute]:
+    """Return the routes below `/v1/users`."""
+    endpoints = _UserEndpoints(services)
     return [
-        Route("/v1/users/{id:path}/export", export),
-        Route("/v1/users/{id:path}", erase, methods=["DELETE"]),
+        Route("/v1/users/{id:path}/export", endpoints.export_user),
+        Route("/v1/users/{id:path}", endpoints.erase_user, methods=["DELETE"]),
     ]

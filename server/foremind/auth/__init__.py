@@ -1,1 +1,1 @@
-"""Who a caller is and what it may do: keys, tokens, scopes, origins."""
+"""Authentication and authorization: signing keys, access tokens, scopes, allowed origins."""

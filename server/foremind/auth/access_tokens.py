@@ -1,4 +1,4 @@
-"""Signed tokens (JWT, RFC 7519): read and minted. Pure: `now` is given."""
+"""Signed access tokens (JWT, RFC 7519): verifying and minting. Pure: the caller passes `now`."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,27 +11,27 @@ from foremind.domain.errors import InvalidMessage, NotAuthenticated
 from foremind.domain.storable_text import check_storable
 
 _MAX_NAME_CHARS = 64
-_LATEST = 1e12  # seconds; neither without end nor no number
-#: How far the minting server's clock may be ahead.
+_MAX_TIMESTAMP = 1e12  # seconds since the epoch; also rejects infinity and NaN
+#: How far the clock of the issuing server may be ahead, in seconds.
 CLOCK_SKEW_S = 30.0
 
 
 def read_token(token: str | None, keys: KeyRing, audience: str | None, now: float) -> Principal:
-    """Return whom a token names.
+    """Verify a token and return its principal.
 
     Claims: `sub` and `exp`, and optionally `name`, `companions` (slugs), `scopes`, `iat`, `nbf`,
-    `jti`; `aud` where the server has an `audience`. `now` is in seconds since the epoch.
+    `jti`; also `aud` when the server has an `audience`. `now` is in seconds since the epoch.
 
     Raises:
-        NotAuthenticated: it is missing, forged, expired, or a claim is wrong.
+        NotAuthenticated: the token is missing, forged or expired, or a claim is invalid.
     """
     if not token:
-        raise _refused("expected a signed token")
+        raise _invalid_token("expected a signed token")
     try:
         kid = jwt.get_unverified_header(token).get("kid")
         key = keys.find(kid if isinstance(kid, str) else None)
         if key is None:
-            raise _refused("it names a key that is not known")
+            raise _invalid_token("unknown key id in the 'kid' header")
         claims = jwt.decode(
             token,
             key.material,
@@ -40,39 +40,39 @@ def read_token(token: str | None, keys: KeyRing, audience: str | None, now: floa
             options={
                 "require": ["sub", "exp"] + (["aud"] if audience else []),
                 "verify_aud": audience is not None,
-                # By the clock that is given, below.
+                # Checked below against `now`.
                 "verify_exp": False,
                 "verify_nbf": False,
                 "verify_iat": False,
             },
         )
     except (jwt.PyJWTError, ValueError) as error:
-        raise _refused(str(error)) from None
-    return _caller(claims, key, now)
+        raise _invalid_token(str(error)) from None
+    return _principal(claims, key, now)
 
 
 def mint(claims: dict[str, Any], key: SigningKey) -> str:
-    """Return a token with these claims, signed."""
+    """Return a signed token with these claims."""
     headers = None if key.id is None else {"kid": key.id}
     return jwt.encode(claims, key.material, key.algorithm, headers=headers)
 
 
-def _caller(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:
+def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:
     subject, name = claims["sub"], claims.get("name") or claims["sub"]
     if problem := user_id_problem(subject if isinstance(subject, str) else ""):
-        raise _refused(f"{problem} in 'sub'")
+        raise _invalid_token(f"{problem} in 'sub'")
     if not isinstance(name, str):
-        raise _refused("expected text in 'name'")
+        raise _invalid_token("expected a string in 'name'")
     token_id = claims.get("jti")
     if token_id is not None and not isinstance(token_id, str):
-        raise _refused("expected text in 'jti'")
-    caller = Principal(
+        raise _invalid_token("expected a string in 'jti'")
+    principal = Principal(
         subject,
         name[:_MAX_NAME_CHARS],
-        _listed(claims, "companions"),
-        _scopes(_listed(claims, "scopes")),
-        _time(claims, "iat"),
-        _time(claims, "exp"),
+        _string_set(claims, "companions"),
+        _known_scopes(_string_set(claims, "scopes")),
+        _timestamp(claims, "iat"),
+        _timestamp(claims, "exp"),
         token_id,
         key.id,
         key.fingerprint,
@@ -80,37 +80,44 @@ def _caller(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:
     try:
         check_storable({"sub": subject, "name": name, "jti": token_id})
     except InvalidMessage as error:
-        raise _refused(error.message) from None
-    begins = _time(claims, "nbf")
-    if caller.expired(now):
-        raise _refused("it has expired")
-    if any(each is not None and each > now + CLOCK_SKEW_S for each in (begins, caller.issued_at)):
-        raise _refused("it is not valid yet")
-    return caller
+        raise _invalid_token(error.message) from None
+    not_before = _timestamp(claims, "nbf")
+    if principal.expired(now):
+        raise _invalid_token("expired")
+    latest_start = now + CLOCK_SKEW_S
+    if any(
+        start is not None and start > latest_start for start in (not_before, principal.issued_at)
+    ):
+        raise _invalid_token("not valid yet")
+    return principal
 
 
-def _scopes(named: frozenset[str] | None) -> frozenset[Scope]:
-    """Return the scopes that are known; others are for other services."""
-    return PLAYER if named is None else frozenset(each for each in SCOPES if each in named)
+def _known_scopes(claimed: frozenset[str] | None) -> frozenset[Scope]:
+    """Return the scopes that Foremind knows; others belong to other services."""
+    return PLAYER if claimed is None else frozenset(scope for scope in SCOPES if scope in claimed)
 
 
-def _listed(claims: dict[str, Any], name: str) -> frozenset[str] | None:
+def _string_set(claims: dict[str, Any], name: str) -> frozenset[str] | None:
     value = claims.get(name)
     if value is None:
         return None
     if not isinstance(value, Collection) or isinstance(value, str | bytes):
-        raise _refused(f"expected a list in {name!r}")
+        raise _invalid_token(f"expected a list in {name!r}")
     return frozenset(map(str, value))
 
 
-def _time(claims: dict[str, Any], name: str) -> float | None:
+def _timestamp(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LATEST:
-        raise _refused(f"expected seconds in {name!r}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < _MAX_TIMESTAMP
+    ):
+        raise _invalid_token(f"expected seconds since the epoch in {name!r}")
     return float(value)
 
 
-def _refused(reason: str) -> NotAuthenticated:
+def _invalid_token(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"token: {reason}", param="token")

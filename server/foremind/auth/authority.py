@@ -1,4 +1,4 @@
-"""Decides who a caller is: by token, or in open mode by what it says of itself."""
+"""Authenticates sessions and requests: by token, or in open mode by the user id that they claim."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,10 +14,10 @@ from foremind.storage.revocation_store import RevocationStore
 
 
 class Authority:
-    """Knows the keys and what was revoked.
+    """Verifies tokens against the signing keys and the revocations.
 
     Raises:
-        InvalidFile: the file of keys is none.
+        InvalidFile: the key file is not a valid JWK Set.
     """
 
     def __init__(self, settings: Settings, revocations: RevocationStore, clock: Clock) -> None:
@@ -29,80 +29,90 @@ class Authority:
     def of_session(
         self, token: str | None, claimed: tuple[str, str] | None, companion: str
     ) -> Principal:
-        """Return who wants to open a session with a companion; it may have been revoked.
+        """Return the principal that opens a session with a companion.
+
+        Revocation is not checked here; see `check_revoked`.
 
         Args:
-            claimed: id and name that a client gives itself, which count in open mode only.
+            claimed: the user id and name that the client claims; used in open mode only.
 
         Raises:
-            NotAuthenticated: the token is missing, wrong or expired, or no user is given.
-            NotAllowed: this caller may not open this companion.
-            InvalidMessage: what a client calls itself can be nobody's id.
+            NotAuthenticated: the token is missing, invalid or expired, or no user is given.
+            NotAllowed: this principal may not open this companion.
+            InvalidMessage: the claimed user id is invalid.
         """
         if not self._settings.open_mode:
-            caller = self.named_by(token)
+            principal = self.named_by(token)
         elif claimed is None:
             raise NotAuthenticated("user: expected {id, name}", param="user")
         elif problem := user_id_problem(claimed[0]):
             raise InvalidMessage(f"user.id: {problem}", param="user.id")
         else:
-            caller = Principal(*claimed)
-        require(caller, "chat")
-        if not caller.may_open(companion):
-            raise NotAllowed("companion: the token does not allow this one", param="companion")
-        return caller
+            principal = Principal(*claimed)
+        require(principal, "chat")
+        if not principal.may_open(companion):
+            raise NotAllowed(
+                "companion: the token does not allow this companion", param="companion"
+            )
+        return principal
 
-    async def of_request(self, token: str | None, user_id: str | None) -> Principal:
-        """Return who sends an HTTP request: by token, or in open mode the `user` it names.
+    async def authenticate_request(self, token: str | None, user_id: str | None) -> Principal:
+        """Return the principal of an HTTP request: by token, or in open mode by `user_id`.
 
-        With a token of scope `admin`, `user` is on whose behalf it asks.
+        With a token of scope `admin`, `user_id` is the user on whose behalf the request acts.
 
         Raises:
-            NotAuthenticated: the token is missing, wrong, expired or revoked, or no user is given.
+            NotAuthenticated: the token is missing, invalid, expired or revoked, or no user is
+                given.
+            InvalidMessage: the user id is too long.
         """
         if not self._settings.open_mode:
-            caller = await self.of_token(token)
-            return replace(caller, on_behalf_of=_known(user_id)) if caller.admin else caller
-        user = _known(user_id)
+            principal = await self.authenticate_token(token)
+            if principal.admin:
+                return replace(principal, on_behalf_of=_requested_user(user_id))
+            return principal
+        user = _requested_user(user_id)
         if user is None:
             raise NotAuthenticated("user: expected the id of a user", param="user")
         return Principal(user, user, scopes=SCOPES)
 
-    async def of_token(self, token: str | None) -> Principal:
-        """Return whom a token names.
+    async def authenticate_token(self, token: str | None) -> Principal:
+        """Return the principal of a token that is valid and not revoked.
 
         Raises:
-            NotAuthenticated: it is missing, wrong, expired or revoked.
+            NotAuthenticated: the token is missing, invalid, expired or revoked.
         """
-        caller = self.named_by(token)
-        await self.check_revoked(caller)
-        return caller
+        principal = self.named_by(token)
+        await self.check_revoked(principal)
+        return principal
 
     def named_by(self, token: str | None) -> Principal:
-        """Return whom a token names, who may have been revoked meanwhile.
+        """Return the principal of a token, without checking whether it was revoked.
 
         Raises:
-            NotAuthenticated: it is missing, wrong or expired.
+            NotAuthenticated: the token is missing, invalid or expired.
         """
         now = self._clock.now().timestamp()
         return read_token(token, self._keys, self._settings.auth_audience, now)
 
-    async def check_revoked(self, caller: Principal) -> None:
-        """Check that a caller's token was not revoked.
+    async def check_revoked(self, principal: Principal) -> None:
+        """Check that a principal's token has not been revoked.
 
         Raises:
-            NotAuthenticated: it was.
+            NotAuthenticated: it has been revoked.
         """
-        if caller.expires_at is None:
-            return  # it has none
-        if await self._revocations.revoked(caller.user_id, caller.token_id, caller.issued_at):
+        if principal.expires_at is None:
+            return  # open mode: there is no token
+        if await self._revocations.revoked(
+            principal.user_id, principal.token_id, principal.issued_at
+        ):
             raise revoked()
 
     async def revoke(self, user_id: str, token_id: str | None) -> datetime:
-        """Revoke one token of a user, or all that can have been minted by now.
+        """Revoke one token of a user, or all tokens that can have been minted by now.
 
-        A minting server's clock may be ahead, so that its tokens claim to be issued later than they
-        were. Return until when: a token that claims to be issued after that counts.
+        The clock of the issuing server may be ahead by `CLOCK_SKEW_S`, so tokens minted before the
+        revocation may carry a later `iat`. Returns the latest `iat` that is revoked.
 
         Raises:
             StorageUnavailable: nothing was revoked.
@@ -112,31 +122,31 @@ class Authority:
         return until
 
     async def revoked_lately(self, seconds: float) -> list[AccessRevoked]:
-        """Return what was revoked in the last `seconds`."""
+        """Return the revocations of the last `seconds`."""
         return await self._revocations.since(self._clock.now() - timedelta(seconds=seconds))
 
-    def still_valid(self, caller: Principal) -> bool:
-        """Tell whether a session may go on: its token has time, and its key is still the same."""
-        if caller.expires_at is None:
+    def still_valid(self, principal: Principal) -> bool:
+        """Tell whether a session may continue: its token has not expired and its key is in use."""
+        if principal.expires_at is None:
             return True
-        key = self._keys.find(caller.key_id)
+        key = self._keys.find(principal.key_id)
         return (
-            not caller.expired(self._clock.now().timestamp())
+            not principal.expired(self._clock.now().timestamp())
             and key is not None
-            and key.fingerprint == caller.key_fingerprint
+            and key.fingerprint == principal.key_fingerprint
         )
 
 
 def revoked() -> NotAuthenticated:
-    """Return the error that tells of a revoked token."""
-    return NotAuthenticated("token: it was revoked", param="token")
+    """Return the error for a revoked token."""
+    return NotAuthenticated("token: revoked", param="token")
 
 
-def _known(user_id: str | None) -> str | None:
-    """Return a user that a request names, None where it names nobody.
+def _requested_user(user_id: str | None) -> str | None:
+    """Return the user id of a request, or None when it is missing or empty.
 
     Raises:
-        InvalidMessage: it is too long for a name.
+        InvalidMessage: it is too long.
     """
     if user_id and len(user_id) > MAX_USER_CHARS:
         raise InvalidMessage(f"user: expected at most {MAX_USER_CHARS} characters", param="user")
@@ -144,20 +154,20 @@ def _known(user_id: str | None) -> str | None:
 
 
 def keyring(settings: Settings) -> KeyRing:
-    """Return the keys that the settings name.
+    """Return the configured signing keys.
 
     Raises:
-        InvalidFile: the file of keys is none.
+        InvalidFile: the key file is not a valid JWK Set.
     """
     secret = settings.auth_secret
     return KeyRing(None if secret is None else secret.get_secret_value(), settings.auth_keys)
 
 
-def require(caller: Principal, scope: Scope) -> None:
-    """Check that a caller may do something.
+def require(principal: Principal, scope: Scope) -> None:
+    """Check that a principal has a scope.
 
     Raises:
         NotAllowed: its token lacks the scope.
     """
-    if not caller.allows(scope):
+    if not principal.allows(scope):
         raise NotAllowed(f"token: expected one with the scope {scope}", param="token")

@@ -1,32 +1,33 @@
-"""Which pages may talk to this server, and under which names it may be asked. Pure."""
+"""Which `Host` names and web origins the server accepts. Pure."""
 
 import re
 from urllib.parse import urlsplit
 
 from foremind.domain.settings import Settings, is_loopback
 
-_OWN_SITES = frozenset({None, "same-origin", "none"})  # None: a program, or an old browser
-# A name or an address, and a port; urlsplit would read "[::1].evil.example" as the address.
+_SAME_ORIGIN_SITES = frozenset({None, "same-origin", "none"})  # None: not a browser, or an old one
+# A name or address with an optional port; urlsplit would parse "[::1].evil.example" as "::1".
 _HOST = re.compile(r"(?:\[([\da-fA-F:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def host_allowed(host: str | None, settings: Settings) -> bool:
-    """Tell whether a request may be made to this server under the name in `Host`.
+    """Tell whether the server accepts requests with this `Host` header.
 
-    In open mode it must be a loopback name or address: a foreign name that points here (DNS
-    rebinding) makes a foreign page look like this server's own.
+    In open mode it must be a loopback name or address: with a foreign name that resolves to this
+    machine (DNS rebinding), a foreign page would count as same-origin.
     """
     if not settings.open_mode:
         return True
-    return _is_own(host or "")
+    return _is_loopback_host(host or "")
 
 
 def origin_allowed(origin: str | None, host: str | None, settings: Settings) -> bool:
-    """Tell whether a page from `origin` may connect to this server, reached as `host`.
+    """Tell whether a page from `origin` may connect to this server, addressed as `host`.
 
-    A program sends no origin. A page must come from this server or be listed. In open mode its
-    host must also be a loopback name: a foreign name that points here (DNS rebinding) is not.
+    Clients other than browsers send no origin. A page must be same-origin or listed in
+    `allowed_origins`; in open mode a same-origin host must also be a loopback name, because of DNS
+    rebinding.
     """
     if origin is None or origin in settings.allowed_origins:
         return True
@@ -34,10 +35,10 @@ def origin_allowed(origin: str | None, host: str | None, settings: Settings) -> 
         page = urlsplit(origin).netloc
     except ValueError:
         return False
-    return page == host and (_is_own(page) or not settings.open_mode)
+    return page == host and (_is_loopback_host(page) or not settings.open_mode)
 
 
-def page_may_ask(
+def request_origin_allowed(
     method: str,
     path: str,
     *,
@@ -46,21 +47,21 @@ def page_may_ask(
     site: str | None,
     settings: Settings,
 ) -> bool:
-    """Tell whether an HTTP request comes from a page that may make it, or from a program.
+    """Tell whether an HTTP request comes from an allowed page, or not from a browser at all.
 
     Args:
-        site: `Sec-Fetch-Site`, which only a browser can set. It never lets anything in; it stops a
-            page of another scheme on the same host, and requests for which a browser sends no
-            `Origin`, such as those of images, for anything but the files of the page.
+        site: the `Sec-Fetch-Site` header, which page scripts cannot set. It only ever restricts: it
+            blocks pages of another scheme on the same host, and cross-site requests that browsers
+            send without `Origin`, such as those for images, except reads outside `/v1/`.
     """
     if origin in settings.allowed_origins:
         return True
     if origin is None and method in _SAFE_METHODS and not path.startswith("/v1/"):
         return True
-    return origin_allowed(origin, host, settings) and site in _OWN_SITES
+    return origin_allowed(origin, host, settings) and site in _SAME_ORIGIN_SITES
 
 
-def _is_own(host: str) -> bool:
-    """Tell whether a host, perhaps with a port, can only be this machine."""
-    parts = _HOST.fullmatch(host)
-    return parts is not None and is_loopback(parts[1] or parts[2])
+def _is_loopback_host(host: str) -> bool:
+    """Tell whether a host, with or without a port, is a loopback name or address."""
+    match = _HOST.fullmatch(host)
+    return match is not None and is_loopback(match[1] or match[2])

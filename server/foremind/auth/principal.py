@@ -1,32 +1,32 @@
-"""Somebody who is known, and what it may do. Pure."""
+"""An authenticated party and what it may do. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 Scope = Literal["chat", "memory:read", "memory:write", "host", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
-#: What a token without `scopes` allows: everything about oneself.
+#: The scopes of a token without a `scopes` claim: full access to the user's own data.
 PLAYER: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
 MAX_USER_CHARS = 128
-_STEPS = frozenset({".", ".."})  # a client would take them out of a path: nobody could reach them
+_DOT_SEGMENTS = frozenset({".", ".."})  # URL clients remove them, so no path could name the user
 
 
 def user_id_problem(user_id: str) -> str | None:
-    """Return what is expected of a user's id and this one is not; None where it may be one."""
+    """Return what is wrong with a user id, or None if it is valid."""
     if not 0 < len(user_id) <= MAX_USER_CHARS:
-        return f"expected text of at most {MAX_USER_CHARS} characters"
-    if user_id in _STEPS:
-        return "expected another id than '.' or '..', which no address can hold"
+        return f"expected text of 1 to {MAX_USER_CHARS} characters"
+    if user_id in _DOT_SEGMENTS:
+        return "expected an id other than '.' and '..', which URL paths cannot contain"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A known caller; `companions` are the slugs it may open, None for all.
+    """An authenticated party; `companions` are the slugs that it may open, None for all.
 
-    `on_behalf_of` is the user whose data an admin asks for. `issued_at` and `expires_at` are
-    seconds since the epoch, None where nothing says so; `key_id` and `key_fingerprint` are of the
-    key that signed for it.
+    `on_behalf_of` is the user for whom an admin acts. `issued_at` and `expires_at` are in seconds
+    since the epoch, None when not stated; `key_id` and `key_fingerprint` identify the key that
+    signed the token.
     """
 
     user_id: str
@@ -41,23 +41,23 @@ class Principal:
     on_behalf_of: str | None = None
 
     @property
-    def whose(self) -> str:
-        """The user whose data this caller asks for."""
+    def effective_user_id(self) -> str:
+        """The user whose data this principal works on."""
         return self.on_behalf_of or self.user_id
 
     @property
     def admin(self) -> bool:
-        """Whether it acts for the operator, not only for itself."""
+        """Whether the principal has the scope `admin`."""
         return "admin" in self.scopes
 
     def may_open(self, slug: str) -> bool:
-        """Tell whether this caller may talk with a companion."""
+        """Tell whether this principal may talk to a companion."""
         return self.companions is None or slug in self.companions
 
     def allows(self, scope: Scope) -> bool:
-        """Tell whether a scope is granted; `admin` grants every one."""
+        """Tell whether a scope is granted; `admin` grants all."""
         return scope in self.scopes or self.admin
 
     def expired(self, now: float) -> bool:
-        """Tell whether its time is over, at `now` in seconds since the epoch."""
+        """Tell whether the token has expired at `now`, in seconds since the epoch."""
         return self.expires_at is not None and now >= self.expires_at

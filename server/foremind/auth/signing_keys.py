@@ -1,4 +1,4 @@
-"""The keys that tokens are signed with: one secret, or a file of keys that may change meanwhile."""
+"""The keys that sign tokens: one shared secret, or a JWK Set file that is reloaded on change."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ _log = structlog.get_logger("foremind.auth")
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key and the one algorithm it is for: a token does not choose its own.
+    """A key and the only algorithm it is used with, whatever a token's header says.
 
-    `fingerprint` tells it from another key of the same id.
+    `fingerprint` distinguishes it from other keys with the same id.
     """
 
     id: str | None
@@ -36,48 +36,48 @@ class SigningKey:
 
 
 class KeyRing:
-    """Finds keys by their `kid`.
+    """Finds keys by `kid`.
 
     Args:
-        secret: for HS256; it signs tokens that name no key, or any where there is no file.
+        secret: the HS256 secret for tokens without a `kid`, or for all tokens if there is no file.
         path: a JWK Set (RFC 7517) of `oct` keys for HS256 and Ed25519 keys for EdDSA, each with
-            a `kid`. It is read again when it changes, so keys rotate without a restart.
+            a `kid`. It is reloaded when it changes, so keys rotate without a restart.
 
     Raises:
-        InvalidFile: the file is no such set.
+        InvalidFile: the file is not such a set.
     """
 
     def __init__(self, secret: str | None, path: Path | None) -> None:
         self._secret = None if secret is None else SigningKey(None, "HS256", secret)
         self._path = path
-        self._seen: tuple[int, int] | None = None
+        self._loaded_state: tuple[int, int] | None = None
         self._keys: dict[str, SigningKey] = {}
         if path is not None:
             self._keys = read_keys(path)
-            self._seen = _state(path)
+            self._loaded_state = _file_state(path)
 
     def find(self, kid: str | None) -> SigningKey | None:
-        """Return the key that a token names, or None where it is not known."""
+        """Return the key with this id, or None if it is unknown."""
         self._refresh()
         if kid is None or self._path is None:
             return self._secret
         return self._keys.get(kid)
 
     def signing(self, kid: str | None) -> SigningKey | None:
-        """Return a key that can sign: the one named, else the secret, else the file's newest."""
-        usable = [key for key in self._keys.values() if _signs(key)]
+        """Return a key that can sign: the one with this id, or the secret, or the file's last."""
+        signing_keys = [key for key in self._keys.values() if _can_sign(key)]
         if kid is not None:
-            return next((each for each in usable if each.id == kid), None)
-        return self._secret or (usable[-1] if usable else None)
+            return next((key for key in signing_keys if key.id == kid), None)
+        return self._secret or (signing_keys[-1] if signing_keys else None)
 
     def _refresh(self) -> None:
-        if self._path is None or (state := _state(self._path)) == self._seen:
+        if self._path is None or (state := _file_state(self._path)) == self._loaded_state:
             return
-        self._seen = state
+        self._loaded_state = state
         try:
             self._keys = read_keys(self._path)
             _log.info("keys.read", keys=len(self._keys))
-        except InvalidFile as error:  # half written, perhaps: what was known stays known
+        except InvalidFile as error:  # perhaps half-written: keep the keys loaded before
             _log.warning("keys.unreadable", reason=error.message)
 
 
@@ -85,40 +85,42 @@ def read_keys(path: Path) -> dict[str, SigningKey]:
     """Read a JWK Set.
 
     Raises:
-        InvalidFile: naming the key and what is wrong with it.
+        InvalidFile: the message names the key and what is wrong with it.
     """
     try:
-        listed = list(json.loads(path.read_text("utf-8"))["keys"])
+        jwks = list(json.loads(path.read_text("utf-8"))["keys"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{path}: expected a JWK Set, {{'keys': [...]}}: {error}") from None
     keys = {}
-    for position, each in enumerate(listed):
+    for position, jwk in enumerate(jwks):
         try:
-            read = jwt.PyJWK(each)
+            key = jwt.PyJWK(jwk)
         except (jwt.PyJWTError, AttributeError, TypeError, ValueError) as error:
             raise InvalidFile(f"{path}: keys[{position}]: {error}") from None
-        if not read.key_id or read.algorithm_name not in _ALGORITHMS:
+        if not key.key_id or key.algorithm_name not in _ALGORITHMS:
             raise InvalidFile(
                 f"{path}: keys[{position}]: expected a kid, and alg {' or '.join(_ALGORITHMS)}"
             )
-        if isinstance(read.key, bytes) and len(read.key) < MIN_SECRET_BYTES:
-            raise InvalidFile(f"{path}: keys[{position}]: expected {MIN_SECRET_BYTES} bytes")
-        keys[read.key_id] = SigningKey(read.key_id, read.algorithm_name, read.key)
+        if isinstance(key.key, bytes) and len(key.key) < MIN_SECRET_BYTES:
+            raise InvalidFile(
+                f"{path}: keys[{position}]: expected at least {MIN_SECRET_BYTES} bytes"
+            )
+        keys[key.key_id] = SigningKey(key.key_id, key.algorithm_name, key.key)
     return keys
 
 
 def new_key(kid: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a new Ed25519 key as JWKs: the whole, which signs, and its public half."""
+    """Generate an Ed25519 key; return its private and its public JWK."""
     private = Ed25519PrivateKey.generate()
-    named = {"kid": kid, "alg": "EdDSA", "use": "sig"}
+    header = {"kid": kid, "alg": "EdDSA", "use": "sig"}
     return (
-        named | OKPAlgorithm.to_jwk(private, as_dict=True),
-        named | OKPAlgorithm.to_jwk(private.public_key(), as_dict=True),
+        header | OKPAlgorithm.to_jwk(private, as_dict=True),
+        header | OKPAlgorithm.to_jwk(private.public_key(), as_dict=True),
     )
 
 
 def _fingerprint(key: SigningKey) -> str:
-    """Return a hash of what verifies: the same for a private key and its public half."""
+    """Return a hash of the verifying half: equal for a private key and its public key."""
     material = key.material
     if isinstance(material, Ed25519PrivateKey):
         material = material.public_key()
@@ -128,11 +130,11 @@ def _fingerprint(key: SigningKey) -> str:
     return hashlib.sha256(key.algorithm.encode() + b"\0" + raw).hexdigest()
 
 
-def _signs(key: SigningKey) -> bool:
+def _can_sign(key: SigningKey) -> bool:
     return isinstance(key.material, bytes | Ed25519PrivateKey)
 
 
-def _state(path: Path) -> tuple[int, int] | None:
+def _file_state(path: Path) -> tuple[int, int] | None:
     try:
         stat = path.stat()
     except OSError:

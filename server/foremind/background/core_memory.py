@@ -1,39 +1,39 @@
-"""The hot context: about 500 words on where a relationship stands, ready before anything else."""
+"""The core memory: about 500 words on the state of a relationship (wire layer `hot`)."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
 from functools import partial
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.prompts import CoreMemoryAnswer, for_state
+from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
 from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.record import NewRecord, Record, by_hand, of_layer, open_questions
 from foremind.llm.prompt.record_format import day_in_words
 from foremind.llm.prompt.sections import profile_order
 from foremind.text.tokenization import terms_of
 
-_WORDS = 500
-_MOST_OF_PROFILE = 20
+_MAX_WORDS = 500
+_MAX_PROFILE_ENTRIES = 20
 _MAX_TOKENS = 1000
 _ATTEMPTS = 2
-_TOLD = 0.6  # of a line's words: a text with as many tells what it says
+_MIN_OVERLAP = 0.6  # share of a line's words that a text must contain to cover the line
 
 
-async def curate_state(work: CurationContext) -> None:
-    """Write the hot context anew; what somebody changed meanwhile is taken in, not over."""
-    if not work.policy.on("hot"):
+async def update_core_memory(context: CurationContext) -> None:
+    """Rewrite the core memory; concurrent manual edits are merged in, never overwritten."""
+    if not context.policy.on("hot"):
         return
     for attempt in range(_ATTEMPTS):
-        material = material_of(work.records, work.now.tzinfo)
-        present = work.of("hot")[-1:]
-        if not material:
+        sources = core_memory_sources(context.records, context.now.tzinfo)
+        present = context.records_of("hot")[-1:]
+        if not sources:
             return
-        before = await _by_hand(work, present[0]) if present else ""
-        text = await _told(work, before, material)
-        # It is made of everything: whatever is forgotten, it is made anew.
-        record = NewRecord(layer="hot", content=_cut(text), made_by=work.maker)
+        manual_text = await _last_manual_text(context, present[0]) if present else ""
+        text = await _write_text(context, manual_text, sources)
+        # No sources are noted: it depends on everything, and every erasure has it rewritten.
+        record = NewRecord(layer="hot", content=_truncate(text), made_by=context.made_by)
         try:
-            async with work.changing() as changes:
+            async with context.changing() as changes:
                 if present:
                     await changes.change(present[0].id, record, present[0].revision)
                 else:
@@ -41,89 +41,96 @@ async def curate_state(work: CurationContext) -> None:
         except Conflict as error:
             if error.param is None or attempt + 1 == _ATTEMPTS:
                 raise
-            await work.refresh()  # the next attempt sees both
+            await context.reload()  # the next attempt sees both versions
         else:
             break
-    await work.refresh()
+    await context.reload()
 
 
-async def _told(work: CurationContext, before: str, material: Sequence[str]) -> str:
-    if work.server is None:
-        work.by_rules("hot")
+async def _write_text(context: CurationContext, manual_text: str, sources: Sequence[str]) -> str:
+    if context.server is None:
+        context.count_by_rules("hot")
     else:
-        asked = for_state(before, material, work.now, work.policy.prompts.hot)
+        prompt = core_memory_prompt(manual_text, sources, context.now, context.policy.prompts.hot)
         try:
-            return with_written(
-                before, (await work.ask("hot", asked, CoreMemoryAnswer, _MAX_TOKENS)).text
+            return with_manual_lines(
+                manual_text,
+                (await context.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)).text,
             )
         except UnusableAnswer as error:
-            work.stand_in("hot", error)
-    return by_rules(before, material)
+            context.fall_back("hot", error)
+    return core_memory_by_rules(manual_text, sources)
 
 
-async def _by_hand(work: CurationContext, present: Record) -> str:
-    """Return what somebody last wrote into the hot context by hand."""
+async def _last_manual_text(context: CurationContext, present: Record) -> str:
+    """Return the last text of the core memory that was edited manually."""
     if by_hand(present.made_by):
         return present.content
-    earlier = await work.store.revisions(work.bond.id, present.id)
-    written = [each.content for each in earlier if by_hand(each.made_by)]
-    return written[-1] if written else ""
+    revisions = await context.store.revisions(context.relationship.id, present.id)
+    manual = [revision.content for revision in revisions if by_hand(revision.made_by)]
+    return manual[-1] if manual else ""
 
 
-def material_of(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
-    """Return what the state is made of, the most telling first, each with its day in a zone."""
+def core_memory_sources(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
+    """Return the lines that the core memory is made of, the most important first.
 
-    def newest(found: Sequence[Record], count: int) -> list[Record]:
-        return sorted(found, key=lambda each: each.updated_at, reverse=True)[:count]
+    Args:
+        zone: time zone of their dates.
+    """
+
+    def newest(candidates: Sequence[Record], count: int) -> list[Record]:
+        return sorted(candidates, key=lambda record: record.updated_at, reverse=True)[:count]
 
     def line(label: str, record: Record) -> str:
-        # What somebody wrote by hand holds until it is changed.
+        # Manual edits hold until they are changed, so they have no date.
         day = day_in_words(record.updated_at.astimezone(zone))
         when = "" if by_hand(record.made_by) else f" ({day})"
         return f"{label}{when}: {record.content}"
 
     of = partial(of_layer, records)
-    profile = sorted(of("profile"), key=profile_order)[:_MOST_OF_PROFILE]
+    profile = sorted(of("profile"), key=profile_order)[:_MAX_PROFILE_ENTRIES]
     return [
-        *(line(each.title, each) for each in profile),
-        *(line(each.kind, each) for each in newest(of("scratchpad"), 12)),
-        *(line("last time", each) for each in newest(of("opening"), 1)),
-        *(line(each.title, each) for each in newest(of("topics"), 4)),
-        *(line("left open", each) for each in newest(open_questions(records), 3)),
+        *(line(entry.title, entry) for entry in profile),
+        *(line(note.kind, note) for note in newest(of("scratchpad"), 12)),
+        *(line("last time", recap) for recap in newest(of("opening"), 1)),
+        *(line(topic.title, topic) for topic in newest(of("topics"), 4)),
+        *(line("left open", question) for question in newest(open_questions(records), 3)),
     ]
 
 
-def with_written(written: str, text: str) -> str:
-    """Return what a model made, after those lines somebody wrote that it does not tell."""
-    told = set(terms_of(text))
+def with_manual_lines(manual_text: str, text: str) -> str:
+    """Return a model's text, preceded by the manually written lines that it does not cover."""
+    text_terms = set(terms_of(text))
 
-    def is_told(line: str) -> bool:
+    def is_covered(line: str) -> bool:
         terms = set(terms_of(line))
-        return len(terms & told) >= _TOLD * len(terms) if terms else line.strip() in text
+        if not terms:
+            return line.strip() in text
+        return len(terms & text_terms) >= _MIN_OVERLAP * len(terms)
 
-    left = [line for line in written.splitlines() if line.strip() and not is_told(line)]
-    return "\n".join([*left, text])
+    missing = [line for line in manual_text.splitlines() if line.strip() and not is_covered(line)]
+    return "\n".join([*missing, text])
 
 
-def by_rules(written: str, material: Sequence[str]) -> str:
-    """Put the material together, after what somebody wrote by hand, without repeating it."""
-    lines = [line for line in written.splitlines() if line.strip()]
-    written = written.casefold()
-    for each in material:
-        text = each.partition(": ")[2] or each
-        if text.casefold() not in written:
-            lines.append(each.replace("\n", " "))
-            written += text.casefold()
+def core_memory_by_rules(manual_text: str, sources: Sequence[str]) -> str:
+    """Return the manually written lines, then those sources that do not repeat them."""
+    lines = [line for line in manual_text.splitlines() if line.strip()]
+    seen = manual_text.casefold()
+    for source in sources:
+        text = source.partition(": ")[2] or source
+        if text.casefold() not in seen:
+            lines.append(source.replace("\n", " "))
+            seen += text.casefold()
     return "\n".join(lines)
 
 
-def _cut(text: str) -> str:
-    """Keep whole lines, of about 500 words."""
+def _truncate(text: str) -> str:
+    """Keep whole lines, about 500 words in total."""
     kept: list[str] = []
     words = 0
     for line in text.splitlines():
         words += len(line.split())
-        if words > _WORDS and kept:
+        if words > _MAX_WORDS and kept:
             break
-        kept.append(" ".join(line.split()[:_WORDS]))
+        kept.append(" ".join(line.split()[:_MAX_WORDS]))
     return "\n".join(kept)

@@ -1,4 +1,4 @@
-"""What every step of curation works with."""
+"""What every background step works with: a relationship, its settings, records and model."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import structlog
 
 from foremind.background.extractive_summary import Utterance
-from foremind.background.prompt_fitting import fitted, tokens_of
+from foremind.background.prompt_fitting import fit_prompt, prompt_tokens
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import MadeBy, Record, RecordLayer, of_layer
@@ -32,149 +32,154 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-_FRESH = timedelta(seconds=1)  # what was read so lately serves the next step as well
+_REUSE_WINDOW = timedelta(seconds=1)  # records loaded this recently serve the next step as well
 
 _log = structlog.get_logger("foremind.background")
 
 
 @dataclass(slots=True)
 class CurationContext:
-    """One relationship under curation, as it stood when the work began.
+    """One relationship as it was when the work began.
 
-    `server` is None where no language model is configured: rules do the work then. `records` are
-    there after `read`, and read anew by `refresh` after a step changed them. `now` is when the
-    step under way began. `attempts` is how often it failed before, and `stood_in` that rules did
-    in it what the model could not.
+    `server` is None where no language model is configured; rules do the work then. `records` are
+    available after `load`; `reload` updates them after a step changed them. `now` is when the
+    current step began, `attempts` how often it failed before; `fell_back` says that rules replaced
+    the model in it.
     """
 
-    bond: RelationshipState
+    relationship: RelationshipState
     policy: LayerPolicy
     server: "OpenAIChatModel | None"
-    count: CountTokens
+    count_tokens: CountTokens
     store: RecordStore
     embedder: EmbeddingService
     metrics: Metrics
     now: datetime
-    forgets: ErasureWatch
+    erasure_watch: ErasureWatch
     records: list[Record] = field(default_factory=list)
-    read_at: datetime | None = None
+    loaded_at: datetime | None = None
     attempts: int = 0
-    stood_in: bool = False
+    fell_back: bool = False
 
     @property
-    def maker(self) -> MadeBy:
-        """Which means does the work."""
-        return "rules" if self.server is None or self.stood_in else "model"
+    def made_by(self) -> MadeBy:
+        """Whether rules or the model do the work."""
+        return "rules" if self.server is None or self.fell_back else "model"
 
     def changing(self) -> AbstractAsyncContextManager[RecordChanges]:
-        """Change records; refused where something was erased since this work began.
+        """Change records in one transaction.
 
         Raises:
-            Conflict: something was forgotten or corrected meanwhile.
+            Conflict: something was erased or corrected since this work began.
         """
-        return self.store.changing(self.bond.id, self.now, self.bond.erasures)
+        return self.store.changing(self.relationship.id, self.now, self.relationship.erasures)
 
     def dismissed(self, layer: RecordLayer, key: str) -> bool:
-        """Tell whether the user had a record of this layer and key removed."""
-        return digest_of(self.bond.salt, layer, key) in self.bond.dismissed
+        """Return whether the user had a record of this layer and key removed."""
+        return digest_of(self.relationship.salt, layer, key) in self.relationship.dismissed
 
-    async def read(self) -> None:
-        """Read the records, unless they were a moment ago."""
-        if self.read_at is None or self.now - self.read_at > _FRESH:
-            await self.refresh()
+    async def load(self) -> None:
+        """Load the records, unless they were loaded a moment ago."""
+        if self.loaded_at is None or self.now - self.loaded_at > _REUSE_WINDOW:
+            await self.reload()
 
-    async def refresh(self) -> None:
-        """Read the records anew."""
-        self.records = await self.store.all(self.bond.id)
-        self.read_at = self.now
+    async def reload(self) -> None:
+        """Load the records from the database."""
+        self.records = await self.store.all(self.relationship.id)
+        self.loaded_at = self.now
 
-    def of(self, layer: RecordLayer) -> list[Record]:
+    def records_of(self, layer: RecordLayer) -> list[Record]:
         """Return the records of a layer, oldest first."""
         return of_layer(self.records, layer)
 
     async def ask(
-        self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
+        self, task: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
     ) -> Answer:
-        """Return what could be used of the language model's answer; raises as `answer`."""
-        return (await self.answer(work, messages, shape, max_tokens)).value
+        """Return the usable part of the language model's answer; raises as `ask_in_detail`."""
+        return (await self.ask_in_detail(task, messages, shape, max_tokens)).value
 
-    async def answer(
-        self, work: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
+    async def ask_in_detail(
+        self, task: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
     ) -> "StructuredAnswer[Answer]":
-        """Return the language model's answer, written while nobody waits for the model.
+        """Return the language model's answer, generated at background priority.
 
-        What does not fit into the model's context beside the answer is left out.
+        The prompt is shortened to fit into the model's context together with the answer.
+
+        Args:
+            task: label of the metrics.
 
         Raises:
-            Conflict: something of what it would be asked was forgotten while it was waited for.
-            UnusableAnswer: it gave none; asking the same again gives the same.
-            ModelServerError: it failed; what was to be done stays to be done.
+            Conflict: part of the prompt was erased while it waited for the model.
+            UnusableAnswer: no usable answer; asking the same again gives the same.
+            ModelServerError: the model server failed; the work remains to be done.
         """
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.llm.structured_output import ask  # noqa: PLC0415
 
         assert self.server is not None
         count = self.metrics.curated.labels
-        room = max(self.room((), max_tokens), self.policy.context_tokens // 4)
+        room = max(self.remaining_tokens((), max_tokens), self.policy.context_tokens // 4)
         size = sum(len(message["content"]) for message in messages)
-        messages = await aside(size, lambda: fitted(messages, room, self.count))
+        messages = await aside(size, lambda: fit_prompt(messages, room, self.count_tokens))
         try:
             answer = await ask(
                 self.server,
                 messages,
                 shape,
                 max_tokens,
-                most_tokens=self.policy.context_tokens - tokens_of(messages, self.count),
-                on_displaced=lambda: count(work, "displaced").inc(),
-                check=lambda: self.forgets.check(self.bond.id, self.bond.erasures),
+                most_tokens=self.policy.context_tokens - prompt_tokens(messages, self.count_tokens),
+                on_displaced=lambda: count(task, "displaced").inc(),
+                check=lambda: self.erasure_watch.check(
+                    self.relationship.id, self.relationship.erasures
+                ),
             )
         except ModelServerError:
-            count(work, "failed").inc()
+            count(task, "failed").inc()
             raise
-        count(work, "model").inc()
+        count(task, "model").inc()
         mended = {code: times for code, times in answer.mended.items() if times}
         for code, times in mended.items():
-            self.metrics.mended.labels(work, code).inc(times)
+            self.metrics.mended.labels(task, code).inc(times)
         if mended or answer.cut_off:
             _log.info(
                 "answer.mended",
-                relationship_id=self.bond.id,
-                work=work,
+                relationship_id=self.relationship.id,
+                work=task,
                 cut_off=answer.cut_off,
                 **mended,
             )
         return answer
 
-    def room(self, asked: Sequence[Message], max_tokens: int) -> int:
-        """Return the tokens left beside a prompt so far and an answer, in the model's context."""
-        used = tokens_of(asked, self.count) + max_tokens
+    def remaining_tokens(self, prompt: Sequence[Message], max_tokens: int) -> int:
+        """Return the tokens of the model's context left after a prompt and its answer."""
+        used = prompt_tokens(prompt, self.count_tokens) + max_tokens
         return max(0, self.policy.context_tokens - used)
 
-    def by_rules(self, work: str) -> None:
-        """Count work that rules did."""
-        self.metrics.curated.labels(work, "rules").inc()
+    def count_by_rules(self, task: str) -> None:
+        """Count a task that rules did."""
+        self.metrics.curated.labels(task, "rules").inc()
 
-    def stand_in(self, work: str, error: UnusableAnswer) -> None:
-        """Let rules do what the model has had no usable answer to at another time either.
+    def fall_back(self, task: str, error: UnusableAnswer) -> None:
+        """Fall back to rules once the model gave no usable answer at a second attempt.
 
-        The next portion is the model's again.
+        The model handles the next batch again.
 
         Raises:
-            UnusableAnswer: this is the first time.
+            UnusableAnswer: this was the first attempt.
         """
         if not self.attempts:
             raise error
-        self.stood_in = True
-        self.by_rules(work)
-        _log.info("answer.unusable", relationship_id=self.bond.id, work=work)
+        self.fell_back = True
+        self.count_by_rules(task)
+        _log.info("answer.unusable", relationship_id=self.relationship.id, work=task)
 
-    async def vector(self, text: str) -> npt.NDArray[np.float32]:
-        """Return the unit vector, float32 [dimension], that a record is found by."""
+    async def embed(self, text: str) -> npt.NDArray[np.float32]:
+        """Return the unit vector of a record's text, float32 [dimension]."""
         return await self.embedder.embed_passage(text)
 
     def utterances(self, turns: Sequence[TranscriptTurn]) -> list[Utterance]:
-        """Return turns as what was said, by name."""
-        names = {"user": self.bond.user_name, "companion": self.bond.companion_name}
+        """Return turns as utterances, with speaker names and times in the user's time zone."""
+        names = {"user": self.relationship.user_name, "companion": self.relationship.companion_name}
         return [
             Utterance(
                 turn.id,

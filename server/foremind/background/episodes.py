@@ -1,4 +1,4 @@
-"""Episodes, what they leave open, and where a session was left."""
+"""Episodes of a conversation, the questions they leave open, and the recap of a session."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,6 @@ from foremind.background.extractive_summary import (
     Utterance,
     chars_of,
     conclusions_of,
-    ended,
     key_of,
     left_open,
     questions_of,
@@ -19,8 +18,9 @@ from foremind.background.extractive_summary import (
     settles,
     top_sentences,
     topics_of,
+    with_full_stop,
 )
-from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, for_episodes
+from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, episodes_prompt
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import (
     Details,
@@ -32,142 +32,159 @@ from foremind.domain.record import (
     open_questions,
 )
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.retrieval.layer_recall import EPISODE_COSINE
 from foremind.retrieval.similarity_calibration import calibrated
 from foremind.runtime.offload import aside
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.tokenization import terms_of, words_of
 
-TOLD_AT_ONCE = 40  # turns that become one episode by rules, or are shown to the model together
+MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
-_MADE: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
-_MOST_NAMED = 40  # topics so far that a model is shown
-_MOST_QUESTIONS = 50  # of a relationship that a model or rules made
+_LAYERS: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
+_MAX_TOPIC_NAMES = 40  # known topics that a model is shown
+_MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSources:
-    """What something is told from: turns, and the questions that a model was shown beside them."""
+    """The turns that an episode is made of, and the records that a model was shown with them."""
 
     turns: tuple[int, ...]
     records: tuple[int, ...] = ()
 
 
-async def tell(
-    work: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, again: bool = False
+async def write_episodes(
+    context: CurationContext,
+    turns: Sequence[TranscriptTurn],
+    *,
+    closed: bool,
+    again: bool = False,
 ) -> None:
-    """Make episodes of turns of one session.
+    """Write episodes of turns of one session.
 
     Args:
-        closed: its time is over.
-        again: it was told before; what was removed of that stays away.
+        closed: the session is over.
+        again: episodes of these turns existed before; those the user removed stay removed.
     """
-    for first in range(0, len(turns), TOLD_AT_ONCE):
-        part = list(turns[first : first + TOLD_AT_ONCE])
-        last = first + TOLD_AT_ONCE >= len(turns)
-        await _tell(work, part, closed=closed and last, again=again)
+    for start in range(0, len(turns), MAX_EPISODE_TURNS):
+        batch = list(turns[start : start + MAX_EPISODE_TURNS])
+        is_last = start + MAX_EPISODE_TURNS >= len(turns)
+        await _write_batch(context, batch, closed=closed and is_last, again=again)
 
 
-async def tell_again(
-    work: CurationContext, portion: ChangeSet, turns: Sequence[TranscriptTurn]
+async def rewrite_episodes(
+    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
 ) -> None:
-    """Make episodes again of turns that went with what else they were made of."""
-    await _leave_open_again(work, {turn.session_id for turn in turns if turn.told})
+    """Rewrite the episodes of turns that were removed because another source was erased."""
+    await _restore_open_questions(context, {turn.session_id for turn in turns if turn.told})
     by_session: dict[UUID, list[TranscriptTurn]] = {}
     for turn in turns:
         if not turn.told:
             by_session.setdefault(turn.session_id, []).append(turn)
-    for part in by_session.values():
-        await tell(work, part, closed=False, again=True)
-    async with work.changing() as changes:
-        await changes.noted_again(portion)
+    for session_turns in by_session.values():
+        await write_episodes(context, session_turns, closed=False, again=True)
+    async with context.changing() as changes:
+        await changes.noted_again(change_set)
 
 
-async def _leave_open_again(work: CurationContext, sessions: Collection[UUID]) -> None:
-    """Bring questions back that episodes of some sessions left open, where they went with others.
+async def _restore_open_questions(context: CurationContext, sessions: Collection[UUID]) -> None:
+    """Restore questions that remaining episodes left open, removed because of another source.
 
-    With a session that asked one again, say, or settled it.
+    For example because of an erased session that asked one again, or settled it.
     """
-    least = calibrated(work.embedder.manifest, EPISODE_COSINE)
-    left: dict[str, NewRecord] = {}
-    for each in work.of("episodes"):
-        for text in each.details.open_questions if each.session_id in sessions else ():
-            question = await _question(work, text, each.refs, EpisodeSources((), (each.id,)))
-            if _nearest(question, work.of("questions"), least) is None:
-                made = replace(question, made_by=each.made_by, told_at=each.created_at)
-                left.setdefault(key_of(text), made)
-    wanted = [each for each in left.values() if not _removed(work, each)]
-    if wanted and work.policy.on("questions"):
-        async with work.changing() as changes:
+    min_similarity = calibrated(context.embedder.manifest, EPISODE_COSINE)
+    missing: dict[str, NewRecord] = {}
+    for episode in context.records_of("episodes"):
+        for text in episode.details.open_questions if episode.session_id in sessions else ():
+            question = await _question_record(
+                context, text, episode.refs, EpisodeSources((), (episode.id,))
+            )
+            if _most_similar(question, context.records_of("questions"), min_similarity) is None:
+                restored = replace(question, made_by=episode.made_by, told_at=episode.created_at)
+                missing.setdefault(key_of(text), restored)
+    wanted = [question for question in missing.values() if not _is_dismissed(context, question)]
+    if wanted and context.policy.on("questions"):
+        async with context.changing() as changes:
             for question in wanted:
                 await changes.add(question)
-        await work.refresh()
+        await context.reload()
 
 
-def _removed(work: CurationContext, question: NewRecord) -> bool:
-    return work.dismissed("questions", question.content)
+def _is_dismissed(context: CurationContext, question: NewRecord) -> bool:
+    return context.dismissed("questions", question.content)
 
 
-async def open_again(
-    work: CurationContext, portion: ChangeSet, turns: Sequence[TranscriptTurn]
+async def rewrite_recap(
+    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
 ) -> None:
-    """Say again where the last session was left, of which `turns` are what there is to tell."""
-    last = list(turns[-((len(turns) - 1) % TOLD_AT_ONCE + 1) :]) if turns else []
-    told = None
-    if last and work.policy.on("opening") and not work.of("opening"):
-        known = open_questions(work.records)
-        told, sources = await _told_of(work, last, known)
-    async with work.changing() as changes:
-        if told is not None:
-            await changes.add(_opening(work, told, last, sources))
-        await changes.noted_again(portion)
-    await work.refresh()
+    """Rewrite the recap of the last session from its remaining turns."""
+    last = list(turns[-((len(turns) - 1) % MAX_EPISODE_TURNS + 1) :]) if turns else []
+    answer = None
+    if last and context.policy.on("opening") and not context.records_of("opening"):
+        known = open_questions(context.records)
+        answer, sources = await _extract_episodes(context, last, known)
+    async with context.changing() as changes:
+        if answer is not None:
+            await changes.add(_recap_record(context, answer, last, sources))
+        await changes.noted_again(change_set)
+    await context.reload()
 
 
-async def _told_of(
-    work: CurationContext, turns: Sequence[TranscriptTurn], known: Sequence[Record]
+async def _extract_episodes(
+    context: CurationContext, turns: Sequence[TranscriptTurn], known: Sequence[Record]
 ) -> tuple[EpisodesAnswer, EpisodeSources]:
-    """Return what is told of turns, and of what: a model is shown the open questions as well."""
-    work.stood_in = False
-    said = work.utterances(turns)
+    """Return the episodes of turns and their sources.
+
+    Args:
+        known: the open questions, which a model is shown as well.
+    """
+    context.fell_back = False
+    utterances = context.utterances(turns)
     sources = EpisodeSources(tuple(turn.id for turn in turns))
-    names = (work.bond.user_name, work.bond.companion_name)
-    if work.server is None:
-        work.by_rules("episodes")
-        return await aside(chars_of(said), lambda: by_rules(said, names, known)), sources
-    named = _named(work.records)
-    opened = [each.content for each in known]
-    prompt = work.policy.prompts.episodes
-    asked = for_episodes(opened, said, prompt, [each.title for each in named])
+    names = (context.relationship.user_name, context.relationship.companion_name)
+    if context.server is None:
+        context.count_by_rules("episodes")
+        return await aside(
+            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
+        ), sources
+    topics = _records_naming_topics(context.records)
+    prompt = episodes_prompt(
+        [question.content for question in known],
+        utterances,
+        context.policy.prompts.episodes,
+        [topic.title for topic in topics],
+    )
     try:
-        told = await work.ask("episodes", asked, EpisodesAnswer, _MAX_TOKENS)
-        if not told.episodes:
-            work.stood_in = True
+        answer = await context.ask("episodes", prompt, EpisodesAnswer, _MAX_TOKENS)
+        if not answer.episodes:
+            context.fell_back = True
     except UnusableAnswer as error:
-        work.stand_in("episodes", error)
-        told = EpisodesAnswer()
-    if not (told.episodes and told.left_at):  # a small model leaves out what it is asked for
-        ruled = await aside(chars_of(said), lambda: by_rules(said, names, known))
-        told = EpisodesAnswer(
-            told.episodes or ruled.episodes,
-            told.left_at or ruled.left_at,
-            told.settled or ruled.settled,
+        context.fall_back("episodes", error)
+        answer = EpisodesAnswer()
+    if not (answer.episodes and answer.left_at):  # small models leave out requested fields
+        by_rules = await aside(
+            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
         )
-    shown = [*known, *_taken_up(named, told, said)]
-    return told, replace(sources, records=tuple(each.id for each in shown))
+        answer = EpisodesAnswer(
+            answer.episodes or by_rules.episodes,
+            answer.left_at or by_rules.left_at,
+            answer.settled or by_rules.settled,
+        )
+    shown = [*known, *_reused_topics(topics, answer, utterances)]
+    return answer, replace(sources, records=tuple(record.id for record in shown))
 
 
-def _opening(
-    work: CurationContext,
-    told: EpisodesAnswer,
+def _recap_record(
+    context: CurationContext,
+    answer: EpisodesAnswer,
     turns: Sequence[TranscriptTurn],
     sources: EpisodeSources,
 ) -> NewRecord:
     return NewRecord(
         layer="opening",
-        content=told.left_at.replace("\n", " "),
-        made_by=work.maker,
+        content=answer.left_at.replace("\n", " "),
+        made_by=context.made_by,
         session_id=turns[-1].session_id,
         turns=sources.turns,
         sources=sources.records,
@@ -175,189 +192,206 @@ def _opening(
     )
 
 
-async def _tell(
-    work: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, again: bool
+async def _write_batch(
+    context: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, again: bool
 ) -> None:
-    if not any(map(work.policy.on, _MADE)):
-        async with work.changing() as changes:
-            await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
+    if not any(map(context.policy.on, _LAYERS)):
+        async with context.changing() as changes:
+            await changes.advance("told", turns[-1].id, context.relationship.told_turn_id)
         return
-    known = open_questions(work.records)
-    told, sources = await _told_of(work, turns, known)
+    known = open_questions(context.records)
+    answer, sources = await _extract_episodes(context, turns, known)
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
-        replace(await _episode(work, episode, session_id, sources), told_at=at)
-        for episode in told.episodes
+        replace(await _episode_record(context, episode, session_id, sources), told_at=at)
+        for episode in answer.episodes
     ]
     questions = [
-        replace(await _question(work, text, episode.references, sources), told_at=at)
-        for episode in told.episodes
+        replace(await _question_record(context, text, episode.references, sources), told_at=at)
+        for episode in answer.episodes
         for text in episode.open_questions
     ]
-    settled = {number for number in told.settled if 1 <= number <= len(known)}
-    async with work.changing() as changes:
-        if work.policy.on("episodes") or work.policy.on("topics"):
+    settled = {number for number in answer.settled if 1 <= number <= len(known)}
+    async with context.changing() as changes:
+        if context.policy.on("episodes") or context.policy.on("topics"):
             for record in records:
-                if not (again and _was_removed(work, record)):
+                if not (again and _episode_was_dismissed(context, record)):
                     await changes.add(record)
-        if work.policy.on("questions"):
+        if context.policy.on("questions"):
             for number in settled:
                 await _settle(changes, known[number - 1], sources)
-            await _keep_questions(work, changes, known, questions)
-        if closed and told.left_at and work.policy.on("opening"):
-            await changes.remove([each.id for each in work.of("opening")])
-            await changes.add(_opening(work, told, turns, sources))
-        await changes.advance("told", turns[-1].id, work.bond.told_turn_id)
-    await work.refresh()
+            await _store_questions(context, changes, known, questions)
+        if closed and answer.left_at and context.policy.on("opening"):
+            await changes.remove([recap.id for recap in context.records_of("opening")])
+            await changes.add(_recap_record(context, answer, turns, sources))
+        await changes.advance("told", turns[-1].id, context.relationship.told_turn_id)
+    await context.reload()
 
 
-def _named(records: Sequence[Record]) -> list[Record]:
-    """Return records that name a topic, one for each: paragraphs first, then the newest."""
-    topics = [each for each in of_layer(records, "topics") if each.title]
-    topics.sort(key=lambda each: each.updated_at, reverse=True)
-    told = of_layer(reversed(records), "episodes")
-    named: dict[str, Record] = {}
-    for each in (*topics, *(one for one in told if len(one.details.topics) == 1)):
-        named.setdefault(key_of(each.title), each)
-    return list(named.values())[:_MOST_NAMED]
+def _records_naming_topics(records: Sequence[Record]) -> list[Record]:
+    """Return one record per known topic name: paragraphs first, then the newest episodes."""
+    topics = [topic for topic in of_layer(records, "topics") if topic.title]
+    topics.sort(key=lambda topic: topic.updated_at, reverse=True)
+    episodes = of_layer(reversed(records), "episodes")
+    by_key: dict[str, Record] = {}
+    for record in (*topics, *(episode for episode in episodes if len(episode.details.topics) == 1)):
+        by_key.setdefault(key_of(record.title), record)
+    return list(by_key.values())[:_MAX_TOPIC_NAMES]
 
 
-def _taken_up(
-    named: Sequence[Record], told: EpisodesAnswer, said: Sequence[Utterance]
+def _reused_topics(
+    topics: Sequence[Record], answer: EpisodesAnswer, utterances: Sequence[Utterance]
 ) -> Iterator[Record]:
-    """Return those whose names were given to an episode and were not said in it."""
-    words = {term for each in said for term in terms_of(each.text)}
-    given = {key_of(name) for episode in told.episodes for name in episode.topic.split(",")}
-    for each in named:
-        key = key_of(each.title)
+    """Yield the records whose topic names an episode was given without their being said in it."""
+    words = {term for utterance in utterances for term in terms_of(utterance.text)}
+    given = {key_of(name) for episode in answer.episodes for name in episode.topic.split(",")}
+    for record in topics:
+        key = key_of(record.title)
         if key in given and not set(key.split()) <= words:
-            yield each
+            yield record
 
 
-def by_rules(
-    said: Sequence[Utterance], names: tuple[str, str], known: Sequence[Record]
+def episodes_by_rules(
+    utterances: Sequence[Utterance], names: tuple[str, str], known: Sequence[Record]
 ) -> EpisodesAnswer:
-    """Tell of talk without a language model: one episode of its weightiest sentences."""
-    topics = topics_of(said, 3)
-    best = top_sentences(said, 4)
-    summary = " ".join(f"{each.utterance.name}: {ended(each.text)}" for each in best)
-    unsettled = [each.text for each in left_open(said, 3)]
+    """Return one episode made of the highest-scoring sentences, without a language model.
+
+    Args:
+        names: of the user and the companion.
+        known: open questions, some of which these utterances may settle.
+    """
+    topics = topics_of(utterances, 3)
+    best = top_sentences(utterances, 4)
+    summary = " ".join(
+        f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best
+    )
+    unsettled = [sentence.text for sentence in left_open(utterances, 3)]
     episode = EpisodeAnswer(
         topic=", ".join(topics) or "a chat",
-        summary=(summary or " ".join(ended(each.text) for each in said[:2]))[:2000]
+        summary=(
+            summary or " ".join(with_full_stop(utterance.text) for utterance in utterances[:2])
+        )[:2000]
         or "nothing much",
-        references=list(references_of((each.text for each in said), names)),
-        questions=list(questions_of(said, 3)),
-        conclusions=list(conclusions_of(said, 2)),
+        references=list(references_of((utterance.text for utterance in utterances), names)),
+        questions=list(questions_of(utterances, 3)),
+        conclusions=list(conclusions_of(utterances, 2)),
         open_questions=unsettled,
     )
     spoke = f"You spoke of {', '.join(topics)}. " if topics else ""
-    last = " ".join(f"{each.utterance.name}: {ended(each.text)}" for each in best[-2:])
-    opened = f" Left open: {unsettled[-1]}" if unsettled else ""
+    last = " ".join(
+        f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best[-2:]
+    )
+    still_open = f" Left open: {unsettled[-1]}" if unsettled else ""
     settled = [
         number
-        for number, each in enumerate(known, 1)
-        if any(settles(one.text, each.content) for one in said if one.by_user)
+        for number, question in enumerate(known, 1)
+        if any(
+            settles(utterance.text, question.content)
+            for utterance in utterances
+            if utterance.by_user
+        )
     ]
     return EpisodesAnswer(
-        [episode], f"{spoke}{last}{opened}".strip()[:2000] or "Nothing much.", settled
+        [episode], f"{spoke}{last}{still_open}".strip()[:2000] or "Nothing much.", settled
     )
 
 
-def _was_removed(work: CurationContext, episode: NewRecord) -> bool:
-    keys = removal_keys(episode.session_id, episode.title, alone=True)
-    return any(work.dismissed("episodes", key) for key in keys)
+def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:
+    keys = removal_keys(episode.session_id, episode.title, only_one=True)
+    return any(context.dismissed("episodes", key) for key in keys)
 
 
-def removal_keys(session_id: UUID | None, title: str, *, alone: bool) -> list[str]:
-    """Return by what a removed episode is known, so that it is not told again.
+def removal_keys(session_id: UUID | None, title: str, *, only_one: bool) -> list[str]:
+    """Return the keys by which a removed episode is recognised, so that it stays removed.
 
     Args:
-        alone: it is the last one of its session.
+        only_one: it is the only remaining episode of its session.
     """
-    return [f"{session_id} {key_of(title)}", *([f"{session_id}"] if alone else [])]
+    return [f"{session_id} {key_of(title)}", *([f"{session_id}"] if only_one else [])]
 
 
-async def _episode(
-    work: CurationContext, told: EpisodeAnswer, session_id: UUID, sources: EpisodeSources
+async def _episode_record(
+    context: CurationContext, episode: EpisodeAnswer, session_id: UUID, sources: EpisodeSources
 ) -> NewRecord:
     return NewRecord(
         layer="episodes",
-        title=told.topic,
-        content=told.summary,
-        made_by=work.maker,
-        refs=tuple(" ".join(words_of(reference)) for reference in told.references),
+        title=episode.topic,
+        content=episode.summary,
+        made_by=context.made_by,
+        refs=tuple(" ".join(words_of(reference)) for reference in episode.references),
         details=Details(
-            questions=tuple(told.questions),
-            conclusions=tuple(told.conclusions),
-            open_questions=tuple(told.open_questions),
-            topics=tuple(each.strip() for each in told.topic.split(",") if each.strip()),
+            questions=tuple(episode.questions),
+            conclusions=tuple(episode.conclusions),
+            open_questions=tuple(episode.open_questions),
+            topics=tuple(name.strip() for name in episode.topic.split(",") if name.strip()),
         ),
-        vector=await work.vector(found_by(told.topic, told.summary)),
+        vector=await context.embed(found_by(episode.topic, episode.summary)),
         session_id=session_id,
         turns=sources.turns,
         sources=sources.records,
     )
 
 
-async def _question(
-    work: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
+async def _question_record(
+    context: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
 ) -> NewRecord:
-    spoken = f" {' '.join(words_of(text))} "
+    words = f" {' '.join(words_of(text))} "
     refs = (" ".join(words_of(reference)) for reference in references)
     return NewRecord(
         layer="questions",
         content=text,
-        made_by=work.maker,
-        refs=tuple(ref for ref in refs if f" {ref} " in spoken),
+        made_by=context.made_by,
+        refs=tuple(ref for ref in refs if f" {ref} " in words),
         details=Details(status="open"),
-        vector=await work.vector(text),
+        vector=await context.embed(text),
         turns=sources.turns,
         sources=sources.records,
     )
 
 
 async def _settle(changes: RecordChanges, question: Record, sources: EpisodeSources) -> None:
-    """Settle a question: that it is says something of these turns, and goes with them."""
+    """Settle a question; its status reveals something of these turns and is erased with them."""
     details = Details(status="settled", attempts=question.details.attempts)
     await changes.touch(question.id, details)
     await changes.add_sources(question.id, sources.turns, ())
 
 
-async def _keep_questions(
-    work: CurationContext,
+async def _store_questions(
+    context: CurationContext,
     changes: RecordChanges,
     known: Sequence[Record],
     questions: Sequence[NewRecord],
 ) -> None:
-    """Count what was asked again, from now on made of that as well; add what is new."""
-    least = calibrated(work.embedder.manifest, EPISODE_COSINE)
+    """Add new questions; count repeated ones and add their sources."""
+    min_similarity = calibrated(context.embedder.manifest, EPISODE_COSINE)
     for question in questions:
-        again = _nearest(question, known, least)
-        if again is None and not _removed(work, question):
+        repeated = _most_similar(question, known, min_similarity)
+        if repeated is None and not _is_dismissed(context, question):
             await changes.add(question)
-        elif again is not None:
-            details = Details(status="open", attempts=again.details.attempts + 1)
-            await changes.touch(again.id, details)
-            await changes.add_sources(again.id, question.turns, ())
-    if gone := without_room(work.of("questions"), len(questions)):
-        await changes.remove(gone)
+        elif repeated is not None:
+            details = Details(status="open", attempts=repeated.details.attempts + 1)
+            await changes.touch(repeated.id, details)
+            await changes.add_sources(repeated.id, question.turns, ())
+    if evicted := questions_to_evict(context.records_of("questions"), len(questions)):
+        await changes.remove(evicted)
 
 
-def without_room(questions: Sequence[Record], added: int) -> list[int]:
-    """Return the questions that make room for others: those settled first, then the oldest."""
-    made = [question for question in questions if not by_hand(question.made_by)]
-    over = len(made) + added - _MOST_QUESTIONS
-    made.sort(key=lambda each: each.details.status != "settled")
-    return [each.id for each in made[: max(0, over)]]
+def questions_to_evict(questions: Sequence[Record], added: int) -> list[int]:
+    """Return the ids of questions beyond the limit: settled ones first, then the oldest."""
+    generated = [question for question in questions if not by_hand(question.made_by)]
+    excess = len(generated) + added - _MAX_QUESTIONS
+    generated.sort(key=lambda question: question.details.status != "settled")
+    return [question.id for question in generated[: max(0, excess)]]
 
 
-def _nearest(question: NewRecord, known: Sequence[Record], least: float) -> Record | None:
-    near = [
-        (float(np.dot(each.vector, question.vector)), each)
-        for each in known
-        if each.vector is not None and question.vector is not None
+def _most_similar(
+    question: NewRecord, known: Sequence[Record], min_similarity: float
+) -> Record | None:
+    scored = [
+        (float(np.dot(candidate.vector, question.vector)), candidate)
+        for candidate in known
+        if candidate.vector is not None and question.vector is not None
     ]
-    best = max(near, key=lambda each: each[0], default=None)
-    return best[1] if best is not None and best[0] >= least else None
+    best = max(scored, key=lambda pair: pair[0], default=None)
+    return best[1] if best is not None and best[0] >= min_similarity else None

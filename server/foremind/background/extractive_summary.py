@@ -1,7 +1,7 @@
-"""What can be made of talk without a language model: its weightiest sentences, by rule. Pure.
+"""Extractive summaries of conversations, by rules instead of a language model. Pure.
 
-Sentences are chosen by significance and centrality: a sentence that matters, and whose words the
-others use too, stands for them (the idea of LexRank, Erkan and Radev 2004, arXiv 1109.2128, with
+Sentences are ranked by significance and centrality: a significant sentence that shares its words
+with many others represents them (the idea of LexRank, Erkan and Radev 2004, arXiv 1109.2128, with
 shared words in place of a random walk).
 """
 
@@ -40,13 +40,13 @@ _SETTLED = re.compile(
     r"\b(?:found out|figured (?:it )?out|turns? out|turned out|solved|settled|decided|sorted)\b",
     re.IGNORECASE,
 )
-_NO_REFERENCE = frozenset(
+_NOT_REFERENCES = frozenset(
     """i i'm i've i'll i'd monday tuesday wednesday thursday friday saturday sunday january february
     march april may june july august september october november december ok wow oh yes
     no""".split()  # noqa: SIM905
 )
-# Words that fill conversation and name no topic.
-_CHATTER = frozenset(
+# Frequent words of conversations that name no topic.
+_FILLER_WORDS = frozenset(
     terms_of(
         "really great good nice thanks thank time feel feeling love like thing things lot know "
         "think make made making get got getting going want need look looking help keep hope glad "
@@ -58,19 +58,19 @@ _CHATTER = frozenset(
         "important special enjoy support inspire forget remember excite wonderful favorite"
     )
 )
-_BEFORE_A_NOUN = frozenset(
+_DETERMINERS_AND_PREPOSITIONS = frozenset(
     """a an the my our your his her their this that these those of about some any for with
     from""".split()  # noqa: SIM905
 )
-_MOST_SENTENCE_CHARS = 300
-_LEAST_WORDS = 4
+_MAX_SENTENCE_CHARS = 300
+_MIN_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """Something that was said: by whom, in which turn, how significant the turn was.
+    """What a speaker said in one turn, with the turn's significance.
 
-    `said_at` is in the user's time zone, where it is known.
+    `said_at` is in the user's time zone; None where it is unknown.
     """
 
     turn_id: int
@@ -81,14 +81,14 @@ class Utterance:
     said_at: datetime | None = None
 
 
-def chars_of(said: Iterable[Utterance]) -> int:
-    """Return how much was said."""
-    return sum(len(each.text) for each in said)
+def chars_of(utterances: Iterable[Utterance]) -> int:
+    """Return the number of characters of all utterances."""
+    return sum(len(utterance.text) for utterance in utterances)
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of an utterance, and how well it stands for the rest."""
+    """A sentence of an utterance, and how well it represents the others."""
 
     utterance: Utterance
     text: str
@@ -97,67 +97,74 @@ class Sentence:
 
 def sentences_of(text: str) -> list[str]:
     """Split a text into sentences of at most 300 characters."""
-    return [each.strip()[:_MOST_SENTENCE_CHARS] for each in _SENTENCE.findall(text) if each.strip()]
+    sentences = (match.strip() for match in _SENTENCE.findall(text))
+    return [sentence[:_MAX_SENTENCE_CHARS] for sentence in sentences if sentence]
 
 
-def ended(text: str) -> str:
-    """Return a sentence with a full stop where it has no end: another is to follow it."""
+def with_full_stop(text: str) -> str:
+    """Return a sentence that ends with punctuation, so that another can follow it."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-def top_sentences(said: Sequence[Utterance], limit: int) -> list[Sentence]:
-    """Return the weightiest sentences, in the order in which they were said; no questions."""
-    split = [(each, text) for each in said for text in sentences_of(each.text)]
-    spread: Counter[str] = Counter()
-    for _, text in split:
-        spread.update(set(terms_of(text)) - _CHATTER)
-    weighed = []
-    for position, (utterance, text) in enumerate(split):
-        terms = set(terms_of(text)) - _CHATTER
-        if text.endswith("?") or len(words_of(text)) < _LEAST_WORDS or not terms:
+def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
+    """Return the highest-scoring sentences except questions, in the order of speaking."""
+    sentences = [
+        (utterance, text) for utterance in utterances for text in sentences_of(utterance.text)
+    ]
+    frequency: Counter[str] = Counter()
+    for _, text in sentences:
+        frequency.update(set(terms_of(text)) - _FILLER_WORDS)
+    scored = []
+    for position, (utterance, text) in enumerate(sentences):
+        terms = set(terms_of(text)) - _FILLER_WORDS
+        if text.endswith("?") or len(words_of(text)) < _MIN_WORDS or not terms:
             continue
-        shared = sum(spread[term] - 1 for term in terms) / (len(terms) + 2)
-        matters = max(utterance.significance, judge(text, None, SignificanceRules()).score)
-        weight = matters + 0.15 * min(4.0, shared) + 0.1 * utterance.by_user
-        weighed.append((weight, position, Sentence(utterance, text, weight)))
+        shared = sum(frequency[term] - 1 for term in terms) / (len(terms) + 2)
+        significance = max(utterance.significance, judge(text, None, SignificanceRules()).score)
+        weight = significance + 0.15 * min(4.0, shared) + 0.1 * utterance.by_user
+        scored.append((weight, position, Sentence(utterance, text, weight)))
     chosen: list[tuple[int, Sentence]] = []
-    for _, position, sentence in sorted(weighed, key=lambda each: (-each[0], each[1])):
+    for _, position, sentence in sorted(scored, key=lambda entry: (-entry[0], entry[1])):
         if len(chosen) == limit:
             break
         if not any(_alike(sentence.text, other.text) for _, other in chosen):
             chosen.append((position, sentence))
-    return [sentence for _, sentence in sorted(chosen, key=lambda each: each[0])]
+    return [sentence for _, sentence in sorted(chosen, key=lambda entry: entry[0])]
 
 
 def references_of(texts: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, places and works in texts, folded, the most frequent first, but `names`."""
-    found: Counter[str] = Counter()
+    """Return the names, places and works in texts, normalised, most frequent first.
+
+    Args:
+        names: of the speakers, which are left out.
+    """
+    counts: Counter[str] = Counter()
     own = {" ".join(words_of(name)) for name in names}
     for text in texts:
         for match in _REFERENCE.finditer(text):
-            folded = " ".join(words_of(match[1] or match[2] or match[0]))
-            if folded and folded not in _NO_REFERENCE and folded not in own and len(folded) > 2:
-                found[folded] += 1
-    return tuple(each for each, _ in found.most_common(20))
+            name = " ".join(words_of(match[1] or match[2] or match[0]))
+            if name and name not in _NOT_REFERENCES and name not in own and len(name) > 2:
+                counts[name] += 1
+    return tuple(name for name, _ in counts.most_common(20))
 
 
 def topics_of(
-    said: Sequence[Utterance], limit: int, *, nouns_only: bool = False
+    utterances: Sequence[Utterance], limit: int, *, nouns_only: bool = False
 ) -> tuple[str, ...]:
-    """Return the words that the talk turns about: said in several turns, where nouns stand."""
+    """Return the main topics: words of several turns in the position of nouns."""
     turns: Counter[str] = Counter()
     nouns: Counter[str] = Counter()
     surface: dict[str, Counter[str]] = {}
-    for utterance in said:
+    for utterance in utterances:
         words = words_of(utterance.text)
         seen = set()
-        for before, word in zip(["", *words], words, strict=False):
+        for previous, word in zip(["", *words], words, strict=False):
             terms = terms_of(word)
-            if len(terms) != 1 or len(word) < 4 or terms[0] in _CHATTER:
+            if len(terms) != 1 or len(word) < 4 or terms[0] in _FILLER_WORDS:
                 continue
             term = terms[0]
             surface.setdefault(term, Counter())[word] += 1
-            nouns[term] += before in _BEFORE_A_NOUN
+            nouns[term] += previous in _DETERMINERS_AND_PREPOSITIONS
             seen.add(term)
         turns.update(seen)
     weight = {
@@ -169,59 +176,59 @@ def topics_of(
     return tuple(surface[term].most_common(1)[0][0] for term in best)
 
 
-def questions_of(said: Sequence[Utterance], limit: int) -> tuple[str, ...]:
-    """Return the user's questions that say what they are about."""
-    asked = [
-        (len(set(terms_of(text)) - _CHATTER), text)
-        for each in said
-        if each.by_user
-        for text in sentences_of(each.text)
-        if text.endswith("?") and len(words_of(text)) >= _LEAST_WORDS
+def questions_of(utterances: Sequence[Utterance], limit: int) -> tuple[str, ...]:
+    """Return the user's questions that have a subject, the most specific first."""
+    questions = [
+        (len(set(terms_of(text)) - _FILLER_WORDS), text)
+        for utterance in utterances
+        if utterance.by_user
+        for text in sentences_of(utterance.text)
+        if text.endswith("?") and len(words_of(text)) >= _MIN_WORDS
     ]
     return tuple(
-        text for weight, text in sorted(asked, key=lambda each: -each[0])[:limit] if weight
+        text for weight, text in sorted(questions, key=lambda entry: -entry[0])[:limit] if weight
     )
 
 
-def conclusions_of(said: Sequence[Utterance], limit: int) -> tuple[str, ...]:
-    """Return what was decided or found out."""
-    found = [
-        (each.significance, text)
-        for each in said
-        for text in sentences_of(each.text)
+def conclusions_of(utterances: Sequence[Utterance], limit: int) -> tuple[str, ...]:
+    """Return what was decided or found out, the most significant first."""
+    conclusions = [
+        (utterance.significance, text)
+        for utterance in utterances
+        for text in sentences_of(utterance.text)
         if _DECIDED.search(text) and not text.endswith("?") and len(terms_of(text)) > 2
     ]
-    return tuple(text for _, text in sorted(found, key=lambda each: -each[0])[:limit])
+    return tuple(text for _, text in sorted(conclusions, key=lambda entry: -entry[0])[:limit])
 
 
-def left_open(said: Sequence[Utterance], limit: int) -> list[Sentence]:
-    """Return what was asked and not answered, or put off."""
-    found = []
-    for index, each in enumerate(said):
-        reply = said[index + 1] if index + 1 < len(said) else None
+def left_open(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
+    """Return what the user asked without an answer, or postponed."""
+    unsettled = []
+    for index, utterance in enumerate(utterances):
+        reply = utterances[index + 1] if index + 1 < len(utterances) else None
         unanswered = (
             reply is not None and not reply.by_user and _NO_ANSWER.search(reply.text) is not None
         )
-        for text in sentences_of(each.text):
-            if not each.by_user or len(words_of(text)) < _LEAST_WORDS:
+        for text in sentences_of(utterance.text):
+            if not utterance.by_user or len(words_of(text)) < _MIN_WORDS:
                 continue
             if _LEFT_OPEN.search(text) or (text.endswith("?") and unanswered):
-                found.append(Sentence(each, text, each.significance))
-    return found[:limit]
+                unsettled.append(Sentence(utterance, text, utterance.significance))
+    return unsettled[:limit]
 
 
 def settles(text: str, question: str) -> bool:
-    """Return whether `text` says that a question found its answer."""
-    about = set(terms_of(question)) - _CHATTER
-    shared = about & set(terms_of(text))
-    return bool(_SETTLED.search(text)) and len(shared) >= max(1, len(about) // 2)
+    """Return whether `text` says that a question was answered."""
+    subject = set(terms_of(question)) - _FILLER_WORDS
+    shared = subject & set(terms_of(text))
+    return bool(_SETTLED.search(text)) and len(shared) >= max(1, len(subject) // 2)
 
 
 def key_of(topic: str) -> str:
-    """Return what tells topics apart: "The Gardens" and "garden" are one."""
+    """Return the key of a topic name: that of "The Gardens" and "garden" is the same."""
     return " ".join(sorted(set(terms_of(topic)))) or topic.casefold().strip()
 
 
-def _alike(one: str, other: str) -> bool:
-    first, second = set(terms_of(one)), set(terms_of(other))
+def _alike(text: str, other: str) -> bool:
+    first, second = set(terms_of(text)), set(terms_of(other))
     return len(first & second) > 0.7 * min(len(first), len(second))

@@ -1,10 +1,10 @@
-"""What users, developers and games write into the layers themselves."""
+"""Manual edits: records written by users, developers and games."""
 
 from dataclasses import replace
 
 import msgspec
 
-from foremind.background.profile import Slots, giving_way
+from foremind.background.profile import Slots, replaced_by_manual
 from foremind.domain.clock import Clock
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
@@ -23,12 +23,12 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.record_store import RecordStore
 from foremind.text.tokenization import words_of
 
-_ONE_OF_EACH = ("hot", "summary", "opening")
-_ATTEMPTS = 5  # to change a record that others change at the same time
+_SINGLE_RECORD_LAYERS = ("hot", "summary", "opening")
+_ATTEMPTS = 5  # to change a record that is being changed concurrently
 
 
 class ManualEdit(msgspec.Struct, frozen=True):
-    """What changes of a record; None stays. `revision`: only if it still has that one, 0: any."""
+    """Changes to a record; None keeps a field. `revision`: what it is based on, 0 for any."""
 
     content: str | None = None
     title: str | None = None
@@ -38,7 +38,7 @@ class ManualEdit(msgspec.Struct, frozen=True):
 
 
 class ManualEditor:
-    """Writes records for somebody, with an entry in the audit trail each time."""
+    """Writes records on behalf of an actor, and adds each edit to the audit trail."""
 
     def __init__(self, records: RecordStore, embedder: EmbeddingService, clock: Clock) -> None:
         self._records = records
@@ -52,13 +52,13 @@ class ManualEditor:
         record: NewRecord,
         slots: Slots = PROFILE_SLOTS,
     ) -> int:
-        """Store a record, in the place of the one before where a layer or slot has only one.
+        """Store a record, replacing that of a single-record layer or slot; return its id.
 
         Args:
-            slots: those of the profile.
+            slots: the slots of the profile.
 
         Raises:
-            TooLarge: the relationship's records would take more than they may.
+            TooLarge: the relationship's records would exceed their byte limit.
         """
         record = replace(
             record,
@@ -66,15 +66,15 @@ class ManualEditor:
             refs=tuple(" ".join(words_of(ref)) for ref in record.refs),
             details=Details(status="open" if record.layer == "questions" else ""),
         )
-        record = await self._findable(record)
-        given_way: list[int] = []
+        record = await self._with_vector(record)
+        replaced: list[int] = []
         if record.layer == "profile":
             entries = of_layer(await self._records.all(relationship_id), "profile")
-            given_way = giving_way(entries, record, slots)
+            replaced = replaced_by_manual(entries, record, slots)
         async with self._records.changing(relationship_id, self._clock.now()) as changes:
-            if record.layer in _ONE_OF_EACH:
-                given_way = list(await changes.of_layers([record.layer]))
-            await changes.remove(given_way)
+            if record.layer in _SINGLE_RECORD_LAYERS:
+                replaced = list(await changes.of_layers([record.layer]))
+            await changes.remove(replaced)
             record_id = await changes.add(record)
             await changes.check_room("content")
             await changes.audit(actor, "write", f"{record.layer} {record_id}")
@@ -83,15 +83,15 @@ class ManualEditor:
     async def change(
         self, relationship_id: int, actor: str, record_id: int, change: ManualEdit, by: MadeBy
     ) -> None:
-        """Change a record, and embed it anew.
+        """Change a record and re-embed it.
 
-        What the change does not name stays as it is by then, whoever changes it meanwhile.
+        Fields that the edit leaves out keep their latest value, even if changed concurrently.
 
         Raises:
             InvalidMessage: records of its layer have no such status.
             NotFound: the relationship has no such record.
-            Conflict: it has another revision than the change was made for.
-            TooLarge: the relationship's records would take more than they may.
+            Conflict: the record has another revision than the edit is based on.
+            TooLarge: the relationship's records would exceed their byte limit.
         """
         attempts = 1 if change.revision else _ATTEMPTS
         for attempt in range(1, attempts + 1):
@@ -111,7 +111,7 @@ class ManualEditor:
         if change.status is not None:
             _check_status(before, change.status)
             details = msgspec.structs.replace(details, status=change.status)
-        into = NewRecord(
+        new = NewRecord(
             layer=before.layer,
             kind=before.kind if change.kind is None else change.kind,
             title=before.title if change.title is None else change.title,
@@ -121,23 +121,23 @@ class ManualEditor:
             made_by=by,
         )
         expected = change.revision or before.revision
-        await self._put(relationship_id, actor, before, into, expected, "correct")
+        await self._store(relationship_id, actor, before, new, expected, "correct")
 
     async def restore(
         self, relationship_id: int, actor: str, record_id: int, revision: int
     ) -> None:
-        """Let an earlier state of a record hold again; the present one becomes an earlier one.
+        """Restore an earlier revision of a record; the present one is kept in its history.
 
         Raises:
-            NotFound: there is no such record, or no such earlier state.
+            NotFound: there is no such record, or no such earlier revision.
         """
         erasures = (await self._records.state(relationship_id)).erasures
         before = await self._records.find(relationship_id, record_id)
-        earlier = await self._records.revisions(relationship_id, record_id)
-        wanted = next((each for each in earlier if each.revision == revision), None)
+        revisions = await self._records.revisions(relationship_id, record_id)
+        wanted = next((earlier for earlier in revisions if earlier.revision == revision), None)
         if wanted is None:
             raise NotFound("revision: expected one of the earlier revisions", param="revision")
-        into = NewRecord(
+        new = NewRecord(
             layer=before.layer,
             kind=wanted.kind,
             title=wanted.title,
@@ -146,27 +146,27 @@ class ManualEditor:
             details=before.details,
             made_by=wanted.made_by,
         )
-        await self._put(relationship_id, actor, before, into, before.revision, "restore", erasures)
+        await self._store(relationship_id, actor, before, new, before.revision, "restore", erasures)
 
-    async def _put(
+    async def _store(
         self,
         relationship_id: int,
         actor: str,
         before: Record,
-        into: NewRecord,
+        new: NewRecord,
         expected: int,
         action: str,
         erasures: int | None = None,
     ) -> None:
-        into = await self._findable(into)
+        new = await self._with_vector(new)
         now = self._clock.now()
         async with self._records.changing(relationship_id, now, erasures) as changes:
-            await changes.change(before.id, into, expected)
+            await changes.change(before.id, new, expected)
             await changes.check_room("content")
             await changes.audit(actor, action, f"{before.layer} {before.id}")
 
-    async def _findable(self, record: NewRecord) -> NewRecord:
-        """Return the record with a vector, where its layer is found by meaning."""
+    async def _with_vector(self, record: NewRecord) -> NewRecord:
+        """Return the record with its vector, if its layer is searched by meaning."""
         if record.layer not in FOUND_BY_MEANING:
             return record
         text = found_by(record.title, record.content)

@@ -1,4 +1,4 @@
-"""A relationship as a folder of Markdown files, and what was changed in one. Pure.
+"""Exports a relationship as a folder of Markdown files, and finds the edits made in it. Pure.
 
 Each layer is a file, each record a heading and the text below it:
 
@@ -7,9 +7,9 @@ Each layer is a file, each record a heading and the text below it:
 
     text
 
-12 is the record, 3 the revision that was written; a heading without them is a new record, and a
-record whose heading is gone is to be removed. The line below a heading is only to be read. So is
-history.md, which holds the earlier states.
+12 is the record's id, 3 the exported revision. A heading without them adds a record, and a record
+whose heading is missing is removed. The line below a heading is read-only, and so is history.md,
+which contains the earlier revisions.
 """
 
 import re
@@ -29,23 +29,23 @@ LAYERS: tuple[RecordLayer, ...] = (
 )  # fmt: skip
 BASE = ".foremind.json"
 _HEADING = re.compile(r"## (?:\[(?:([0-9]{1,18})\.([0-9]{1,9}) ?)?([^\]]*)\] ?)?(.*)")
-_ABOUT = """\
+_README = """\
 What {companion} knows of {user}. Each file is a layer of memory, each heading a record:
 
     ## [number.revision kind] title
     <!-- who made it, and when -->
 
 Change the text below a heading, its title or its kind; add a heading without a number to add a
-record; delete a heading with its text to remove one. Then read the folder back. What was changed
-on the server meanwhile is merged with what was changed here, where a language model is configured;
-what cannot be is left as it is there, and listed in conflicts.md. guidelines.md, history.md and the
-lines that say when are only to be read. Times are UTC.
+record; delete a heading and its text to remove one. Then import the folder again. Records that were
+changed on the server in the meantime are merged if a language model is configured; those that
+cannot be merged keep the server's version and are listed in conflicts.md. guidelines.md, history.md
+and the lines with dates are read-only. Times are UTC.
 """
-_WHEN = re.compile(r"<!-- made by (?:user|developer|model|rules) .*-->")
+_PROVENANCE_LINE = re.compile(r"<!-- made by (?:user|developer|model|rules) .*-->")
 
 
 class RenderedFile(msgspec.Struct, frozen=True):
-    """A record as it was written into a folder."""
+    """A record as it was exported."""
 
     revision: int
     layer: RecordLayer
@@ -55,7 +55,7 @@ class RenderedFile(msgspec.Struct, frozen=True):
 
 
 class ExportedBase(msgspec.Struct, frozen=True):
-    """What was written into a folder, to tell what was changed in it."""
+    """The exported records, the base that edits are compared with."""
 
     relationship: Id
     records: dict[int, RenderedFile]
@@ -63,7 +63,7 @@ class ExportedBase(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """One difference: a record added (no `record`), changed, or removed (no `content`)."""
+    """One edit: a record added (no `record`), changed, or removed (no `content`)."""
 
     layer: RecordLayer
     record: int | None
@@ -83,11 +83,13 @@ def folder_of(
     """Return the files of a relationship, by name.
 
     Args:
-        history: the earlier states of records, by id, the oldest of each first.
+        history: the earlier revisions of records, by record id, oldest first.
     """
-    files = {"README.md": _ABOUT.format(companion=companion.name, user=user_name)}
+    files = {"README.md": _README.format(companion=companion.name, user=user_name)}
     for layer in LAYERS:
-        blocks = [_block(each.id, each, _when(each)) for each in of_layer(records, layer)]
+        blocks = [
+            _block(record.id, record, _provenance(record)) for record in of_layer(records, layer)
+        ]
         files[f"{layer}.md"] = f"# {layer}\n\n" + "\n".join(blocks)
     files["history.md"] = _history_file(records, history)
     behaviours = "\n".join(
@@ -108,33 +110,33 @@ def folder_of(
 
 
 def edits_of(files: Mapping[str, str], base: ExportedBase) -> list[FileEdit]:
-    """Return what was changed in a folder since it was written."""
+    """Return the edits made in a folder since it was exported."""
     edits: list[FileEdit] = []
     for layer in LAYERS:
         if f"{layer}.md" not in files:
-            continue  # a file that is missing as a whole is an accident rather than a wish
-        found: set[int] = set()
-        for edit in _parsed(layer, files[f"{layer}.md"]):
+            continue  # a missing file is taken for an accident: nothing is removed
+        seen: set[int] = set()
+        for edit in _parse(layer, files[f"{layer}.md"]):
             number = edit.record
             known = None if number is None else base.records.get(number)
             if number is None or known is None:
                 edits += [edit] if edit.content else []
                 continue
-            found.add(number)
-            # As it would be read if nothing had been changed: not all is written as it is.
-            (unchanged,) = _parsed(known.layer, _block(number, known))
+            seen.add(number)
+            # Compare with the parsed export: rendering does not keep every character.
+            (unchanged,) = _parse(known.layer, _block(number, known))
             if edit.content and replace(edit, revision=known.revision) != unchanged:
                 edits.append(replace(edit, revision=known.revision))
         edits += [
             FileEdit(layer, number, known.revision, known.kind, known.title, None)
             for number, known in base.records.items()
-            if known.layer == layer and number not in found
+            if known.layer == layer and number not in seen
         ]
     return edits
 
 
 def conflicts_file(edits: Sequence[FileEdit]) -> str:
-    """Return the edits that could not be made, in the form in which they can be made again."""
+    """Return the text of conflicts.md: the edits that could not be applied, to be repeated."""
     blocks = [
         f"{edit.layer}: record {edit.record} was changed on the server; the folder said:\n\n"
         f"{edit.title}\n{edit.content or '(removed)'}\n"
@@ -145,51 +147,55 @@ def conflicts_file(edits: Sequence[FileEdit]) -> str:
 
 def _history_file(records: Sequence[Record], history: Mapping[int, Sequence[Revision]]) -> str:
     blocks = [
-        _block(record.id, state, f"made by {state.made_by}, until {_moment(state.replaced_at)}")
+        _block(
+            record.id,
+            revision,
+            f"made by {revision.made_by}, until {_timestamp(revision.replaced_at)}",
+        )
         for record in records
-        for state in history.get(record.id, ())
+        for revision in history.get(record.id, ())
     ]
     return "# history\n\n" + "\n".join(blocks)
 
 
-def _when(record: Record) -> str:
-    """Return who made a record, when, and what became of it."""
-    parts = [f"made by {record.made_by} {_moment(record.created_at)}"]
+def _provenance(record: Record) -> str:
+    """Return who made a record, when, and how often it was used."""
+    parts = [f"made by {record.made_by} {_timestamp(record.created_at)}"]
     if record.revision > 1:
-        parts.append(f"changed {_moment(record.updated_at)}")
+        parts.append(f"changed {_timestamp(record.updated_at)}")
     if record.used_at is not None:
-        parts.append(f"in {record.used} prompts, last {_moment(record.used_at)}")
+        parts.append(f"in {record.used} prompts, last {_timestamp(record.used_at)}")
     return ", ".join(parts)
 
 
-def _moment(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def _block(number: int, record: Record | RenderedFile | Revision, when: str = "") -> str:
-    """Return a record as one block, whatever is in it: no line of it can begin another."""
-    kind = _in_one_line(record.kind).translate({ord("["): "(", ord("]"): ")"})
-    heading = f"## [{number}.{record.revision} {kind}".rstrip() + f"] {_in_one_line(record.title)}"
+def _block(number: int, record: Record | RenderedFile | Revision, note: str = "") -> str:
+    """Render a record as one block; its lines are escaped so that none can begin another."""
+    kind = _on_one_line(record.kind).translate({ord("["): "(", ord("]"): ")"})
+    heading = f"## [{number}.{record.revision} {kind}".rstrip() + f"] {_on_one_line(record.title)}"
     text = "\n".join(
         f"\\{line}" if line.startswith(("## ", "\\", "<!--")) else line
         for line in re.split(r"\r\n|\r|\n", record.content.strip())
     )
-    told = f"\n<!-- {when} -->" if when else ""
-    return f"{heading.rstrip()}{told}\n\n{text}\n"
+    comment = f"\n<!-- {note} -->" if note else ""
+    return f"{heading.rstrip()}{comment}\n\n{text}\n"
 
 
-def _in_one_line(text: str) -> str:
+def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _parsed(layer: RecordLayer, text: str) -> list[FileEdit]:
-    """Return every block of a file."""
+def _parse(layer: RecordLayer, text: str) -> list[FileEdit]:
+    """Return every block of a file as an edit."""
     blocks: list[tuple[re.Match[str], list[str]]] = []
     for line in text.split("\n"):
         heading = _HEADING.fullmatch(line)
         if heading is not None:
             blocks.append((heading, []))
-        elif blocks and (blocks[-1][1] or not _WHEN.fullmatch(line)):
+        elif blocks and (blocks[-1][1] or not _PROVENANCE_LINE.fullmatch(line)):
             blocks[-1][1].append(line.removeprefix("\\"))
     return [
         FileEdit(

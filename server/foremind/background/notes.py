@@ -1,4 +1,4 @@
-"""The scratchpad: what is worth knowing of a user in later conversations, kept after each turn."""
+"""The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ import structlog
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, chars_of, sentences_of
-from foremind.background.prompts import NoteOperation, NotesAnswer, for_notes
+from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import NewRecord, Record, RecordLayer, by_hand
@@ -24,19 +24,19 @@ from foremind.storage.record_changes import RecordChanges
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import terms_of
 
-_MOST_ENTRIES = 500  # of which what matters least, and of that the oldest, makes room
-_SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with what was said
-_LET_BE_FOUND = 20  # entries at once that an earlier version left without a vector
-_MOST_TURNS = 40  # that are read at once
-_MOST_ASKED = 10  # of these that a model is shown: what is worth noting of them fits its answer
+_MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted
+_SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
+_EMBED_BATCH = 20  # entries of earlier versions without a vector that are embedded per run
+_MAX_TURNS = 40  # per batch
+_MAX_TURNS_FOR_MODEL = 10  # per batch: what is worth noting of them fits into the answer
 _MAX_TOKENS = 800
-_LINE_TOKENS = 16  # around what was said: the name, quotation marks, perhaps the day
-_ENTRIES: tuple[RecordLayer, ...] = ("scratchpad",)
-# Which kind of entry a statement makes, by the kind of its slot in a profile.
+_LINE_TOKENS = 16  # overhead of a line: the name, quotation marks, perhaps the day
+_LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)
+# The kind of entry that a statement becomes, by the kind of its profile slot.
 _KIND_OF = {
     "identity": "identity", "need": "preference", "taste": "preference", "people": "relationship",
 }  # fmt: skip
-_EVENT = 0.5  # significance from which something dated is an event worth noting
+_MIN_EVENT_SCORE = 0.5  # significance from which a sentence is an event worth noting
 _KIN = frozenset(
     terms_of(
         "mother father mum mom dad sister brother wife husband partner son daughter friend "
@@ -48,82 +48,9 @@ _KIN = frozenset(
 _log = structlog.get_logger("foremind.background")
 
 
-async def keep_notes(work: CurationContext, turns: Sequence[TranscriptTurn]) -> int | None:
-    """Bring the scratchpad up to date with some of the turns that it does not hold yet.
-
-    Return the last turn that it holds now, None where there was nothing to do.
-    """
-    new = _portion(work, turns)
-    if not new:
-        return None
-    notes, whole = await _operations(work, work.utterances(new))
-    # Where the answer had no room for all, what is missing is likely to be of the later turns.
-    upto = new[-1].id if whole else new[(len(new) - 1) // 2].id
-    found = await _to_be_found(work)
-    async with work.changing() as changes:
-        await _write_notes(work, changes, notes)
-        for entry_id, vector in found.items():
-            await changes.let_be_found(entry_id, vector)
-        await changes.advance("noted", upto, work.bond.noted_turn_id)
-    await work.refresh()
-    return upto
-
-
-def _portion(work: CurationContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
-    """Return the oldest turns that can be noted together: a model has only so much room."""
-    if work.server is None or not turns:
-        return list(turns[:_MOST_TURNS])
-    shown = work.of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
-    room = work.room(_asked_for(work, shown, ()), _MAX_TOKENS)
-    within = 0
-    for turn in turns[:_MOST_ASKED]:
-        room -= work.count(turn.content) + _LINE_TOKENS
-        if room < 0:
-            break
-        within += 1
-    return list(turns[: max(1, within)])
-
-
-def _asked_for(
-    work: CurationContext, entries_shown: Sequence[Record], said: Sequence[Utterance]
-) -> list[Message]:
-    """Return what a model is asked; the newest entries take at most a quarter of its context."""
-    entries = [(each.id, each.kind, each.content) for each in entries_shown]
-    left = work.policy.context_tokens // 4
-    shown = []
-    for entry in reversed(entries):
-        left -= work.count(entry[2]) + _LINE_TOKENS
-        if left < 0:
-            break
-        shown.append(entry)
-    return for_notes(work.policy.scratchpad, shown[::-1], said)
-
-
-async def note_again(
-    work: CurationContext, portion: ChangeSet, turns: Sequence[TranscriptTurn]
-) -> None:
-    """Make the notes of turns again that were removed with what else they were made of."""
-    notes, _ = await _operations(work, work.utterances(turns))
-    async with work.changing() as changes:
-        await _write_notes(work, changes, notes)
-        await changes.noted_again(portion)
-    await work.refresh()
-
-
-async def _write_notes(
-    work: CurationContext, changes: RecordChanges, notes: Sequence["NotesUpdate"]
-) -> None:
-    """Apply operations, each to what is there by then: one of an entry that is gone is dropped."""
-    there = await changes.of_layers(_ENTRIES)
-    present = {each.id: each for each in work.of("scratchpad") if each.id in there}
-    for note in notes:
-        await _apply(work, changes, note, present)
-    await _make_room(work, changes, sum(note.operation.op == "ADD" for note in notes))
-
-
 @dataclass(frozen=True, slots=True)
 class NotesUpdate:
-    """A change to the scratchpad, and the turns and entries that it is made of."""
+    """An operation on the notes, and the turns and entries that it is made of."""
 
     operation: NoteOperation
     turns: tuple[int, ...]
@@ -131,199 +58,306 @@ class NotesUpdate:
     vector: npt.NDArray[np.float32] | None = None
 
 
-async def _operations(
-    work: CurationContext, said: Sequence[Utterance]
+async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]) -> int | None:
+    """Update the notes with a batch of new turns.
+
+    Return the id of the last turn covered, None where there were no turns.
+    """
+    batch = _next_batch(context, turns)
+    if not batch:
+        return None
+    updates, complete = await _updates(context, context.utterances(batch))
+    # Where the answer was cut off, what is missing most likely concerns the later turns.
+    last_turn = batch[-1].id if complete else batch[(len(batch) - 1) // 2].id
+    vectors = await _missing_vectors(context)
+    async with context.changing() as changes:
+        await _write_updates(context, changes, updates)
+        for entry_id, vector in vectors.items():
+            await changes.let_be_found(entry_id, vector)
+        await changes.advance("noted", last_turn, context.relationship.noted_turn_id)
+    await context.reload()
+    return last_turn
+
+
+def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
+    """Return the oldest turns that fit into one batch, and into the model's context."""
+    if context.server is None or not turns:
+        return list(turns[:_MAX_TURNS])
+    shown = context.records_of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
+    room = context.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
+    size = 0
+    for turn in turns[:_MAX_TURNS_FOR_MODEL]:
+        room -= context.count_tokens(turn.content) + _LINE_TOKENS
+        if room < 0:
+            break
+        size += 1
+    return list(turns[: max(1, size)])
+
+
+def _prompt(
+    context: CurationContext, shown: Sequence[Record], utterances: Sequence[Utterance]
+) -> list[Message]:
+    """Return the prompt, with the newest entries in at most a quarter of the model's context."""
+    entries = [(entry.id, entry.kind, entry.content) for entry in shown]
+    room = context.policy.context_tokens // 4
+    kept = []
+    for entry in reversed(entries):
+        room -= context.count_tokens(entry[2]) + _LINE_TOKENS
+        if room < 0:
+            break
+        kept.append(entry)
+    return notes_prompt(context.policy.scratchpad, kept[::-1], utterances)
+
+
+async def rewrite_notes(
+    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
+) -> None:
+    """Rewrite the notes of turns that were removed because another source was erased."""
+    updates, _ = await _updates(context, context.utterances(turns))
+    async with context.changing() as changes:
+        await _write_updates(context, changes, updates)
+        await changes.noted_again(change_set)
+    await context.reload()
+
+
+async def _write_updates(
+    context: CurationContext, changes: RecordChanges, updates: Sequence[NotesUpdate]
+) -> None:
+    """Apply updates to the current entries; those of an entry removed meanwhile are dropped."""
+    current = await changes.of_layers(_LAYERS)
+    present = {entry.id: entry for entry in context.records_of("scratchpad") if entry.id in current}
+    for update in updates:
+        await _apply(context, changes, update, present)
+    await _evict(context, changes, sum(update.operation.op == "ADD" for update in updates))
+
+
+async def _updates(
+    context: CurationContext, utterances: Sequence[Utterance]
 ) -> tuple[list[NotesUpdate], bool]:
-    """Return the changes that turns make to the scratchpad, and whether these are all."""
-    work.stood_in = False
-    if not work.policy.on("scratchpad") or not any(each.by_user for each in said):
+    """Return the updates that follow from utterances, and whether they are complete."""
+    context.fell_back = False
+    if not context.policy.on("scratchpad") or not any(
+        utterance.by_user for utterance in utterances
+    ):
         return [], True
-    entries = work.of("scratchpad")
-    if work.server is None:
-        work.by_rules("notes")
-        return await _ruled(work, said, entries), True
+    entries = context.records_of("scratchpad")
+    if context.server is None:
+        context.count_by_rules("notes")
+        return await _updates_by_rules(context, utterances, entries), True
     shown = entries
     if len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
-        told = " ".join(each.text for each in said if each.by_user)
-        shown = to_be_shown(entries, await work.vector(told))
+        query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
+        shown = entries_for_prompt(entries, await context.embed(query))
     try:
-        answer = await work.answer("notes", _asked_for(work, shown, said), NotesAnswer, _MAX_TOKENS)
+        answer = await context.ask_in_detail(
+            "notes", _prompt(context, shown, utterances), NotesAnswer, _MAX_TOKENS
+        )
     except UnusableAnswer as error:
-        work.stand_in("notes", error)
-        return await _ruled(work, said, entries), True
-    operations = answer.value.operations
-    known = {each.id for each in shown}
-    kept = checked(operations, work.policy.kinds, known)
-    rejected = len(operations) - len(kept)
+        context.fall_back("notes", error)
+        return await _updates_by_rules(context, utterances, entries), True
+    operations = _accepted(context, answer.value.operations, shown)
+    turns = tuple(utterance.turn_id for utterance in utterances)
+    # Where the model was shown a selection, its sources are exactly the entries in it.
+    sources = recent_sources(entries) if shown is entries else tuple({entry.id for entry in shown})
+    present = {entry.content.casefold() for entry in entries}
+    new = [
+        operation
+        for operation in operations
+        if operation.op != "ADD" or (operation.entry or "").casefold() not in present
+    ]
+    complete = not answer.cut_off and not answer.mended["too_many"]
+    updates = [NotesUpdate(operation, turns, sources) for operation in new]
+    return [await _with_vector(context, update) for update in updates], complete
+
+
+def _accepted(
+    context: CurationContext, operations: Sequence[NoteOperation], shown: Sequence[Record]
+) -> list[NoteOperation]:
+    """Return the valid operations of an answer; count and log the others."""
+    known = {entry.id for entry in shown}
+    accepted = valid_operations(operations, context.policy.kinds, known)
+    rejected = len(operations) - len(accepted)
     if rejected:
-        work.metrics.dropped.labels("invalid_operation").inc(rejected)
-        _log.info("notes.rejected", relationship_id=work.bond.id, operations=rejected)
-    turns = tuple(each.turn_id for each in said)
-    # Where it was not shown all, each entry stands for no more than it says.
-    made_of = shown_lately(entries) if shown is entries else tuple(known)
-    there = {entry.content.casefold() for entry in entries}
-    new = [each for each in kept if each.op != "ADD" or (each.entry or "").casefold() not in there]
-    whole = not answer.cut_off and not answer.mended["too_many"]
-    return [await _findable(work, NotesUpdate(each, turns, made_of)) for each in new], whole
+        context.metrics.dropped.labels("invalid_operation").inc(rejected)
+        _log.info("notes.rejected", relationship_id=context.relationship.id, operations=rejected)
+    return accepted
 
 
-async def _ruled(
-    work: CurationContext, said: Sequence[Utterance], entries: Sequence[Record]
+async def _updates_by_rules(
+    context: CurationContext, utterances: Sequence[Utterance], entries: Sequence[Record]
 ) -> list[NotesUpdate]:
-    """Return what rules note of what was said."""
-    chars = chars_of(said) + sum(len(entry.content) for entry in entries)
-    ruled = await aside(chars, lambda: by_rules(said, entries))
-    return [await _findable(work, each) for each in ruled]
+    chars = chars_of(utterances) + sum(len(entry.content) for entry in entries)
+    updates = await aside(chars, lambda: by_rules(utterances, entries))
+    return [await _with_vector(context, update) for update in updates]
 
 
-async def _findable(work: CurationContext, note: NotesUpdate) -> NotesUpdate:
-    """Return a note with the vector that its entry is found by."""
-    entry = note.operation.entry
-    return note if entry is None else replace(note, vector=await work.vector(entry))
+async def _with_vector(context: CurationContext, update: NotesUpdate) -> NotesUpdate:
+    """Return an update with the vector of its entry, if it has one."""
+    entry = update.operation.entry
+    return update if entry is None else replace(update, vector=await context.embed(entry))
 
 
-async def _to_be_found(work: CurationContext) -> dict[int, npt.NDArray[np.float32]]:
-    """Return the vectors of some entries that have none yet."""
-    blind = [each for each in work.of("scratchpad") if each.vector is None][:_LET_BE_FOUND]
-    return {each.id: await work.vector(each.content) for each in blind}
+async def _missing_vectors(context: CurationContext) -> dict[int, npt.NDArray[np.float32]]:
+    """Return the vectors of some entries that are stored without one, by entry id."""
+    missing = [entry for entry in context.records_of("scratchpad") if entry.vector is None]
+    return {entry.id: await context.embed(entry.content) for entry in missing[:_EMBED_BATCH]}
 
 
-def to_be_shown(entries: Sequence[Record], said: npt.NDArray[np.float32]) -> list[Record]:
-    """Return the newest entries, and of the others those nearest to what was said."""
-    by_age = sorted(entries, key=lambda each: each.updated_at, reverse=True)
+def entries_for_prompt(entries: Sequence[Record], query: npt.NDArray[np.float32]) -> list[Record]:
+    """Return the newest entries, and of the others those most similar to `query`.
+
+    Args:
+        query: unit vector of what the user said, float32 [dimension].
+    """
+    by_age = sorted(entries, key=lambda entry: entry.updated_at, reverse=True)
     newest, others = by_age[:_SHOWN_NEWEST], by_age[_SHOWN_NEWEST:]
 
-    def nearness(entry: Record) -> float:
-        return -1.0 if entry.vector is None else float(np.dot(entry.vector, said))
+    def similarity(entry: Record) -> float:
+        return -1.0 if entry.vector is None else float(np.dot(entry.vector, query))
 
-    chosen = {each.id for each in (*newest, *sorted(others, key=nearness)[-_SHOWN_NEAREST:])}
-    return [each for each in entries if each.id in chosen]
+    nearest = sorted(others, key=similarity)[-_SHOWN_NEAREST:]
+    chosen = {entry.id for entry in (*newest, *nearest)}
+    return [entry for entry in entries if entry.id in chosen]
 
 
-def shown_lately(entries: Sequence[Record]) -> tuple[int, ...]:
-    """Return entries that, with what they were made of, stand for all that a model was shown.
+def recent_sources(entries: Sequence[Record]) -> tuple[int, ...]:
+    """Return entries that, with their own sources, represent all that a model was shown.
 
-    The model was shown every entry there was whenever it wrote one: what it wrote last was made of
-    all before that, and only what was changed since stands for itself.
+    The model was shown every entry whenever it wrote one, so its last entry has all earlier ones
+    among its sources; only entries changed since then must be listed themselves.
     """
     written = [entry.updated_at for entry in entries if entry.made_by == "model"]
     last = max(written, default=None)
     return tuple(entry.id for entry in entries if last is None or entry.updated_at >= last)
 
 
-def checked(
-    raw: Sequence[NoteOperation], kinds: Collection[str], known: set[int]
+def valid_operations(
+    operations: Sequence[NoteOperation], kinds: Collection[str], known: set[int]
 ) -> list[NoteOperation]:
-    """Return the operations that can be done; each is judged by itself."""
-    named = {name.casefold(): name for name in kinds}
-    kept = []
-    for each in raw:
-        kind = each.kind and named.get(each.kind.casefold(), named.get("other"))
-        fits = {
-            "ADD": each.entry is not None and kind is not None,
-            "UPDATE": each.entry is not None and each.id in known and (kind or not each.kind),
-            "DELETE": each.id in known,
-        }[each.op]
-        if fits:
-            kept.append(msgspec.structs.replace(each, kind=kind))
-    return kept
+    """Return the operations that can be applied; each is validated by itself.
 
-
-def by_rules(said: Sequence[Utterance], entries: Sequence[Record]) -> list[NotesUpdate]:
-    """Return operations without a language model: what the user says of itself, by its kind.
-
-    A statement about a slot that an entry fills already (home, work, a taste) updates that entry.
+    Args:
+        known: ids of the entries that may be updated or deleted.
     """
-    notes: list[NotesUpdate] = []
+    canonical = {name.casefold(): name for name in kinds}
+    valid = []
+    for operation in operations:
+        kind = operation.kind and canonical.get(operation.kind.casefold(), canonical.get("other"))
+        is_valid = {
+            "ADD": operation.entry is not None and kind is not None,
+            "UPDATE": operation.entry is not None
+            and operation.id in known
+            and (kind or not operation.kind),
+            "DELETE": operation.id in known,
+        }[operation.op]
+        if is_valid:
+            valid.append(msgspec.structs.replace(operation, kind=kind))
+    return valid
+
+
+def by_rules(utterances: Sequence[Utterance], entries: Sequence[Record]) -> list[NotesUpdate]:
+    """Return updates without a language model, from what users say about themselves.
+
+    A statement on a slot that an entry already fills (home, work, a taste) updates that entry.
+    """
+    updates: list[NotesUpdate] = []
     slots = {fact.slot: entry.id for entry in entries for fact in facts_in(entry.content)}
     known = {entry.content: entry.id for entry in entries}
-    fresh: dict[str, int] = {}
-    for utterance in said:
+    new: dict[str, int] = {}
+    for utterance in utterances:
         for text in sentences_of(utterance.text) if utterance.by_user else ():
-            kind = kind_of(text)
+            kind = entry_kind(text)
             if kind is None:
                 continue
-            if text in fresh:
-                place = fresh[text]
-                notes[place] = replace(notes[place], turns=(*notes[place].turns, utterance.turn_id))
+            if text in new:
+                index = new[text]
+                turns = (*updates[index].turns, utterance.turn_id)
+                updates[index] = replace(updates[index], turns=turns)
                 continue
-            if text in known:  # from now on made of this turn as well
-                again = NoteOperation("UPDATE", known[text], kind, text)
-                notes.append(NotesUpdate(again, (utterance.turn_id,)))
+            if text in known:  # only adds this turn to the entry's sources
+                repeated = NoteOperation("UPDATE", known[text], kind, text)
+                updates.append(NotesUpdate(repeated, (utterance.turn_id,)))
                 continue
-            fresh[text] = len(notes)
+            new[text] = len(updates)
             same = next((slots[fact.slot] for fact in facts_in(text) if fact.slot in slots), None)
             operation = NoteOperation("ADD" if same is None else "UPDATE", same, kind, text)
-            notes.append(NotesUpdate(operation, (utterance.turn_id,)))
-    return notes
+            updates.append(NotesUpdate(operation, (utterance.turn_id,)))
+    return updates
 
 
-def kind_of(text: str) -> str | None:
-    """Return the kind of entry that a sentence of the user makes, None where it makes none."""
+def entry_kind(text: str) -> str | None:
+    """Return the kind of entry that a user's sentence becomes, None where it becomes none."""
     if text.endswith("?"):
         return None
-    floors = {floor.name for floor in floors_in(text)}
+    signals = {floor.name for floor in floors_in(text)}
     for name, kind in (("identity", "identity"), ("goal", "goal"), ("constraint", "preference"),
                        ("preference", "preference")):  # fmt: skip
-        if name in floors:
+        if name in signals:
             return kind
-    stated = next((each for each in statements_in(text) if each.holds), None)
+    stated = next((statement for statement in statements_in(text) if statement.holds), None)
     if stated is not None:
         return _KIND_OF.get(PROFILE_SLOTS[stated.slot].kind, "other")
     if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
         return "relationship"
-    matters = judge(text, None, SignificanceRules()).score
-    return "event" if matters >= _EVENT else None
+    score = judge(text, None, SignificanceRules()).score
+    return "event" if score >= _MIN_EVENT_SCORE else None
 
 
 async def _apply(
-    work: CurationContext, changes: RecordChanges, note: NotesUpdate, present: dict[int, Record]
+    context: CurationContext,
+    changes: RecordChanges,
+    update: NotesUpdate,
+    present: dict[int, Record],
 ) -> None:
-    """Apply an operation to the entries that are `present`, and take from them what it removes."""
-    operation = note.operation
+    """Apply an update to the entries in `present`, and delete from it what it removes."""
+    operation = update.operation
     entry = NewRecord(
         layer="scratchpad",
         kind=operation.kind or "other",
         content=operation.entry or "",
-        made_by=work.maker,
-        vector=note.vector,
-        turns=note.turns,
-        sources=tuple(each for each in note.entries if each in present and each != operation.id),
+        made_by=context.made_by,
+        vector=update.vector,
+        turns=update.turns,
+        sources=tuple(
+            entry_id
+            for entry_id in update.entries
+            if entry_id in present and entry_id != operation.id
+        ),
     )
-    if entry.content and work.dismissed("scratchpad", entry.content):
+    if entry.content and context.dismissed("scratchpad", entry.content):
         return
     if operation.op == "ADD":
         await changes.add(entry)
         return
     before = None if operation.id is None else present.get(operation.id)
-    # What somebody wrote may be said anew, which its history tells; only they take it away.
+    # A model may rephrase a manual entry, which its history shows, but never delete it.
     if before is None or (operation.op == "DELETE" and by_hand(before.made_by)):
-        work.metrics.dropped.labels("invalid_operation").inc()
+        context.metrics.dropped.labels("invalid_operation").inc()
     elif operation.op == "DELETE":
         await changes.remove([before.id])
         del present[before.id]
     elif before.content != entry.content:
         await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
-    elif not by_hand(before.made_by):  # from now on made of these turns as well
+    elif not by_hand(before.made_by):  # repeated: only its sources change
         await changes.add_sources(before.id, entry.turns, entry.sources)
 
 
-async def _make_room(work: CurationContext, changes: RecordChanges, added: int) -> None:
-    """Remove entries beyond the most there may be; none that somebody wrote by hand."""
-    entries = work.of("scratchpad")
+async def _evict(context: CurationContext, changes: RecordChanges, added: int) -> None:
+    """Remove entries beyond the limit, never manual ones."""
+    entries = context.records_of("scratchpad")
     chars = sum(len(entry.content) for entry in entries)
-    gone = await aside(chars, lambda: without_room(entries, added))
-    if gone:
-        work.metrics.dropped.labels("note").inc(await changes.remove(gone))
-        _log.info("notes.made_room", relationship_id=work.bond.id, entries=gone)
+    evicted = await aside(chars, lambda: notes_to_evict(entries, added))
+    if evicted:
+        context.metrics.dropped.labels("note").inc(await changes.remove(evicted))
+        _log.info("notes.made_room", relationship_id=context.relationship.id, entries=evicted)
 
 
-def without_room(entries: Sequence[Record], added: int) -> list[int]:
-    """Return the entries that make room for others: what matters least, of that the oldest."""
-    over = len(entries) + added - _MOST_ENTRIES
-    if over <= 0:
+def notes_to_evict(entries: Sequence[Record], added: int) -> list[int]:
+    """Return the ids of entries beyond the limit: the least significant, of those the oldest."""
+    excess = len(entries) + added - _MAX_ENTRIES
+    if excess <= 0:
         return []
-    made = [entry for entry in entries if not by_hand(entry.made_by)]
+    generated = [entry for entry in entries if not by_hand(entry.made_by)]
     rules = SignificanceRules()
-    made.sort(key=lambda each: (judge(each.content, None, rules).score, each.updated_at))
-    return [each.id for each in made[:over]]
+    generated.sort(key=lambda entry: (judge(entry.content, None, rules).score, entry.updated_at))
+    return [entry.id for entry in generated[:excess]]

@@ -1,4 +1,4 @@
-"""Behaviours that run after a reply, apart from it: nobody waits for them."""
+"""Post-reply behaviours: they run after a reply and never delay it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ from foremind.llm.thinking_filter import without_thinking
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import TaskSet
 
-_MOST = 64  # under way in this process; what comes on top is dropped and counted
-_OF_MODEL = 16  # of one model on one server: one that hangs leaves others room
+_MAX_RUNNING = 64  # in this process; behaviours beyond that are dropped and counted
+_MAX_RUNNING_PER_MODEL = 16  # so that one model that hangs does not block the others
 _MAX_TOKENS = 300
 _TASK = (
     "After each exchange between a player and a companion you carry out one instruction of the "
@@ -28,13 +28,13 @@ _log = structlog.get_logger("foremind.background")
 
 
 class PostReplyBehaviours:
-    """Owns what runs after replies; leaving the block ends it."""
+    """Owns the tasks that run after replies; leaving the block stops them."""
 
-    def __init__(self, voices: ChatModels, metrics: Metrics) -> None:
-        self._voices = voices
+    def __init__(self, chat_models: ChatModels, metrics: Metrics) -> None:
+        self._chat_models = chat_models
         self._metrics = metrics
         self._running = TaskSet()
-        self._of_model: Counter[tuple[str | None, str]] = Counter()
+        self._running_per_model: Counter[tuple[str | None, str]] = Counter()
 
     async def __aenter__(self) -> Self:
         return self
@@ -45,46 +45,51 @@ class PostReplyBehaviours:
     def run(
         self,
         behaviour: Behaviour,
-        voice: ChatModelPolicy,
+        chat_model: ChatModelPolicy,
         exchange: Sequence[PastTurn],
         check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
-        """Carry out a behaviour; `done` is called with its name and what came of it.
+        """Start a behaviour in a task of its own.
 
-        Without a language model nothing but its name is told: the game can act on that. `check`
-        raises once the exchange is no longer to be told of.
+        Args:
+            exchange: the message and its reply.
+            check: raises once the exchange has been erased.
+            done: called with the behaviour's name and the model's text. Without a language model
+                the text is empty: the game can act on the name.
         """
-        model = (voice.url, voice.model)
-        full = bool(voice.url) and self._of_model[model] >= _OF_MODEL
-        if full or len(self._running) >= _MOST:
+        model = (chat_model.url, chat_model.model)
+        full = bool(chat_model.url) and self._running_per_model[model] >= _MAX_RUNNING_PER_MODEL
+        if full or len(self._running) >= _MAX_RUNNING:
             self._metrics.dropped.labels("behaviour").inc()
             return
-        self._of_model[model] += 1
-        carrying = self._carry_out(behaviour, voice, exchange, check, done)
-        self._running.begin(carrying, "after").add_done_callback(lambda _: self._left(model))
+        self._running_per_model[model] += 1
+        task = self._running.begin(
+            self._carry_out(behaviour, chat_model, exchange, check, done), "after"
+        )
+        task.add_done_callback(lambda _: self._release(model))
 
-    def _left(self, model: tuple[str | None, str]) -> None:
-        self._of_model[model] -= 1
-        if not self._of_model[model]:
-            del self._of_model[model]
+    def _release(self, model: tuple[str | None, str]) -> None:
+        self._running_per_model[model] -= 1
+        if not self._running_per_model[model]:
+            del self._running_per_model[model]
 
     async def _carry_out(
         self,
         behaviour: Behaviour,
-        voice: ChatModelPolicy,
+        chat_model: ChatModelPolicy,
         exchange: Sequence[PastTurn],
         check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
-        server = self._voices.server_of(voice)
+        server = self._chat_models.server_of(chat_model)
         text = ""
         try:
             if server is not None:
-                written = await server.answer(
+                completion = await server.answer(
                     _messages(behaviour, exchange), _MAX_TOKENS, check=check
                 )
-                text = without_thinking(written.text).strip()
+                text = without_thinking(completion.text).strip()
         except ForemindError as error:
             _log.warning("behaviour.failed", behaviour=behaviour.name, reason=error.code)
             return
@@ -92,8 +97,8 @@ class PostReplyBehaviours:
 
 
 def _messages(behaviour: Behaviour, exchange: Sequence[PastTurn]) -> list[Message]:
-    said = "\n".join(f"{turn.speaker}: {quoted(turn.content)}" for turn in exchange)
+    quotations = "\n".join(f"{turn.speaker}: {quoted(turn.content)}" for turn in exchange)
     return [
         {"role": "system", "content": _TASK + behaviour.instruction},
-        {"role": "user", "content": said},
+        {"role": "user", "content": quotations},
     ]

@@ -1,4 +1,4 @@
-"""The profile: what is known of a user by slots, each entry a clean value. Pure but for writing."""
+"""The profile: what is known of a user, by slot; each entry is one clean value."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,19 +25,19 @@ from foremind.text.tokenization import terms_of
 
 _OPPOSITE = {"likes": "dislikes", "dislikes": "likes"}
 _PROFILE: tuple[RecordLayer, ...] = ("profile",)
-# What somebody writes of a user, as the user would say it: "Lives in Braga".
-_AS_SAID = {
+# Turns what others write of a user ("Lives in Braga") into what the user would say.
+_FIRST_PERSON = {
     "lives": "live", "works": "work", "is": "am", "has": "have", "speaks": "speak",
     "studies": "study", "likes": "like", "loves": "love", "hates": "hate", "prefers": "prefer",
 }  # fmt: skip
-_OF_ANOTHER = re.compile(rf"^(?:[\w'-]+ ){{0,3}}?({'|'.join(_AS_SAID)})\b", re.IGNORECASE)
+_THIRD_PERSON = re.compile(rf"^(?:[\w'-]+ ){{0,3}}?({'|'.join(_FIRST_PERSON)})\b", re.IGNORECASE)
 
 Slots = Mapping[str, ProfileSlot]
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """A value that somebody stated for a slot, or, where it does not hold, took back."""
+    """A value stated for a slot or, if not `holds`, retracted."""
 
     slot: str
     title: str
@@ -47,14 +47,14 @@ class ProfileEntry:
     holds: bool = True
 
     @property
-    def upto(self) -> int:
-        """The last turn that it was made of."""
+    def last_turn(self) -> int:
+        """The id of the last turn that it was made of."""
         return max(self.turns, default=0)
 
 
 @dataclass(slots=True)
 class _StoredEntry:
-    """An entry of the profile while news are taken in; `record` is what is stored of it."""
+    """An entry of the profile while statements are applied; `record` is its stored form."""
 
     slot: str
     title: str
@@ -63,126 +63,136 @@ class _StoredEntry:
     details: Details
     record: Record | None = None
     turns: tuple[int, ...] = ()
-    gone: bool = False
+    removed: bool = False
 
     @property
-    def fixed(self) -> bool:
-        """Whether somebody wrote it, and no background work changes it."""
+    def is_manual(self) -> bool:
+        """Whether it is a manual edit, which background work never changes."""
         return by_hand(self.made_by)
 
     @property
     def value(self) -> str:
-        """What tells values apart: its words, stemmed."""
+        """Its content in comparable form."""
         return _value(self.content)
 
 
 @dataclass(slots=True)
 class ProfileChange:
-    """What is to be written: entries that are new, those that changed, those stated again."""
+    """What to write: entries that are new, changed, stated once more, or removed."""
 
     added: list[NewRecord] = field(default_factory=list)
     changed: list[tuple[Record, NewRecord]] = field(default_factory=list)
-    again: list[tuple[Record, Details, tuple[int, ...]]] = field(default_factory=list)
+    restated: list[tuple[Record, Details, tuple[int, ...]]] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
 
-def stated_in(said: Iterable[Utterance]) -> list[ProfileEntry]:
-    """Return what rules read of what a user says, in the order in which it was said."""
+def stated_in(utterances: Iterable[Utterance]) -> list[ProfileEntry]:
+    """Return the entries that rules find in a user's utterances, in the order of speaking."""
     return [
-        ProfileEntry(each.slot, each.title, each.content, (utterance.turn_id,), holds=each.holds)
-        for utterance in said
+        ProfileEntry(
+            statement.slot,
+            statement.title,
+            statement.content,
+            (utterance.turn_id,),
+            holds=statement.holds,
+        )
+        for utterance in utterances
         if utterance.by_user
-        for each in statements_in(utterance.text)
+        for statement in statements_in(utterance.text)
     ]
 
 
-def news_of(
+def profile_change(
     present: Sequence[Record],
     entries: Sequence[ProfileEntry],
     slots: Slots,
     dismissed: Callable[[str], bool],
 ) -> ProfileChange:
-    """Decide what becomes of a profile when something is stated, the oldest first.
+    """Decide how statements, oldest first, change a profile.
 
-    What somebody wrote by hand stays, and no second value of a slot stands beside it. A newer value
-    of a slot that has one takes the place of the older; of others, those go that were stated least
-    often and longest ago where there are too many.
+    Manual edits are never changed, and block other values of a single-value slot. In such a slot
+    the newer value replaces the older one; in other slots, the values stated least often and
+    longest ago are removed beyond the limit.
 
     Args:
-        dismissed: tells whether a user had an entry removed, by its key.
+        dismissed: tells by its key whether the user had an entry removed.
     """
-    held = _all_held(present, slots)
+    stored = _stored_entries(present, slots)
     for entry in entries:
         if entry.slot in slots and not dismissed(key_of(entry.title, entry.content)):
-            _take_in(held, entry, slots)
+            _apply_statement(stored, entry, slots)
     for name, slot in slots.items():
-        _keep_within(held, name, slot)
-    return _news(held, slots)
+        _enforce_limit(stored, name, slot)
+    return _change_from(stored, slots)
 
 
-def giving_way(present: Sequence[Record], written: NewRecord, slots: Slots) -> list[int]:
-    """Return the entries that go when somebody writes into their slot, which has one value."""
+def replaced_by_manual(present: Sequence[Record], written: NewRecord, slots: Slots) -> list[int]:
+    """Return the ids of entries that a manual edit replaces in a single-value slot."""
     name = _slot_of(written, slots)
     if name not in slots or slots[name].many:
         return []
-    held = _all_held(present, slots)
-    return [each.record.id for each in held if each.record and each.slot == name and not each.fixed]
+    return [
+        entry.record.id
+        for entry in _stored_entries(present, slots)
+        if entry.record and entry.slot == name and not entry.is_manual
+    ]
 
 
 def key_of(title: str, content: str) -> str:
-    """Return what tells entries apart, so that one that was removed is not made again."""
+    """Return the key of an entry, by which a removed entry is recognised and not made again."""
     return f"{title}: {_value(content)}"
 
 
 def removal_key(record: Record) -> str:
-    """Return the key of a record of the profile; what was inferred is known by its title."""
+    """Return the key of a profile record; inferred ones are recognised by their title."""
     return record.title if record.kind == "inferred" else key_of(record.title, record.content)
 
 
 async def write_profile(
-    work: CurationContext, changes: RecordChanges, entries: Sequence[ProfileEntry]
+    context: CurationContext, changes: RecordChanges, entries: Sequence[ProfileEntry]
 ) -> None:
-    """Write into the profile what was stated.
+    """Apply statements to the profile.
 
     Raises:
-        Conflict: the profile changed since the records of `work` were read.
+        Conflict: the profile changed since the records of `context` were loaded.
     """
     if not entries:
         return
-    present = work.of("profile")
-    if await changes.of_layers(_PROFILE) != {each.id for each in present}:
-        raise Conflict("The profile was changed meanwhile.")
-    slots = work.policy.slots
-    news = news_of(present, entries, slots, lambda key: work.dismissed("profile", key))
-    for record in news.added:
+    present = context.records_of("profile")
+    if await changes.of_layers(_PROFILE) != {record.id for record in present}:
+        raise Conflict("The profile was changed concurrently.")
+    slots = context.policy.slots
+    change = profile_change(present, entries, slots, lambda key: context.dismissed("profile", key))
+    for record in change.added:
         await changes.add(record)
-    for before, record in news.changed:
+    for before, record in change.changed:
         await changes.change(before.id, record, before.revision)
-    for before, details, turns in news.again:
+    for before, details, turns in change.restated:
         await changes.touch(before.id, details)
         await changes.add_sources(before.id, turns, ())
-    if news.removed:
-        await changes.remove(news.removed)
+    if change.removed:
+        await changes.remove(change.removed)
 
 
 def _value(content: str) -> str:
+    """Return the sorted stems of a text: texts with the same ones are the same value."""
     return " ".join(sorted(set(terms_of(content)))) or content.casefold().strip()
 
 
-def _all_held(present: Sequence[Record], slots: Slots) -> list[_StoredEntry]:
-    return [_as_held(each, slots) for each in present if each.kind != "inferred"]
+def _stored_entries(present: Sequence[Record], slots: Slots) -> list[_StoredEntry]:
+    return [_stored_entry(record, slots) for record in present if record.kind != "inferred"]
 
 
-def _as_held(record: Record, slots: Slots) -> _StoredEntry:
+def _stored_entry(record: Record, slots: Slots) -> _StoredEntry:
     slot = record.details.slot or _slot_of(record, slots)
-    held = _StoredEntry(slot, record.title, record.content, record.made_by, record.details, record)
+    entry = _StoredEntry(slot, record.title, record.content, record.made_by, record.details, record)
     if not record.details.slot and record.made_by == "rules":
-        _make_clean(held)
-    return held
+        _migrate(entry)
+    return entry
 
 
 def _slot_of(record: Record | NewRecord, slots: Slots) -> str:
-    """Return the slot that a record fills, by its title or, where that says nothing, its text."""
+    """Return the slot of a record, by its title or, failing that, by its text."""
     title = " ".join(record.title.casefold().replace("favorite", "favourite").split())
     title = SLOT_ALIASES.get(title, title)
     if title in slots:
@@ -191,123 +201,142 @@ def _slot_of(record: Record | NewRecord, slots: Slots) -> str:
         return "favourites"
     if title.startswith("name of "):
         return "names"
-    told = record.content[:300]
-    as_said = _OF_ANOTHER.sub(lambda found: f"I {_AS_SAID[found[1].lower()]}", told, count=1)
-    return next((each.slot for text in (told, as_said) for each in statements_in(text)), "")
+    content = record.content[:300]
+    first_person = _THIRD_PERSON.sub(
+        lambda match: f"I {_FIRST_PERSON[match[1].lower()]}", content, count=1
+    )
+    return next(
+        (statement.slot for text in (content, first_person) for statement in statements_in(text)),
+        "",
+    )
 
 
-def _make_clean(held: _StoredEntry) -> None:
-    """Bring an entry into the form of values that was written as a whole sentence."""
-    found: Sequence[Statement] = [each for each in statements_in(held.content) if each.holds]
-    if found:
-        held.slot, held.title, held.content = found[0].slot, found[0].title, found[0].content
+def _migrate(entry: _StoredEntry) -> None:
+    """Reduce an entry of an earlier version, a whole sentence, to its value."""
+    statements: Sequence[Statement] = [
+        statement for statement in statements_in(entry.content) if statement.holds
+    ]
+    if statements:
+        first = statements[0]
+        entry.slot, entry.title, entry.content = first.slot, first.title, first.content
     else:
-        held.gone = True
+        entry.removed = True
 
 
-def _take_in(held: list[_StoredEntry], entry: ProfileEntry, slots: Slots) -> None:
+def _apply_statement(stored: list[_StoredEntry], entry: ProfileEntry, slots: Slots) -> None:
     slot = slots[entry.slot]
-    there = [each for each in held if each.slot == entry.slot and not each.gone]
+    present = [other for other in stored if other.slot == entry.slot and not other.removed]
     if not entry.holds:
-        for each in there:
-            each.gone |= not each.fixed and _takes_back(entry, each)
+        for other in present:
+            other.removed |= not other.is_manual and _retracts(entry, other)
         return
-    if not slot.many and any(each.fixed for each in there):
+    if not slot.many and any(other.is_manual for other in present):
         return
-    same = next((each for each in there if _same(each, entry, slot)), None)
-    contrary = _contrary(held, entry)
-    if same is None and contrary is not None:
-        _turn_round(contrary, entry)
+    same = next((other for other in present if _is_same_fact(other, entry, slot)), None)
+    opposite = _opposite_of(stored, entry)
+    if same is None and opposite is not None:
+        _reverse(opposite, entry)
     elif same is None:
-        details = Details(slot=entry.slot, times=1, turn=entry.upto)
-        held.append(_StoredEntry(entry.slot, entry.title, entry.content, entry.made_by, details))
-        held[-1].turns = entry.turns
-    elif not same.fixed:
-        _state_again(same, entry, slot)
+        details = Details(slot=entry.slot, times=1, turn=entry.last_turn)
+        stored.append(_StoredEntry(entry.slot, entry.title, entry.content, entry.made_by, details))
+        stored[-1].turns = entry.turns
+    elif not same.is_manual:
+        _restate(same, entry, slot)
 
 
-def _contrary(held: Sequence[_StoredEntry], entry: ProfileEntry) -> _StoredEntry | None:
-    """Return what says that somebody likes what it is now said not to like, or the reverse."""
+def _opposite_of(stored: Sequence[_StoredEntry], entry: ProfileEntry) -> _StoredEntry | None:
+    """Return the entry that says the user likes what `entry` says they dislike, or vice versa."""
     opposite = _OPPOSITE.get(entry.slot)
-    there = (each for each in held if each.slot == opposite and not (each.gone or each.fixed))
-    return next((each for each in there if each.value == _value(entry.content)), None)
+    candidates = (
+        other
+        for other in stored
+        if other.slot == opposite and not (other.removed or other.is_manual)
+    )
+    return next((other for other in candidates if other.value == _value(entry.content)), None)
 
 
-def _turn_round(held: _StoredEntry, entry: ProfileEntry) -> None:
-    """Let the newer hold; the entry goes on to be made of both, so that either can be forgotten."""
-    if entry.upto < held.details.turn:
+def _reverse(stored: _StoredEntry, entry: ProfileEntry) -> None:
+    """Let the newer statement win; both stay sources, so that either can be erased."""
+    if entry.last_turn < stored.details.turn:
         return
-    held.slot, held.title, held.content = entry.slot, entry.title, entry.content
-    held.made_by, held.details = entry.made_by, Details(slot=entry.slot, times=1, turn=entry.upto)
-    held.turns = tuple({*held.turns, *entry.turns})
+    stored.slot, stored.title, stored.content = entry.slot, entry.title, entry.content
+    stored.made_by = entry.made_by
+    stored.details = Details(slot=entry.slot, times=1, turn=entry.last_turn)
+    stored.turns = tuple({*stored.turns, *entry.turns})
 
 
-def _takes_back(entry: ProfileEntry, held: _StoredEntry) -> bool:
-    gone, there = set(terms_of(entry.content)), set(terms_of(held.content))
-    return not gone or gone <= there
+def _retracts(entry: ProfileEntry, stored: _StoredEntry) -> bool:
+    retracted, present = set(terms_of(entry.content)), set(terms_of(stored.content))
+    return not retracted or retracted <= present
 
 
-def _same(held: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> bool:
-    """Tell whether an entry says something about what is held already."""
+def _is_same_fact(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> bool:
+    """Return whether an entry is about the same fact as a stored one."""
     if not slot.many:
         return True
-    if held.title == entry.title and held.title != entry.slot:  # "favourite colour"
+    if stored.title == entry.title and stored.title != entry.slot:  # "favourite colour"
         return True
     if slot.kind == "people":  # "dog" and "dog Scout"
-        one, other = set(terms_of(held.content)), set(terms_of(entry.content))
-        return bool(one) and (one <= other or other <= one)
-    return held.value == _value(entry.content)
+        stored_terms, entry_terms = set(terms_of(stored.content)), set(terms_of(entry.content))
+        return bool(stored_terms) and (stored_terms <= entry_terms or entry_terms <= stored_terms)
+    return stored.value == _value(entry.content)
 
 
-def _state_again(held: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> None:
-    is_new = entry.upto > held.details.turn
-    details = held.details
-    if held.value != _value(entry.content):
-        shorter = slot.kind == "people" and len(entry.content) < len(held.content)
+def _restate(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> None:
+    """Count a statement of a stored fact, and take over its wording where that is better."""
+    is_new = entry.last_turn > stored.details.turn
+    details = stored.details
+    if stored.value != _value(entry.content):
+        shorter = slot.kind == "people" and len(entry.content) < len(stored.content)
         if not shorter and (is_new or slot.kind == "people"):
-            held.content, held.title, held.made_by = entry.content, entry.title, entry.made_by
-    held.details = msgspec.structs.replace(
+            stored.content, stored.title = entry.content, entry.title
+            stored.made_by = entry.made_by
+    stored.details = msgspec.structs.replace(
         details,
         slot=entry.slot,
         times=details.times + is_new,
-        turn=max(details.turn, entry.upto),
+        turn=max(details.turn, entry.last_turn),
     )
-    held.turns = tuple({*held.turns, *entry.turns})
+    stored.turns = tuple({*stored.turns, *entry.turns})
 
 
-def _keep_within(held: Sequence[_StoredEntry], name: str, slot: ProfileSlot) -> None:
-    made = [each for each in held if each.slot == name and not each.gone and not each.fixed]
-    made.sort(key=lambda each: (each.details.times, each.details.turn))
-    written = any(each.slot == name and each.fixed for each in held)
-    most = 0 if written and not slot.many else slot.most
-    for each in made[: max(0, len(made) - most)]:
-        each.gone = True
+def _enforce_limit(stored: Sequence[_StoredEntry], name: str, slot: ProfileSlot) -> None:
+    generated = [
+        entry
+        for entry in stored
+        if entry.slot == name and not entry.removed and not entry.is_manual
+    ]
+    generated.sort(key=lambda entry: (entry.details.times, entry.details.turn))
+    has_manual = any(entry.slot == name and entry.is_manual for entry in stored)
+    limit = 0 if has_manual and not slot.many else slot.most
+    for entry in generated[: max(0, len(generated) - limit)]:
+        entry.removed = True
 
 
-def _news(held: Sequence[_StoredEntry], slots: Slots) -> ProfileChange:
-    news = ProfileChange()
-    for each in held:
-        before = each.record
-        if each.gone:
-            news.removed += [before.id] if before is not None else []
+def _change_from(stored: Sequence[_StoredEntry], slots: Slots) -> ProfileChange:
+    change = ProfileChange()
+    for entry in stored:
+        before = entry.record
+        if entry.removed:
+            change.removed += [before.id] if before is not None else []
             continue
-        if each.fixed:
+        if entry.is_manual:
             continue
-        rank = rank_of(each.slot, slots)
-        details = msgspec.structs.replace(each.details, slot=each.slot, rank=rank)
+        rank = rank_of(entry.slot, slots)
+        details = msgspec.structs.replace(entry.details, slot=entry.slot, rank=rank)
         record = NewRecord(
             layer="profile",
             kind="stated",
-            title=each.title,
-            content=each.content,
-            made_by=each.made_by,
+            title=entry.title,
+            content=entry.content,
+            made_by=entry.made_by,
             details=details,
-            turns=each.turns,
+            turns=entry.turns,
         )
         if before is None:
-            news.added.append(record)
-        elif (before.title, before.content) != (each.title, each.content):
-            news.changed.append((before, record))
-        elif each.turns:
-            news.again.append((before, details, each.turns))
-    return news
+            change.added.append(record)
+        elif (before.title, before.content) != (entry.title, entry.content):
+            change.changed.append((before, record))
+        elif entry.turns:
+            change.restated.append((before, details, entry.turns))
+    return change

@@ -1,4 +1,4 @@
-"""The profile as a language model reads it out of what was said, some turns at a time."""
+"""Extracts profile entries with a language model, some turns at a time."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -10,92 +10,100 @@ import structlog
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance
 from foremind.background.profile import ProfileEntry, write_profile
-from foremind.background.prompts import ProfileAnswer, SlottedValue, for_profile
+from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 
-_MOST_TURNS = 24  # that are read at once
-_ENOUGH = 6  # turns of the user for which a session that goes on is read
+_MAX_TURNS = 24  # per request
+_MIN_USER_TURNS = 6  # before a session that is still active is read
 _MAX_TOKENS = 600
-_MOST_WORDS = 16  # of a value; more is a story
+_MAX_VALUE_WORDS = 16  # more words are a story, not a value
 
 _log = structlog.get_logger("foremind.background")
 
 
-def asks_model(work: CurationContext) -> bool:
-    """Tell whether a model reads for the profile; rules have read everything by then."""
-    return work.server is not None and work.policy.on("profile")
+def uses_model(context: CurationContext) -> bool:
+    """Return whether a model reads for the profile; rules have read every turn before it."""
+    return context.server is not None and context.policy.on("profile")
 
 
-def to_profile(turns: Sequence[TranscriptTurn], going_on: Collection[UUID]) -> list[TranscriptTurn]:
-    """Return the turns that are read next: of sessions that are over, or once they are enough."""
-    over = [place for place, turn in enumerate(turns, 1) if turn.session_id not in going_on]
-    if over:
-        return list(turns[: min(over[-1], _MOST_TURNS)])
-    enough = sum(turn.speaker == "user" for turn in turns) >= _ENOUGH
-    return list(turns[:_MOST_TURNS]) if enough else []
-
-
-async def keep_profile(
-    work: CurationContext, turns: Sequence[TranscriptTurn], again: ChangeSet | None = None
-) -> None:
-    """Take into the profile what a model reads in turns.
+def turns_to_read(
+    turns: Sequence[TranscriptTurn], active: Collection[UUID]
+) -> list[TranscriptTurn]:
+    """Return the next turns to read: of sessions that are over, or enough of an active one.
 
     Args:
-        again: where the entries made of them were removed with what else they were made of.
+        active: ids of the sessions that are not over.
     """
-    entries = await _entries(work, work.utterances(turns))
-    await work.refresh()  # rules may have written while the model did
-    async with work.changing() as changes:
-        await write_profile(work, changes, entries)
-        if again is None:
-            await changes.advance("profiled", turns[-1].id, work.bond.profiled_turn_id)
+    over = [count for count, turn in enumerate(turns, 1) if turn.session_id not in active]
+    if over:
+        return list(turns[: min(over[-1], _MAX_TURNS)])
+    enough = sum(turn.speaker == "user" for turn in turns) >= _MIN_USER_TURNS
+    return list(turns[:_MAX_TURNS]) if enough else []
+
+
+async def update_profile(
+    context: CurationContext,
+    turns: Sequence[TranscriptTurn],
+    change_set: ChangeSet | None = None,
+) -> None:
+    """Update the profile with what a model finds in turns.
+
+    Args:
+        change_set: the request to read them again after an erasure, if there is one.
+    """
+    entries = await _extract(context, context.utterances(turns))
+    await context.reload()  # rules may have written while the model did
+    async with context.changing() as changes:
+        await write_profile(context, changes, entries)
+        if change_set is None:
+            await changes.advance("profiled", turns[-1].id, context.relationship.profiled_turn_id)
         else:
-            await changes.noted_again(again)
-    await work.refresh()
+            await changes.noted_again(change_set)
+    await context.reload()
 
 
-async def _entries(work: CurationContext, said: Sequence[Utterance]) -> list[ProfileEntry]:
-    if not any(each.by_user for each in said):
+async def _extract(context: CurationContext, utterances: Sequence[Utterance]) -> list[ProfileEntry]:
+    if not any(utterance.by_user for utterance in utterances):
         return []
-    asked = for_profile(work.policy.profile, said)
+    prompt = profile_prompt(context.policy.profile, utterances)
     try:
-        answer = await work.ask("profile", asked, ProfileAnswer, _MAX_TOKENS)
+        answer = await context.ask("profile", prompt, ProfileAnswer, _MAX_TOKENS)
     except UnusableAnswer as error:
-        work.stand_in("profile", error)
-        return []  # rules have read it by then
-    turns = tuple(each.turn_id for each in said)
-    kept = entries_of(answer.entries, work.policy.slots, turns)
-    rejected = len(answer.entries) - len(kept)
+        context.fall_back("profile", error)
+        return []  # rules have already read these turns
+    turns = tuple(utterance.turn_id for utterance in utterances)
+    valid = valid_entries(answer.entries, context.policy.slots, turns)
+    rejected = len(answer.entries) - len(valid)
     if rejected:
-        work.metrics.dropped.labels("invalid_entry").inc(rejected)
-        _log.info("profile.rejected", relationship_id=work.bond.id, entries=rejected)
-    return kept
+        context.metrics.dropped.labels("invalid_entry").inc(rejected)
+        _log.info("profile.rejected", relationship_id=context.relationship.id, entries=rejected)
+    return valid
 
 
-def entries_of(
-    answered: Sequence[Any], slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]
+def valid_entries(
+    values: Sequence[Any], slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]
 ) -> list[ProfileEntry]:
-    """Return the entries of an answer that can be kept; each is judged by itself."""
-    found = (_entry(each, slots, turns) for each in answered)
-    return [each for each in found if each is not None]
+    """Return the valid entries of an answer; each is validated by itself."""
+    entries = (_entry(value, slots, turns) for value in values)
+    return [entry for entry in entries if entry is not None]
 
 
 def _entry(
-    answered: Any, slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]
+    value: Any, slots: Mapping[str, ProfileSlot], turns: tuple[int, ...]
 ) -> ProfileEntry | None:
     try:
-        told = msgspec.convert(answered, SlottedValue, from_attributes=True)
+        slotted = msgspec.convert(value, SlottedValue, from_attributes=True)
     except msgspec.ValidationError:
         return None
-    name = " ".join(told.slot.casefold().split())
+    name = " ".join(slotted.slot.casefold().split())
     name = next((slot for slot in slots if slot.casefold() == name), SLOT_ALIASES.get(name, name))
-    value = " ".join(told.value.split()).rstrip(".")
-    if name not in slots or not value or len(value.split()) > _MOST_WORDS:
+    content = " ".join(slotted.value.split()).rstrip(".")
+    if name not in slots or not content or len(content.split()) > _MAX_VALUE_WORDS:
         return None
     title = name
-    about, colon, rest = value.partition(": ")
-    if name == "favourites" and colon and rest:
-        title, value = f"favourite {about.casefold()}", rest
-    return ProfileEntry(name, title, value, turns, "model", told.holds)
+    subject, colon, favourite = content.partition(": ")
+    if name == "favourites" and colon and favourite:
+        title, content = f"favourite {subject.casefold()}", favourite
+    return ProfileEntry(name, title, content, turns, "model", slotted.holds)

@@ -1,4 +1,4 @@
-"""Cuts a background prompt to what a model's context has room for."""
+"""Shortens a background prompt to fit into a model's context."""
 
 from collections.abc import Sequence
 
@@ -7,64 +7,66 @@ from foremind.llm.prompt.token_counter import CountTokens
 
 TEMPLATE_TOKENS = 8  # that a chat template adds to each message
 
-_LEAST_LINE = 40  # characters of a line that still says something; below, lines go instead
+_MIN_LINE_CHARS = 40  # shorter lines carry no meaning: drop whole lines instead
 _GAP = " … "
 
 
-def tokens_of(messages: Sequence[Message], count: CountTokens) -> int:
-    """Return the tokens that a prompt takes, with those of the chat template around it."""
-    return sum(count(message["content"]) + TEMPLATE_TOKENS for message in messages)
+def prompt_tokens(messages: Sequence[Message], count_tokens: CountTokens) -> int:
+    """Return the tokens of a prompt, including its chat template."""
+    return sum(count_tokens(message["content"]) + TEMPLATE_TOKENS for message in messages)
 
 
-def fitted(messages: Sequence[Message], room: int, count: CountTokens) -> list[Message]:
-    """Return a prompt of at most `room` tokens: the last message, which is data, is shortened.
+def fit_prompt(
+    messages: Sequence[Message], max_tokens: int, count_tokens: CountTokens
+) -> list[Message]:
+    """Return a prompt of at most `max_tokens`, by shortening the last message, which is data.
 
-    The instructions before it are never cut; where they alone take all the room, the data is as
-    short as it can be.
+    The instructions before it are never cut; where they alone exceed the limit, the data is cut to
+    its minimum.
     """
     *task, data = messages
-    left = room - tokens_of(task, count) - TEMPLATE_TOKENS
-    return [*task, {**data, "content": within(data["content"], left, count)}]
+    remaining = max_tokens - prompt_tokens(task, count_tokens) - TEMPLATE_TOKENS
+    return [*task, {**data, "content": shorten(data["content"], remaining, count_tokens)}]
 
 
-def within(text: str, room: int, count: CountTokens) -> str:
-    """Return lines of at most `room` tokens: of the longest the middle goes first.
+def shorten(text: str, max_tokens: int, count_tokens: CountTokens) -> str:
+    """Return a text of at most `max_tokens`, cutting the middle of its longest lines first.
 
-    Where there are more lines than would say anything so, those in the middle go.
+    Where there are too many lines for that, those in the middle are dropped.
     """
-    tokens = count(text)
+    tokens = count_tokens(text)
     lines = text.split("\n")
     characters = len(text)
-    while tokens > room and characters > _LEAST_LINE:
+    while tokens > max_tokens and characters > _MIN_LINE_CHARS:
         # Tokens are spread unevenly over a text, so the first cut may not be enough.
-        characters = min(characters * max(room, 1) // tokens, characters * 9 // 10)
-        text = "\n".join(_shortened(lines, characters))
-        tokens = count(text)
+        characters = min(characters * max(max_tokens, 1) // tokens, characters * 9 // 10)
+        text = "\n".join(_shorten_lines(lines, characters))
+        tokens = count_tokens(text)
     return text
 
 
-def _shortened(lines: Sequence[str], characters: int) -> list[str]:
-    """Return lines of about so many characters in all."""
-    most = max(2, characters // _LEAST_LINE)
-    if len(lines) > most and sum(map(len, lines)) > characters:
-        lines = [*lines[: (most + 1) // 2], *lines[-(most // 2) :]]
-    level = _level([len(line) for line in lines], characters - len(lines))
-    return [_cut(line, level) for line in lines]
+def _shorten_lines(lines: Sequence[str], characters: int) -> list[str]:
+    """Return lines of about `characters` in total."""
+    max_lines = max(2, characters // _MIN_LINE_CHARS)
+    if len(lines) > max_lines and sum(map(len, lines)) > characters:
+        lines = [*lines[: (max_lines + 1) // 2], *lines[-(max_lines // 2) :]]
+    max_length = _max_line_length([len(line) for line in lines], characters - len(lines))
+    return [_cut_middle(line, max_length) for line in lines]
 
 
-def _level(lengths: Sequence[int], room: int) -> int:
-    """Return the length to which the longest are cut so that all together fit."""
+def _max_line_length(lengths: Sequence[int], room: int) -> int:
+    """Return the length to which the longest lines are cut so that all of them fit."""
     ascending = sorted(lengths)
-    for place, length in enumerate(ascending):
-        share = room // (len(ascending) - place)
+    for index, length in enumerate(ascending):
+        share = room // (len(ascending) - index)
         if length > share:
             return max(0, share)
         room -= length
     return ascending[-1]
 
 
-def _cut(line: str, most: int) -> str:
-    if len(line) <= most:
+def _cut_middle(line: str, max_length: int) -> str:
+    if len(line) <= max_length:
         return line
-    kept = max(0, most - len(_GAP))
+    kept = max(0, max_length - len(_GAP))
     return f"{line[: (kept + 1) // 2]}{_GAP}{line[len(line) - kept // 2 :]}"

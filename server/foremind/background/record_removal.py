@@ -1,4 +1,4 @@
-"""Removing a record for good, so that no background work makes it again."""
+"""Removes a record permanently, so that background work does not make it again."""
 
 from foremind.background.episodes import removal_keys
 from foremind.background.extractive_summary import key_of
@@ -12,42 +12,45 @@ from foremind.storage.record_store import RecordStore
 
 
 class RecordRemover:
-    """Forgets records with what was made of them."""
+    """Erases records together with everything that was made of them."""
 
-    def __init__(self, records: RecordStore, due: CurationStore, forgetter: Eraser) -> None:
+    def __init__(self, records: RecordStore, curation_store: CurationStore, eraser: Eraser) -> None:
         self._records = records
-        self._due = due
-        self._forgetter = forgetter
+        self._curation_store = curation_store
+        self._eraser = eraser
 
     async def remove(self, relationship_id: int, actor: str, record_id: int) -> ErasureReceipt:
-        """Remove a record and what was made of it.
+        """Erase a record and everything that was made of it.
+
+        Args:
+            actor: who is named in the audit trail.
 
         Raises:
             NotFound: the relationship has no such record.
         """
         record = await self._records.find(relationship_id, record_id)
-        bond = await self._due.bond(relationship_id)
-        if bond is None:
+        relationship = await self._curation_store.bond(relationship_id)
+        if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
         if record.layer == "episodes":
-            others = [
-                each
-                for each in await self._records.all(relationship_id)
-                if each.layer == "episodes" and each.session_id == record.session_id
+            of_session = [
+                episode
+                for episode in await self._records.all(relationship_id)
+                if episode.layer == "episodes" and episode.session_id == record.session_id
             ]
-            alone = len(others) == 1
-            keys = removal_keys(record.session_id, record.title, alone=alone)
+            only_one = len(of_session) == 1
+            keys = removal_keys(record.session_id, record.title, only_one=only_one)
         else:
-            keys = [_key_of(record)]
-        digests = [digest_of(bond.salt, record.layer, key) for key in keys if key]
+            keys = [_removal_key(record)]
+        digests = [digest_of(relationship.salt, record.layer, key) for key in keys if key]
         subject = f"{record.layer} {record.id}"
-        return await self._forgetter.forget_record(
+        return await self._eraser.forget_record(
             relationship_id, record_id, subject, actor=actor, digests=digests
         )
 
 
-def _key_of(record: Record) -> str:
-    """Return by what background work knows a record that it would make again."""
+def _removal_key(record: Record) -> str:
+    """Return the key by which background work recognises a removed record."""
     if record.layer == "topics":
         return key_of(record.title)
     if record.layer in ("scratchpad", "questions"):

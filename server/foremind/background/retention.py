@@ -1,24 +1,24 @@
-"""Lets go what is older than its layer or type may be kept."""
+"""Applies retention: removes what is older than its layer or type may be kept."""
 
 from foremind.background.curation_context import CurationContext
-from foremind.domain.settings import TRANSCRIPT
+from foremind.domain.setting_groups import TRANSCRIPT
 from foremind.memory.expiry import RetentionEnforcer
 
 
-async def let_go(work: CurationContext, expirer: RetentionEnforcer) -> None:
-    """Remove what is past the days that its kind is kept: records, memories, what was said."""
-    retention = work.policy.retention
-    old = [
+async def apply_retention(context: CurationContext, enforcer: RetentionEnforcer) -> None:
+    """Remove expired records, memories and turns."""
+    retention = context.policy.retention
+    expired = [
         record.id
-        for record in work.records
-        if record.layer in retention and work.now - record.updated_at > retention[record.layer]
+        for record in context.records
+        if record.layer in retention and context.now - record.updated_at > retention[record.layer]
     ]
-    if old:
-        await expirer.records(work.bond.id, old)
-        await work.refresh()
-    names = (work.bond.user_name, work.bond.companion_name)
+    if expired:
+        await enforcer.records(context.relationship.id, expired)
+        await context.reload()
+    names = (context.relationship.user_name, context.relationship.companion_name)
     for kind, age in retention.items():
         if kind == TRANSCRIPT:
-            await expirer.transcript(work.bond.id, names, work.now - age)
+            await enforcer.transcript(context.relationship.id, names, context.now - age)
         else:
-            await expirer.memories(work.bond.id, names, kind, work.now - age)
+            await enforcer.memories(context.relationship.id, names, kind, context.now - age)

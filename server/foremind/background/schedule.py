@@ -1,4 +1,4 @@
-"""What is to be done now: which turns are summarised, which fell out of the window. Pure."""
+"""Decides what to do now: which turns to summarise, which left the prompt's window. Pure."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -8,119 +8,119 @@ from foremind.domain.record import Record, by_hand, of_layer
 from foremind.domain.relationship import OpenSession, TranscriptTurn
 
 _UNTOUCHED = 10  # of the most recent turns, unless they are too large
-_LONG = (200, 400, 600)  # messages at which a long relationship is summarised in any case
-_TARGET = 0.5  # of what triggers a summary, what remains after it
-# What one summary takes in at most, unless a single turn is larger.
-PORTION_TOKENS = 3000
-PORTION_TURNS = 100
-_LEAST_FALLEN = 8  # turns that make an episode of a session that goes on
-_HABITS = timedelta(days=7)
+_MILESTONES = (200, 400, 600)  # message counts at which a summary is always written
+_TARGET = 0.5  # share of the summary thresholds that remains after a summary
+# The most that one summary call takes in, unless a single turn is larger.
+BATCH_TOKENS = 3000
+BATCH_TURNS = 100
+_MIN_EPISODE_TURNS = 8  # for an episode of a session that is still open
+_USAGE_PATTERNS_INTERVAL = timedelta(days=7)
 _DAY = timedelta(days=1)
 
 
-def to_summarise(
+def turns_to_summarise(
     turns: Sequence[TranscriptTurn],
     messages: int,
     policy: LayerPolicy,
-    count: Callable[[str], int],
+    count_tokens: Callable[[str], int],
     begun: int = 0,
 ) -> list[Sequence[TranscriptTurn]]:
-    """Return the oldest of the turns that no summary holds, in portions, if there are too many.
+    """Return the oldest unsummarised turns in batches, if there are too many of them.
 
-    About half of what is too much stays, in any case the last turn.
+    About half of the threshold remains, and always the last turn.
 
     Args:
-        turns: those that no summary holds, oldest first.
-        messages: all turns of the relationship.
-        begun: the last turn that was to be taken in when it was decided last.
+        turns: the unsummarised turns, oldest first.
+        messages: number of all turns of the relationship.
+        begun: id of the last turn to be summarised by the previous decision.
     """
-    tokens = [count(turn.content) for turn in turns]
-    # What was summarised at a mark or after it left no more than these.
-    crossed = any(messages - len(turns) + _UNTOUCHED < mark <= messages for mark in _LONG)
+    tokens = [count_tokens(turn.content) for turn in turns]
+    # A summary at or after a milestone leaves no more turns than these.
+    crossed = any(messages - len(turns) + _UNTOUCHED < mark <= messages for mark in _MILESTONES)
     many = len(turns) > policy.summary_messages
     large = sum(tokens) > policy.summary_tokens
     if turns and turns[0].id <= begun:
-        taken = sum(turn.id <= begun for turn in turns)
+        selected = sum(turn.id <= begun for turn in turns)
     elif turns and (many or large or crossed):
         half = int(policy.summary_messages * _TARGET)
-        most = _UNTOUCHED if crossed else max(_UNTOUCHED, half)
-        taken = len(turns) - _staying(tokens, most, policy.summary_tokens * _TARGET)
+        max_kept = _UNTOUCHED if crossed else max(_UNTOUCHED, half)
+        selected = len(turns) - _kept_turns(tokens, max_kept, policy.summary_tokens * _TARGET)
     else:
         return []
-    portions = []
+    batches = []
     start = 0
-    while start < taken:
-        size = _portion(tokens[start:taken])
-        portions.append(turns[start : start + size])
+    while start < selected:
+        size = _batch_size(tokens[start:selected])
+        batches.append(turns[start : start + size])
         start += size
-    return portions
+    return batches
 
 
-def _staying(tokens: Sequence[int], most: int, limit: float) -> int:
-    """Return how many of the newest turns stay: at least one, at most `most`, within a limit."""
+def _kept_turns(tokens: Sequence[int], max_turns: int, max_tokens: float) -> int:
+    """Return how many of the newest turns to keep: at least one, within both limits."""
     used = tokens[-1]
-    for stay in range(1, min(most, len(tokens))):
-        used += tokens[-1 - stay]
-        if used > limit:
-            return stay
-    return min(most, len(tokens))
+    for kept in range(1, min(max_turns, len(tokens))):
+        used += tokens[-1 - kept]
+        if used > max_tokens:
+            return kept
+    return min(max_turns, len(tokens))
 
 
-def _portion(tokens: Sequence[int]) -> int:
-    """Return how many of the oldest turns make one portion."""
+def _batch_size(tokens: Sequence[int]) -> int:
+    """Return how many of the oldest turns make one batch."""
     used = 0
-    for taken, cost in enumerate(tokens):
+    for size, cost in enumerate(tokens):
         used += cost
-        if taken and (used > PORTION_TOKENS or taken == PORTION_TURNS):
-            return taken
+        if size and (used > BATCH_TOKENS or size == BATCH_TURNS):
+            return size
     return len(tokens)
 
 
-def fallen_out(
+def turns_outside_window(
     turns: Sequence[TranscriptTurn],
     summarised_turn_id: int,
     policy: LayerPolicy,
-    count: Callable[[str], int],
+    count_tokens: Callable[[str], int],
 ) -> Sequence[TranscriptTurn]:
-    """Return the turns of a session that goes on which its prompt no longer holds."""
-    left, kept = policy.working_tokens, 0
+    """Return the turns of an open session that its prompt no longer contains."""
+    remaining, kept = policy.working_tokens, 0
     for turn in reversed(turns):
-        left -= count(turn.content)
-        if left < 0 or turn.id <= summarised_turn_id:
+        remaining -= count_tokens(turn.content)
+        if remaining < 0 or turn.id <= summarised_turn_id:
             break
         kept += 1
-    fallen = turns[: len(turns) - kept]
-    return fallen if len(fallen) >= _LEAST_FALLEN else []
+    outside = turns[: len(turns) - kept]
+    return outside if len(outside) >= _MIN_EPISODE_TURNS else []
 
 
 def is_over(session: OpenSession, policy: LayerPolicy, now: datetime) -> bool:
-    """Tell whether nothing was said in a session for longer than it lives."""
+    """Return whether a session has been idle for longer than its lifetime."""
     return session.active_at <= now - policy.session
 
 
-def next_look(
+def next_session_end(
     sessions: Sequence[OpenSession], policy: LayerPolicy, now: datetime
 ) -> datetime | None:
-    """Return when the next of some sessions is over, if nobody says anything; None for never."""
+    """Return when the next session ends if nothing is said; None without sessions."""
     soonest = min([session.active_at + policy.session for session in sessions], default=None)
     return None if soonest is None else max(soonest, now + timedelta(seconds=1))
 
 
 def next_retention(policy: LayerPolicy, now: datetime) -> datetime | None:
-    """Return when something may be past its days next; None where all is kept for good."""
+    """Return when to apply retention next; None where everything is kept."""
     return now + _DAY if policy.retention else None
 
 
 def is_stale(records: Sequence[Record]) -> bool:
-    """Tell whether the hot context misses what somebody wrote, or was removed."""
-    hot = of_layer(records, "hot")
-    told = [record for record in records if record.layer in ("episodes", "topics")]
-    if not hot:
-        return bool(told)
-    written = [record for record in records if record.layer != "hot" and by_hand(record.made_by)]
-    return any(each.updated_at > hot[-1].updated_at for each in written)
+    """Return whether the core memory was removed, or lacks a later manual edit."""
+    core_memory = of_layer(records, "hot")
+    sources = [record for record in records if record.layer in ("episodes", "topics")]
+    if not core_memory:
+        return bool(sources)
+    manual = [record for record in records if record.layer != "hot" and by_hand(record.made_by)]
+    return any(record.updated_at > core_memory[-1].updated_at for record in manual)
 
 
-def habits_due(habits_at: datetime | None, now: datetime) -> bool:
-    """Tell whether a week has gone since habits were looked at."""
-    return habits_at is None or now - habits_at >= _HABITS
+def usage_patterns_due(computed_at: datetime | None, now: datetime) -> bool:
+    """Return whether usage patterns were computed a week ago or never."""
+    return computed_at is None or now - computed_at >= _USAGE_PATTERNS_INTERVAL

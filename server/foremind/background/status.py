@@ -1,4 +1,4 @@
-"""How the background work on a relationship stands, as its user and the operator are told. Pure."""
+"""The status of background work on a relationship, for its user and the operator. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,23 +8,22 @@ from typing import Literal
 from foremind.background.steps import STEPS, StepName, due_steps
 from foremind.domain.step import Lane, StepState
 
-Standing = Literal["idle", "due", "running", "model", "slot", "backing_off", "held"]
+StepPhase = Literal["idle", "due", "running", "model", "slot", "backing_off", "held"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepStatus:
-    """How one step stands.
+    """The status of one step.
 
-    `state`: `idle` where nothing waits; `due` where a worker or the steps before it are waited for;
-    `running`; `model` where all places of its model are taken, `slot` where others, players first,
-    use the model server; `backing_off` after a failure, `held` after many, until something is
-    said or a day is over. `since` is when what waits was first asked for, `due_at` when it is
-    looked at next, `code` why it failed last. `behind` counts the turns after its cursor, up to a
-    thousand.
+    `state`: `idle` where nothing waits; `due` where it waits for a worker or for earlier steps;
+    `running`; `model` where its model has no capacity left; `slot` where others, players first, use
+    the model server; `backing_off` after a failure; `held` after many, until something is said or a
+    day has passed. `since`: when the waiting work was first requested; `due_at`: when it runs next;
+    `code`: why it last failed; `behind`: turns after its cursor, counted up to a thousand.
     """
 
     step: StepName
-    state: Standing
+    state: StepPhase
     asks_model: bool
     since: datetime | None = None
     due_at: datetime | None = None
@@ -33,56 +32,60 @@ class StepStatus:
     behind: int | None = None
 
 
-def status_of(
+def step_statuses(
     states: Sequence[StepState],
-    at_work: Collection[Lane],
-    full: Collection[str],
-    kept_waiting: Collection[str],
+    active_lanes: Collection[Lane],
+    full_places: Collection[str],
+    waiting_for_slot: Collection[str],
     behind: Mapping[str, int],
     now: datetime,
 ) -> list[StepStatus]:
-    """Return how every step stands, in order.
+    """Return the status of every step, in order.
 
     Args:
-        at_work: lanes in which a worker is at work.
-        full: places that are all taken.
-        kept_waiting: steps under way that wait for a slot of their model server.
-        behind: turns after a step's cursor, where it has one.
+        active_lanes: lanes that a worker is running.
+        full_places: places without capacity.
+        waiting_for_slot: running steps that wait for a slot of their model server.
+        behind: turns after the cursor, by step, for steps that have one.
     """
-    known = {each.step: each for each in states}
-    running = _running(states, at_work, now)
-    told = []
+    known = {state.step: state for state in states}
+    running = _running_steps(states, active_lanes, now)
+    statuses = []
     for step in STEPS:
         state = known.get(step.name)
-        left = behind.get(step.name)
+        turns_behind = behind.get(step.name)
         if state is None:
-            told.append(StepStatus(step.name, "idle", asks_model=False, behind=left))
+            statuses.append(StepStatus(step.name, "idle", asks_model=False, behind=turns_behind))
             continue
-        standing = _standing(state, full, now, running=step.name in running)
-        if standing == "running" and step.name in kept_waiting:
-            standing = "slot"
-        told.append(
+        phase = _phase(state, full_places, now, running=step.name in running)
+        if phase == "running" and step.name in waiting_for_slot:
+            phase = "slot"
+        statuses.append(
             StepStatus(
                 step=step.name,
-                state=standing,
+                state=phase,
                 asks_model=state.place != "",
-                since=None if standing == "idle" else state.since,
+                since=None if phase == "idle" else state.since,
                 due_at=state.due_at,
                 attempts=state.attempts,
                 code=state.code,
-                behind=left,
+                behind=turns_behind,
             )
         )
-    return told
+    return statuses
 
 
-def _running(states: Sequence[StepState], at_work: Collection[Lane], now: datetime) -> set[str]:
-    """Return the steps that are under way: in each lane with a worker, the first that is due."""
-    due = [due_steps(states, lane, now) for lane in at_work]
-    return {each[0].step for each in due if each}
+def _running_steps(
+    states: Sequence[StepState], active_lanes: Collection[Lane], now: datetime
+) -> set[str]:
+    """Return the running steps: in each active lane, the first that is due."""
+    due_by_lane = [due_steps(states, lane, now) for lane in active_lanes]
+    return {due[0].step for due in due_by_lane if due}
 
 
-def _standing(state: StepState, full: Collection[str], now: datetime, *, running: bool) -> Standing:
+def _phase(
+    state: StepState, full_places: Collection[str], now: datetime, *, running: bool
+) -> StepPhase:
     if state.held_at is not None:
         return "held"
     if running:
@@ -90,4 +93,4 @@ def _standing(state: StepState, full: Collection[str], now: datetime, *, running
     waits = state.due_at is not None and state.due_at <= now
     if not waits:
         return "backing_off" if state.attempts else "idle"
-    return "model" if state.place in full else "due"
+    return "model" if state.place in full_places else "due"

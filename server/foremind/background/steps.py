@@ -1,4 +1,4 @@
-"""The steps of the background work, as data: their order, what asks a model, what follows what."""
+"""The steps of background work, as data: their order, which use a model, what follows what."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ StepName = Literal[
     "habits",
 ]
 
-#: The place of what rules do; any other is a model on a model server.
-BY_RULES = ""
-#: After a session is over: what happened in it is usually told by then, where that is told at all.
-LATER = timedelta(hours=1)
-#: Between a step's being held and its next try, whatever is said meanwhile.
+#: The place of rule-based work; every other place is a model on a model server.
+RULES_PLACE = ""
+#: Delay of `later` steps after a session ends: its episodes are usually written by then.
+FOLLOW_UP_DELAY = timedelta(hours=1)
+#: How long a held step waits before its next attempt, whatever is said meanwhile.
 HELD_FOR = timedelta(minutes=10)
 
-_FIRST_PAUSE = timedelta(seconds=30)  # after a failure; doubled after each that follows
-_LONGEST_PAUSE = timedelta(hours=1)
-_MOST_FAILURES = 8  # in a row; then a step is held: the last comes an hour after the first
-_MOST_OUTAGES = 72  # the same where the model server was away: three days
+_FIRST_RETRY_DELAY = timedelta(seconds=30)  # doubled after each further failure
+_MAX_RETRY_DELAY = timedelta(hours=1)
+_MAX_FAILURES = 8  # in a row before a step is held: about an hour after the first
+_MAX_OUTAGES = 72  # the same while a server is unavailable: three days
 _OUTAGES = frozenset({"model_unreachable", "model_timeout", "storage_unavailable"})
 
 
@@ -40,22 +40,22 @@ _OUTAGES = frozenset({"model_unreachable", "model_timeout", "storage_unavailable
 class Step:
     """One kind of work on a relationship.
 
-    `lane`: whether it may ask a language model. `then` are the steps that are due once it has made
-    something, `later` those that are due some time (`LATER`) after that. `looked`: whether it may
-    have something to do whenever something was said; else it is due only after another, or where
-    what it wrote is out of date.
+    `lane`: whether the step may call a language model. `then`: steps scheduled as soon as it has
+    produced something; `later`: steps scheduled `FOLLOW_UP_DELAY` after that. `on_activity`:
+    scheduled whenever something is said; otherwise only after another step, or where its output is
+    stale.
     """
 
     name: StepName
     lane: Lane
     then: tuple[StepName, ...] = ()
     later: tuple[StepName, ...] = ()
-    looked: bool = True
+    on_activity: bool = True
 
 
-#: In the order in which those of a lane are done. The two lanes of a relationship go on beside each
-#: other, so that what needs no model waits for none: but for the profile they write different
-#: records, each change locks the relationship, and what it was made of is compared once it does.
+#: In execution order within a lane. The two lanes of a relationship run concurrently, so that
+#: work without a model never waits for one. Apart from the profile they write different records;
+#: each change locks the relationship and then checks that its sources are unchanged.
 STEPS = (
     Step("sessions", "rules", then=("profile", "episodes"), later=("habits",)),
     Step("retention", "rules"),
@@ -64,62 +64,65 @@ STEPS = (
     Step("profile", "model"),
     Step("summary", "model"),
     Step("episodes", "model", then=("topics", "hot", "habits")),
-    Step("topics", "model", then=("hot",), looked=False),
-    Step("hot", "model", looked=False),
-    Step("habits", "rules", looked=False),
+    Step("topics", "model", then=("hot",), on_activity=False),
+    Step("hot", "model", on_activity=False),
+    Step("habits", "rules", on_activity=False),
 )
 LANES: tuple[Lane, ...] = ("rules", "model")
-STEP_OF: dict[str, Step] = {each.name: each for each in STEPS}
-_ORDER = list(STEP_OF)
+STEPS_BY_NAME: dict[str, Step] = {step.name: step for step in STEPS}
+_ORDER = list(STEPS_BY_NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step.
+    """The result of running a step.
 
-    `made`: something that others build on. `more`: a portion is done, and there is more to do;
-    others have their turn first. `due`: when it must be looked at next, if nothing happens.
+    `produced`: it wrote something that other steps build on. `more`: one batch is done and more
+    remain; other work goes first. `next_check`: when to run it again if nothing happens.
     """
 
-    made: bool = False
+    produced: bool = False
     more: bool = False
-    due: datetime | None = None
+    next_check: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """How often a step failed in a row, why, and when it is tried again; held, it is not."""
+    """How often a step failed in a row, why, and when it is retried; a held step is not."""
 
     attempts: int
     code: str
-    again: datetime | None
+    retry_at: datetime | None
     held_at: datetime | None = None
 
 
-def place_of(voice: ChatModelPolicy) -> str:
-    """Return the place at which steps wait that ask a model; a digest: addresses may be secret."""
-    if not voice.url:
-        return BY_RULES
-    return sha256(f"{voice.url}\n{voice.model}".encode()).hexdigest()[:16]
+def place_of(chat_model: ChatModelPolicy) -> str:
+    """Return the place of steps that call this model: a digest, because URLs may be secret."""
+    if not chat_model.url:
+        return RULES_PLACE
+    return sha256(f"{chat_model.url}\n{chat_model.model}".encode()).hexdigest()[:16]
 
 
-def failed(attempts: int, code: str, now: datetime) -> StepFailure:
-    """Decide what becomes of a step that failed again, after `attempts` failures."""
+def after_failure(attempts: int, code: str, now: datetime) -> StepFailure:
+    """Decide when to retry a step that failed again, after `attempts` earlier failures.
+
+    Retries back off exponentially; a first conflict is retried at once.
+    """
     attempts += 1
-    if attempts >= (_MOST_OUTAGES if code in _OUTAGES else _MOST_FAILURES):
+    if attempts >= (_MAX_OUTAGES if code in _OUTAGES else _MAX_FAILURES):
         return StepFailure(attempts, code, None, now)
     if code == "conflict" and attempts == 1:
-        return StepFailure(attempts, code, now)  # what it was made of has changed: it begins anew
-    pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempts - 1, 10))
-    return StepFailure(attempts, code, now + pause)
+        return StepFailure(attempts, code, now)  # its sources changed: start over
+    delay = min(_MAX_RETRY_DELAY, _FIRST_RETRY_DELAY * 2.0 ** min(attempts - 1, 10))
+    return StepFailure(attempts, code, now + delay)
 
 
 def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[StepState]:
-    """Return the steps of a lane that are due, in the order in which they are done."""
+    """Return the steps of a lane that are due, in execution order."""
     due = [
         state
         for state in states
-        if state.lane == lane and state.step in STEP_OF and state.due_at is not None
+        if state.lane == lane and state.step in STEPS_BY_NAME and state.due_at is not None
         if state.due_at <= now
     ]
-    return sorted(due, key=lambda each: _ORDER.index(each.step))
+    return sorted(due, key=lambda state: _ORDER.index(state.step))

@@ -1,4 +1,4 @@
-"""The rolling summary: the oldest turns of a long talk, in three to five lines."""
+"""The rolling summary: the oldest turns of a long conversation, in three to five lines."""
 
 from collections.abc import Sequence
 
@@ -7,84 +7,92 @@ import structlog
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
 from foremind.background.prompts import SummaryAnswer, for_summary
-from foremind.background.schedule import to_summarise
+from foremind.background.schedule import turns_to_summarise
 from foremind.domain.announcements import SummaryApplied
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import TranscriptTurn
 from foremind.runtime.offload import aside
 
-_LINES = 5
+_MAX_LINES = 5
 _MAX_TOKENS = 400
 
 _log = structlog.get_logger("foremind.background")
 
 
-async def summarise(work: CurationContext, turns: Sequence[TranscriptTurn]) -> bool:
-    """Take a portion of the turns that no summary holds into the summary, if there are too many.
+async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -> bool:
+    """Add a batch of unsummarised turns to the summary, if there are too many of them.
 
-    Tell whether there were.
+    Return whether there were.
     """
-    before = work.of("summary")[-1:]
-    begun = before[0].details.upto if before else 0
-    portions = to_summarise(turns, work.bond.messages, work.policy, work.count, begun)
-    if not portions:
+    previous = context.records_of("summary")[-1:]
+    begun = previous[0].details.upto if previous else 0
+    batches = turns_to_summarise(
+        turns, context.relationship.messages, context.policy, context.count_tokens, begun
+    )
+    if not batches:
         return False
-    oldest = portions[0]
-    lines = await _lines(work, before[0].content if before else "", work.utterances(oldest))
+    oldest = batches[0]
+    lines = await _lines(
+        context, previous[0].content if previous else "", context.utterances(oldest)
+    )
     summary = NewRecord(
         layer="summary",
         content="\n".join(line.replace("\n", " ") for line in lines),
-        made_by=work.maker,
+        made_by=context.made_by,
         details=Details(
-            messages=len(oldest) + sum(each.details.messages for each in before),
-            upto=portions[-1][-1].id,
+            messages=len(oldest) + sum(record.details.messages for record in previous),
+            upto=batches[-1][-1].id,
         ),
         turns=tuple(turn.id for turn in oldest),
     )
-    applied = SummaryApplied(len(oldest), len(lines), work.maker)
-    async with work.changing() as changes:
-        if before:
-            await changes.change(before[0].id, summary, before[0].revision)
+    applied = SummaryApplied(len(oldest), len(lines), context.made_by)
+    async with context.changing() as changes:
+        if previous:
+            await changes.change(previous[0].id, summary, previous[0].revision)
         else:
             await changes.add(summary)
-        await changes.advance("summarised", oldest[-1].id, work.bond.summarised_turn_id)
+        await changes.advance("summarised", oldest[-1].id, context.relationship.summarised_turn_id)
         changes.summarised(applied)
     _log.info(
         "summary.applied",
-        relationship_id=work.bond.id,
+        relationship_id=context.relationship.id,
         messages=applied.messages,
         lines=applied.lines,
         made_by=applied.made_by,
     )
-    await work.refresh()
+    await context.reload()
     return True
 
 
-async def _lines(work: CurationContext, former: str, said: Sequence[Utterance]) -> Sequence[str]:
-    """Return the lines of a summary that tells of a former one and of what was said since."""
-    if work.server is None:
-        work.by_rules("summary")
+async def _lines(
+    context: CurationContext, previous: str, utterances: Sequence[Utterance]
+) -> Sequence[str]:
+    """Return the lines of a new summary, from the previous one and later utterances."""
+    if context.server is None:
+        context.count_by_rules("summary")
     else:
-        asked = for_summary(former, said, work.policy.prompts.summary)
+        prompt = for_summary(previous, utterances, context.policy.prompts.summary)
         try:
-            return (await work.ask("summary", asked, SummaryAnswer, _MAX_TOKENS)).lines
+            return (await context.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)).lines
         except UnusableAnswer as error:
-            work.stand_in("summary", error)
-    return await aside(chars_of(said), lambda: by_rules(former.splitlines(), said))
+            context.fall_back("summary", error)
+    return await aside(
+        chars_of(utterances), lambda: summary_by_rules(previous.splitlines(), utterances)
+    )
 
 
-def by_rules(before: Sequence[str], said: Sequence[Utterance]) -> list[str]:
-    """Return the weightiest sentences of the former summary and of what was said since."""
-    names = sorted({each.name for each in said}, key=len, reverse=True)
-    former = [_utterance(line, names) for line in before if line.strip()]
-    chosen = top_sentences([*former, *said], _LINES)
-    lines = [f"{each.utterance.name}: {each.text}" for each in chosen]
-    return lines or [f"{each.name}: {each.text[:200]}" for each in said[:1]]
+def summary_by_rules(previous: Sequence[str], utterances: Sequence[Utterance]) -> list[str]:
+    """Return the highest-scoring sentences of the previous summary and later utterances."""
+    names = sorted({utterance.name for utterance in utterances}, key=len, reverse=True)
+    summarised = [_as_utterance(line, names) for line in previous if line.strip()]
+    chosen = top_sentences([*summarised, *utterances], _MAX_LINES)
+    lines = [f"{sentence.utterance.name}: {sentence.text}" for sentence in chosen]
+    return lines or [f"{utterance.name}: {utterance.text[:200]}" for utterance in utterances[:1]]
 
 
-def _utterance(line: str, names: Sequence[str]) -> Utterance:
-    """Read a line of a summary as what was said; what stayed once is likely to stay."""
-    name = next((each for each in names if line.startswith(f"{each}: ")), "")
+def _as_utterance(line: str, names: Sequence[str]) -> Utterance:
+    """Return a summary line as an utterance, significant enough that it is likely to stay."""
+    name = next((name for name in names if line.startswith(f"{name}: ")), "")
     text = line.removeprefix(f"{name}: ")
     return Utterance(0, name, bool(name), text, 0.5)

@@ -1,7 +1,7 @@
-"""What a relationship comes back to, and what is known of each. Pure.
+"""Finds recurring topics of a relationship, with everything that is known of each. Pure.
 
-A topic may be called in several ways. "Violin lessons" belongs to "violin" where there is that, so
-that what is known of one thing stands in one place.
+A topic may have several names. "Violin lessons" is filed under "violin" where that is a topic too,
+so that everything known of it is in one paragraph.
 """
 
 from collections import defaultdict
@@ -15,245 +15,267 @@ from foremind.domain.record import Record, by_hand, of_layer
 from foremind.llm.prompt.record_format import day_in_words
 from foremind.text.tokenization import terms_of
 
-_MEETINGS = 3  # conversations or days in which a topic must be met, unless it was concluded on
-_MOST_BESIDE = 8  # notes and saved texts that a paragraph is made of, the newest
-_MOST_EPISODES = 12  # that one request tells of
-_FROM_NOTES = 10  # topics that notes and saved texts alone may lead to
-_MOST_WORDS = 6  # of a topic that may belong to another
+_MIN_OCCURRENCES = 3  # sessions or days with the topic, unless there is a conclusion on it
+_MAX_NOTES = 8  # notes and pinned texts that a paragraph is made of, the newest
+_MAX_EPISODES = 12  # covered by one request
+_MAX_TOPICS_FROM_NOTES = 10  # topics found in notes and pinned texts alone
+_MAX_KEY_WORDS = 6  # of a topic that may be filed under another
 _SENTENCES = 4
-_MOST_READ = 40  # episodes that rules read for a paragraph, and sentences that they weigh
-_MOST_CHARS = 2000  # of a paragraph by rules
-_MOST_TOLD = 700  # characters of one line of what a paragraph is made of
+_MAX_READ_BY_RULES = 40  # episodes that rules read for a paragraph, and sentences they rank
+_MAX_CHARS = 2000  # of a paragraph by rules
+_MAX_LINE_CHARS = 700  # of one source line of a paragraph
 _NO_TOPICS = frozenset({"", key_of("a chat")})
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCandidate:
-    """A topic and all that is known of it, oldest first.
+    """A topic and everything that is known of it, oldest first.
 
-    `names` are what it is called, the usual one first. `topic` is its present paragraph; `joined`
-    are paragraphs of what is the same, which this one takes the place of. `beside` are notes and
-    what was saved on purpose.
+    `names`: what it is called, the usual name first. `topic`: its present paragraph. `merged`:
+    paragraphs of the same topic that this one replaces. `notes`: notes and pinned texts.
     """
 
     key: str
     names: tuple[str, ...]
     topic: Record | None
-    joined: tuple[Record, ...]
+    merged: tuple[Record, ...]
     episodes: tuple[Record, ...]
-    beside: tuple[Record, ...]
+    notes: tuple[Record, ...]
 
     @property
-    def meetings(self) -> int:
-        """In how many conversations it came up, or on how many other days it was noted."""
-        days = {episode.created_at.date() for episode in self.episodes}
-        noted = {each.created_at.date() for each in self.beside}
-        return len({episode.session_id for episode in self.episodes}) + len(noted - days)
+    def occurrences(self) -> int:
+        """The number of sessions in which it came up, plus other days on which it was noted."""
+        episode_days = {episode.created_at.date() for episode in self.episodes}
+        note_days = {note.created_at.date() for note in self.notes}
+        sessions = {episode.session_id for episode in self.episodes}
+        return len(sessions) + len(note_days - episode_days)
 
     @property
-    def deserves_a_paragraph(self) -> bool:
-        """Tell whether it came up often enough, or something was concluded on it."""
-        wanted = set(self.key.split())
-        return self.meetings >= _MEETINGS or any(
-            wanted <= set(terms_of(conclusion))
+    def qualifies(self) -> bool:
+        """Whether it came up often enough for a paragraph, or there is a conclusion on it."""
+        words = set(self.key.split())
+        return self.occurrences >= _MIN_OCCURRENCES or any(
+            words <= set(terms_of(conclusion))
             for episode in self.episodes
             for conclusion in episode.details.conclusions
         )
 
     @property
-    def has_news(self) -> bool:
-        """Tell whether its paragraph is to be written, or written again."""
+    def is_stale(self) -> bool:
+        """Whether its paragraph must be written or rewritten."""
         topic = self.topic
         if topic is None or by_hand(topic.made_by):
             return topic is None
-        return bool(self.joined) or any(
-            (each.layer == "episodes" and each.id > topic.details.upto)
-            or each.updated_at > topic.updated_at
-            for each in (*self.episodes, *self.beside)
+        return bool(self.merged) or any(
+            (source.layer == "episodes" and source.id > topic.details.upto)
+            or source.updated_at > topic.updated_at
+            for source in (*self.episodes, *self.notes)
         )
 
-    def portion(self) -> tuple[list[Record], int]:
-        """Return the episodes to be told of next, and the last that the paragraph then tells of."""
-        upto = 0 if self.topic is None or self.joined else self.topic.details.upto
-        told_at = None if self.topic is None else self.topic.updated_at
+    def next_batch(self) -> tuple[list[Record], int]:
+        """Return the next episodes to cover, and the id of the last one covered after that."""
+        last_covered = 0 if self.topic is None or self.merged else self.topic.details.upto
+        written_at = None if self.topic is None else self.topic.updated_at
         corrected = [
             episode
             for episode in self.episodes
-            if episode.id <= upto and told_at is not None and episode.updated_at > told_at
+            if episode.id <= last_covered
+            and written_at is not None
+            and episode.updated_at > written_at
         ]
-        new = [episode for episode in self.episodes if episode.id > upto][:_MOST_EPISODES]
-        return [*corrected[-_MOST_EPISODES:], *new], new[-1].id if new else upto
+        new = [episode for episode in self.episodes if episode.id > last_covered][:_MAX_EPISODES]
+        return [*corrected[-_MAX_EPISODES:], *new], new[-1].id if new else last_covered
 
 
-def subjects_of(records: Sequence[Record], *, mentions: bool = False) -> list[TopicCandidate]:
-    """Return what the records of a relationship speak of, the most frequent first.
+def topic_candidates_in(
+    records: Sequence[Record], *, mentions: bool = False
+) -> list[TopicCandidate]:
+    """Return the topics of a relationship's records, the most frequent first.
 
-    With `mentions` an episode is also of what it only speaks of, and names in it may be topics:
-    rules find few topics, where a model says of each episode what it is about.
+    Args:
+        mentions: also count topics that an episode only mentions, and take names in it as topics.
+            Rules find few topics, where a model says of each episode what it is about.
     """
     topics = of_layer(records, "topics")
     episodes = of_layer(records, "episodes")
-    noted = [record for record in records if record.layer in ("scratchpad", "vault")]
-    called: defaultdict[str, list[str]] = defaultdict(list)
-    told: defaultdict[str, list[Record]] = defaultdict(list)
+    notes = [record for record in records if record.layer in ("scratchpad", "vault")]
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    episodes_by_key: defaultdict[str, list[Record]] = defaultdict(list)
     for episode in episodes:
         for key, name in {key_of(name): name for name in episode.details.topics}.items():
-            called[key].append(name)
-            told[key].append(episode)
+            names[key].append(name)
+            episodes_by_key[key].append(episode)
     known: dict[str, Record] = {}
     for topic in topics:
         known.setdefault(key_of(topic.title), topic)
-    for name in _named_in_notes(noted):
-        called[key_of(name)].append(name)
+    for name in _topics_in_notes(notes):
+        names[key_of(name)].append(name)
     if mentions:
         for name in dict.fromkeys(ref for episode in episodes for ref in episode.refs):
-            called[key_of(name)].append(name)
-        _add_mentions(told, called.keys() | known.keys(), episodes)
-    keys = (called.keys() | known.keys()) - _NO_TOPICS
-    met = {key: len({each.session_id for each in told[key]}) for key in keys}
-    of_key: defaultdict[str, list[str]] = defaultdict(list)
+            names[key_of(name)].append(name)
+        _add_mentions(episodes_by_key, names.keys() | known.keys(), episodes)
+    keys = (names.keys() | known.keys()) - _NO_TOPICS
+    sessions = {key: len({episode.session_id for episode in episodes_by_key[key]}) for key in keys}
+    groups: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
-        of_key[folded(key, keys, known, met)].append(key)
-    terms = {each.id: frozenset(terms_of(f"{each.title} {each.content}")) for each in noted}
-    subjects = [
-        _subject(key, [key, *sorted(set(same) - {key})], known, called, told, noted, terms)
-        for key, same in of_key.items()
+        groups[canonical_topic(key, keys, known, sessions)].append(key)
+    note_terms = {note.id: frozenset(terms_of(f"{note.title} {note.content}")) for note in notes}
+    candidates = [
+        _candidate(
+            [key, *sorted(set(group) - {key})], known, names, episodes_by_key, notes, note_terms
+        )
+        for key, group in groups.items()
     ]
-    return sorted(subjects, key=lambda each: (-each.meetings, each.key))
+    return sorted(candidates, key=lambda candidate: (-candidate.occurrences, candidate.key))
 
 
 def _add_mentions(
-    told: defaultdict[str, list[Record]], keys: Collection[str], episodes: Sequence[Record]
+    episodes_by_key: defaultdict[str, list[Record]],
+    keys: Collection[str],
+    episodes: Sequence[Record],
 ) -> None:
-    """Add to each topic the episodes in which all of its words stand."""
+    """Add to each topic the episodes that contain all of its words."""
     with_term: defaultdict[str, set[int]] = defaultdict(set)
-    for place, episode in enumerate(episodes):
+    for index, episode in enumerate(episodes):
         for term in set(terms_of(f"{episode.content} {' '.join(episode.refs)}")):
-            with_term[term].add(place)
+            with_term[term].add(index)
     for key in keys:
-        places = set.intersection(*(with_term.get(each, set()) for each in key.split() or [""]))
-        told[key] += [episodes[place] for place in sorted(places)]
+        indexes = set.intersection(*(with_term.get(word, set()) for word in key.split() or [""]))
+        episodes_by_key[key] += [episodes[index] for index in sorted(indexes)]
 
 
-def folded(key: str, keys: Collection[str], known: Collection[str], met: Mapping[str, int]) -> str:
-    """Return the topic that another belongs to: one whose words it has all and more, else itself.
+def canonical_topic(
+    key: str, keys: Collection[str], known: Collection[str], sessions: Mapping[str, int]
+) -> str:
+    """Return the topic that another is filed under: one with a proper subset of its words.
 
-    Of several, one with the fewest words, that has a paragraph, that was met most often.
+    Of several, the one with the fewest words is preferred, then one that has a paragraph, then the
+    most frequent one. Without any, the topic itself is returned.
     """
-    own = sorted(key.split())
-    if len(own) > _MOST_WORDS:
+    words = sorted(key.split())
+    if len(words) > _MAX_KEY_WORDS:
         return key
-    for count in range(1, len(own)):
-        wider = [each for each in map(" ".join, combinations(own, count)) if each in keys]
-        if wider:
-            return min(wider, key=lambda each: (each not in known, -met.get(each, 0), each))
+    for count in range(1, len(words)):
+        broader = [subset for subset in map(" ".join, combinations(words, count)) if subset in keys]
+        if broader:
+            return min(
+                broader,
+                key=lambda subset: (subset not in known, -sessions.get(subset, 0), subset),
+            )
     return key
 
 
-def _named_in_notes(noted: Sequence[Record]) -> list[str]:
-    """Return titles, and the words that several notes turn about."""
-    said = [Utterance(each.id, "", True, each.content, 0.0) for each in noted]
-    titles = [each.title for each in noted if each.title]
-    return [*titles, *topics_of(said, _FROM_NOTES, nouns_only=True)]
+def _topics_in_notes(notes: Sequence[Record]) -> list[str]:
+    """Return the titles of notes, and the words that several of them are about."""
+    texts = [Utterance(note.id, "", True, note.content, 0.0) for note in notes]
+    titles = [note.title for note in notes if note.title]
+    return [*titles, *topics_of(texts, _MAX_TOPICS_FROM_NOTES, nouns_only=True)]
 
 
-def _subject(
-    key: str,
-    same: Sequence[str],
+def _candidate(
+    group: Sequence[str],
     known: Mapping[str, Record],
-    called: Mapping[str, Sequence[str]],
-    told: Mapping[str, Sequence[Record]],
-    noted: Sequence[Record],
-    terms: Mapping[int, frozenset[str]],
+    names: Mapping[str, Sequence[str]],
+    episodes_by_key: Mapping[str, Sequence[Record]],
+    notes: Sequence[Record],
+    note_terms: Mapping[int, frozenset[str]],
 ) -> TopicCandidate:
-    wanted = set(key.split())
-    topic = known.get(key)
-    names = [] if topic is None else [topic.title]
-    names += [name for each in same for name in reversed(called.get(each, ()))]
-    episodes = {each.id: each for one in same for each in told.get(one, ())}
+    """Return the candidate of a group of keys, of which the first is canonical."""
+    canonical = group[0]
+    words = set(canonical.split())
+    topic = known.get(canonical)
+    titles = [] if topic is None else [topic.title]
+    titles += [name for key in group for name in reversed(names.get(key, ()))]
+    episodes = {episode.id: episode for key in group for episode in episodes_by_key.get(key, ())}
     return TopicCandidate(
-        key=key,
-        names=tuple(dict.fromkeys(names)),
+        key=canonical,
+        names=tuple(dict.fromkeys(titles)),
         topic=topic,
-        joined=tuple(
-            known[each] for each in same if each != key and each in known
-            if not by_hand(known[each].made_by)
+        merged=tuple(
+            known[key] for key in group if key != canonical and key in known
+            if not by_hand(known[key].made_by)
         ),
         episodes=tuple(episodes[id_] for id_ in sorted(episodes)),
-        beside=tuple(each for each in noted if wanted <= terms[each.id])[-_MOST_BESIDE:],
+        notes=tuple(note for note in notes if words <= note_terms[note.id])[-_MAX_NOTES:],
     )  # fmt: skip
 
 
-def lines_of(
+def source_lines(
     episodes: Sequence[Record],
-    beside: Sequence[Record],
-    questions: Mapping[str, str],
+    notes: Sequence[Record],
+    question_statuses: Mapping[str, str],
     zone: tzinfo | None,
 ) -> list[tuple[datetime, str]]:
-    """Return what a paragraph is made of as dated lines; `questions` says which are settled."""
-    lines = [(episode.created_at, _told(episode, questions)) for episode in episodes]
-    lines += [(each.updated_at, f"Noted: {each.content}") for each in beside]
-    lines.sort(key=lambda each: each[0])
-    return [(at.astimezone(zone), text[:_MOST_TOLD]) for at, text in lines]
+    """Return the dated lines that a paragraph is made of; settled questions are left out.
+
+    Args:
+        question_statuses: by the text of the question.
+    """
+    lines = [
+        (episode.created_at, _episode_line(episode, question_statuses)) for episode in episodes
+    ]
+    lines += [(note.updated_at, f"Noted: {note.content}") for note in notes]
+    lines.sort(key=lambda line: line[0])
+    return [(at.astimezone(zone), text[:_MAX_LINE_CHARS]) for at, text in lines]
 
 
-def _told(episode: Record, questions: Mapping[str, str]) -> str:
+def _episode_line(episode: Record, question_statuses: Mapping[str, str]) -> str:
     details = episode.details
-    still = [
-        open_question
-        for open_question in details.open_questions
-        if questions.get(open_question) != "settled"
+    still_open = [
+        question
+        for question in details.open_questions
+        if question_statuses.get(question) != "settled"
     ]
     parts = [
         episode.content,
         *(f"Concluded: {conclusion}" for conclusion in details.conclusions),
-        *(f"Left open: {each}" for each in still),
+        *(f"Left open: {question}" for question in still_open),
     ]
     if episode.refs:
         parts.append(f"Named: {', '.join(episode.refs)}")
     return " ".join(parts)
 
 
-def by_rules(subject: TopicCandidate, questions: Mapping[str, str], zone: tzinfo | None) -> str:
-    """Return the weightiest sentences on a topic under their days, and how it stands."""
-    wanted = set(subject.key.split())
-    lines = [*subject.episodes[-_MOST_READ:], *subject.beside]
-    said = [
-        Utterance(line.id, "", True, line.content, 0.3, line.created_at.astimezone(zone))
-        for line in sorted(lines, key=lambda each: each.created_at)
+def paragraph_by_rules(
+    candidate: TopicCandidate, question_statuses: Mapping[str, str], zone: tzinfo | None
+) -> str:
+    """Return the highest-scoring sentences on a topic by day, then where it stands."""
+    words = set(candidate.key.split())
+    sources = [*candidate.episodes[-_MAX_READ_BY_RULES:], *candidate.notes]
+    texts = [
+        Utterance(source.id, "", True, source.content, 0.3, source.created_at.astimezone(zone))
+        for source in sorted(sources, key=lambda source: source.created_at)
     ]
-    chosen = top_sentences(said, _MOST_READ)
-    about = [each for each in chosen if wanted & set(terms_of(each.text))] or chosen
-    best = sorted(about, key=lambda each: -each.weight)[:_SENTENCES]
+    ranked = top_sentences(texts, _MAX_READ_BY_RULES)
+    about = [sentence for sentence in ranked if words & set(terms_of(sentence.text))] or ranked
+    best = sorted(about, key=lambda sentence: -sentence.weight)[:_SENTENCES]
     paragraph: list[str] = []
-    for each in about:
-        if each in best:
-            at = each.utterance.said_at
+    for sentence in about:
+        if sentence in best:
+            at = sentence.utterance.said_at
             day = f"On {day_in_words(at)}:" if at is not None else ""
-            paragraph += [*([day] if day not in paragraph else []), each.text]
+            paragraph += [*([day] if day not in paragraph else []), sentence.text]
     written = "\n".join(paragraph)
-    for label, text in _ends(subject, wanted, questions):
+    for label, text in _latest_results(candidate, words, question_statuses):
         if text not in written:
             paragraph.append(f"{label}: {text}")
-    return "\n".join(paragraph)[:_MOST_CHARS] or lines[-1].content
+    return "\n".join(paragraph)[:_MAX_CHARS] or sources[-1].content
 
 
-def _ends(
-    subject: TopicCandidate, wanted: set[str], questions: Mapping[str, str]
+def _latest_results(
+    candidate: TopicCandidate, words: set[str], question_statuses: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Return the last conclusion and the last open question on a topic."""
-    for label, texts in (
-        ("Settled", [text for episode in subject.episodes for text in episode.details.conclusions]),
-        (
-            "Left open",
-            [
-                text
-                for episode in subject.episodes
-                for text in episode.details.open_questions
-                if questions.get(text) != "settled"
-            ],
-        ),
-    ):
-        about = [text for text in texts if wanted & set(terms_of(text))]
+    """Yield the last conclusion and the last open question on a topic, each with its label."""
+    conclusions = [
+        conclusion for episode in candidate.episodes for conclusion in episode.details.conclusions
+    ]
+    still_open = [
+        question
+        for episode in candidate.episodes
+        for question in episode.details.open_questions
+        if question_statuses.get(question) != "settled"
+    ]
+    for label, texts in (("Settled", conclusions), ("Left open", still_open)):
+        about = [text for text in texts if words & set(terms_of(text))]
         if about:
             yield label, about[-1]

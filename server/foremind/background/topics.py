@@ -1,82 +1,93 @@
-"""Topics: what is met again and again becomes one paragraph, rewritten with every news."""
+"""Topics: what comes up repeatedly gets one paragraph, rewritten whenever something is new."""
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.prompts import TopicAnswer, for_topic
-from foremind.background.topic_candidates import TopicCandidate, by_rules, lines_of, subjects_of
+from foremind.background.prompts import TopicAnswer, topic_prompt
+from foremind.background.topic_candidates import (
+    TopicCandidate,
+    paragraph_by_rules,
+    source_lines,
+    topic_candidates_in,
+)
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord, by_hand, found_by
 from foremind.runtime.offload import aside
 from foremind.text.tokenization import words_of
 
-_AT_ONCE = 4  # topics that one round rewrites; the rest waits for the next
-_MOST_TOPICS = 100  # that a model or rules made
-_MOST_NAMES = 20  # that a topic is found by
+_MAX_UPDATES = 4  # topics that one run rewrites; the others wait for the next
+_MAX_TOPICS = 100  # written by a model or rules
+_MAX_ALIASES = 20  # names under which a topic is found
 _MAX_TOKENS = 500
 
 
-async def distil(work: CurationContext) -> bool:
-    """Write the paragraphs of topics of which there is news; tell whether some are left."""
-    if not work.policy.on("topics"):
+async def update_topics(context: CurationContext) -> bool:
+    """Rewrite the paragraphs of topics that are stale; return whether some remain stale."""
+    if not context.policy.on("topics"):
         return False
-    size = sum(len(record.content) for record in work.records)
-    no_model = work.server is None
-    found = await aside(size, lambda: subjects_of(work.records, mentions=no_model))
-    due = [
-        each
-        for each in found
-        if each.deserves_a_paragraph and each.has_news and not work.dismissed("topics", each.key)
+    size = sum(len(record.content) for record in context.records)
+    no_model = context.server is None
+    candidates = await aside(size, lambda: topic_candidates_in(context.records, mentions=no_model))
+    stale = [
+        candidate
+        for candidate in candidates
+        if candidate.qualifies
+        and candidate.is_stale
+        and not context.dismissed("topics", candidate.key)
     ]
-    more = [await _write(work, each) for each in due[:_AT_ONCE]]
-    await work.refresh()
-    made = [each for each in work.of("topics") if not by_hand(each.made_by)]
-    over = len(made) - _MOST_TOPICS
-    if over > 0:
-        oldest = sorted(made, key=lambda each: each.updated_at)[:over]
-        async with work.changing() as changes:
-            await changes.remove([each.id for each in oldest])
-        await work.refresh()
-        return False  # what had to make room would come again
-    return any(more) or len(due) > _AT_ONCE
+    incomplete = [await _write_paragraph(context, candidate) for candidate in stale[:_MAX_UPDATES]]
+    await context.reload()
+    generated = [topic for topic in context.records_of("topics") if not by_hand(topic.made_by)]
+    excess = len(generated) - _MAX_TOPICS
+    if excess > 0:
+        oldest = sorted(generated, key=lambda topic: topic.updated_at)[:excess]
+        async with context.changing() as changes:
+            await changes.remove([topic.id for topic in oldest])
+        await context.reload()
+        return False  # the next run would write the evicted topics again
+    return any(incomplete) or len(stale) > _MAX_UPDATES
 
 
-async def _write(work: CurationContext, subject: TopicCandidate) -> bool:
-    """Write a paragraph anew, of the former one and what is new; tell whether more is new."""
-    before = subject.topic
-    title = subject.names[0]
-    text, upto = await _paragraph(work, subject)
+async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) -> bool:
+    """Rewrite a paragraph from its previous text and one batch; return whether more remains."""
+    previous = candidate.topic
+    title = candidate.names[0]
+    text, last_episode = await _paragraph(context, candidate)
     record = NewRecord(
         layer="topics",
         title=title,
         content=text,
-        made_by=work.maker,
-        refs=tuple(" ".join(words_of(name)) for name in subject.names[:_MOST_NAMES]),
-        details=Details(sessions=subject.meetings, upto=upto),
-        vector=await work.vector(found_by(title, text)),
-        sources=tuple(each.id for each in (*subject.episodes, *subject.beside)),
+        made_by=context.made_by,
+        refs=tuple(" ".join(words_of(name)) for name in candidate.names[:_MAX_ALIASES]),
+        details=Details(sessions=candidate.occurrences, upto=last_episode),
+        vector=await context.embed(found_by(title, text)),
+        sources=tuple(source.id for source in (*candidate.episodes, *candidate.notes)),
     )
-    async with work.changing() as changes:
-        if before is None:
+    async with context.changing() as changes:
+        if previous is None:
             await changes.add(record)
         else:
-            await changes.change(before.id, record, before.revision)
-        await changes.remove([each.id for each in subject.joined])
-    return any(episode.id > upto for episode in subject.episodes)
+            await changes.change(previous.id, record, previous.revision)
+        await changes.remove([topic.id for topic in candidate.merged])
+    return any(episode.id > last_episode for episode in candidate.episodes)
 
 
-async def _paragraph(work: CurationContext, subject: TopicCandidate) -> tuple[str, int]:
-    """Return the text of a paragraph, and the last episode that it tells of."""
-    questions = {each.content: each.details.status for each in work.of("questions")}
-    work.stood_in = False
-    if work.server is None:
-        work.by_rules("topics")
+async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tuple[str, int]:
+    """Return the text of a paragraph and the id of the last episode that it covers."""
+    statuses = {
+        question.content: question.details.status for question in context.records_of("questions")
+    }
+    context.fell_back = False
+    if context.server is None:
+        context.count_by_rules("topics")
     else:
-        former = "" if subject.topic is None else subject.topic.content
-        portion, upto = subject.portion()
-        told = lines_of(portion, subject.beside, questions, work.now.tzinfo)
-        asked = for_topic(subject.names[0], told, work.policy.prompts.topics, former)
+        previous = "" if candidate.topic is None else candidate.topic.content
+        batch, last_episode = candidate.next_batch()
+        lines = source_lines(batch, candidate.notes, statuses, context.now.tzinfo)
+        prompt = topic_prompt(candidate.names[0], lines, context.policy.prompts.topics, previous)
         try:
-            return (await work.ask("topics", asked, TopicAnswer, _MAX_TOKENS)).text, upto
+            answer = await context.ask("topics", prompt, TopicAnswer, _MAX_TOKENS)
         except UnusableAnswer as error:
-            work.stand_in("topics", error)
-    last = max((episode.id for episode in subject.episodes), default=0)
-    return by_rules(subject, questions, work.now.tzinfo), last
+            context.fall_back("topics", error)
+        else:
+            return answer.text, last_episode
+    last_episode = max((episode.id for episode in candidate.episodes), default=0)
+    return paragraph_by_rules(candidate, statuses, context.now.tzinfo), last_episode

@@ -1,4 +1,4 @@
-"""Once a week: what a user's sessions show of habits. Inferred, and said to be."""
+"""Usage patterns: what a user's sessions show, inferred once a week and labelled as such."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,57 +9,67 @@ from foremind.background.curation_context import CurationContext
 from foremind.domain.record import NewRecord, Record
 from foremind.domain.relationship import ChangeSet, SessionUsage
 
-_LEAST_SESSIONS = 3
+_MIN_SESSIONS = 3
 _TIMES = ((5, "in the morning"), (12, "in the afternoon"), (17, "in the evening"), (22, "at night"))
 
 
-async def infer_habits(
-    work: CurationContext, sessions: Sequence[SessionUsage], again: ChangeSet | None = None
+async def update_usage_patterns(
+    context: CurationContext,
+    sessions: Sequence[SessionUsage],
+    change_set: ChangeSet | None = None,
 ) -> None:
-    """Write the inferred part of the profile anew, or `again` where something went."""
-    found = habits_of(sessions, work.of("episodes"), work.bond.time_zone)
-    known = {each.title: each for each in work.of("profile") if each.kind == "inferred"}
-    async with work.changing() as changes:
-        for title, text in found.items() if work.policy.on("profile") else ():
-            if work.dismissed("profile", title):
+    """Rewrite the inferred part of the profile.
+
+    Args:
+        change_set: the request to rewrite it after an erasure, if there is one.
+    """
+    patterns = usage_patterns_of(
+        sessions, context.records_of("episodes"), context.relationship.time_zone
+    )
+    known = {
+        entry.title: entry for entry in context.records_of("profile") if entry.kind == "inferred"
+    }
+    async with context.changing() as changes:
+        for title, text in patterns.items() if context.policy.on("profile") else ():
+            if context.dismissed("profile", title):
                 continue
             record = NewRecord("profile", text, "rules", title=title, kind="inferred")
             if title not in known:
                 await changes.add(record)
             elif known[title].content != text and known[title].made_by == "rules":
                 await changes.change(known[title].id, record)
-        await changes.connection.execute("advance_habits", work.bond.id, work.now)
-        if again is not None:
-            await changes.noted_again(again)
-    work.by_rules("habits")
-    await work.refresh()
+        await changes.connection.execute("advance_habits", context.relationship.id, context.now)
+        if change_set is not None:
+            await changes.noted_again(change_set)
+    context.count_by_rules("habits")
+    await context.reload()
 
 
-def habits_of(
+def usage_patterns_of(
     sessions: Sequence[SessionUsage], episodes: Sequence[Record], time_zone: str
 ) -> dict[str, str]:
-    """Return what sessions show, by name; nothing before there are three. Pure."""
-    if len(sessions) < _LEAST_SESSIONS:
+    """Return usage patterns by title; none for fewer than three sessions. Pure."""
+    if len(sessions) < _MIN_SESSIONS:
         return {}
     minutes = median((session.ended - session.began).total_seconds() / 60 for session in sessions)
     zone = ZoneInfo(time_zone)
-    hours = Counter(_time_of_day(session.began.astimezone(zone).hour) for session in sessions)
-    said = sum(session.said for session in sessions)
-    asked = sum(session.asked for session in sessions)
-    found = {
+    times = Counter(_time_of_day(session.began.astimezone(zone).hour) for session in sessions)
+    messages = sum(session.said for session in sessions)
+    questions = sum(session.asked for session in sessions)
+    patterns = {
         "session length": f"usually about {max(1, round(minutes))} minutes",
-        "time of day": f"usually comes {hours.most_common(1)[0][0]}",
+        "time of day": f"usually comes {times.most_common(1)[0][0]}",
     }
-    if said:
-        share = round(100 * asked / said)
-        found["follow-up habit"] = f"asks a question in {share}% of messages"
+    if messages:
+        percent = round(100 * questions / messages)
+        patterns["follow-up habit"] = f"asks a question in {percent}% of messages"
     topics = Counter(topic for episode in episodes for topic in episode.details.topics)
     if topics:
         names = ", ".join(name for name, _ in topics.most_common(3))
-        found["favourite topics"] = f"most often {names}"
-    return found
+        patterns["favourite topics"] = f"most often {names}"
+    return patterns
 
 
 def _time_of_day(hour: int) -> str:
-    named = [name for start, name in _TIMES if hour >= start]
-    return named[-1] if named else _TIMES[-1][1]
+    started = [name for start, name in _TIMES if hour >= start]
+    return started[-1] if started else _TIMES[-1][1]

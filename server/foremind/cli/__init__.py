@@ -1,4 +1,4 @@
-"""The command line: one module for each command."""
+"""The command line: one module per command."""
 
 from foremind.cli.main import main
 

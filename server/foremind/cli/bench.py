@@ -1,4 +1,4 @@
-"""`foremind bench`: how fast, each figure beside its baseline from the same run."""
+"""`foremind bench`: benchmarks, each figure with a baseline from the same run."""
 
 import tempfile
 from pathlib import Path
@@ -15,11 +15,15 @@ from foremind.evaluation.benchmarks.figures import Figure
 
 
 def bench(
-    name: str = typer.Argument(help=f"{', '.join(BENCHMARKS)}, or all."),
+    name: str = typer.Argument(help=f"Benchmark to run: {', '.join(BENCHMARKS)}, or all."),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     out: Path | None = typer.Option(None, help="Also write the JSON to this file."),
 ) -> None:
-    """Measure on this machine. Absolute times drift; the ratios tell."""
+    """Measure latency on this machine.
+
+    Each figure is printed with a baseline from the same run. Absolute times depend on the machine
+    and its load; compare the ratios.
+    """
     if name != "all" and name not in BENCHMARKS:
         raise typer.BadParameter(f"expected one of {', '.join(BENCHMARKS)}, all")
     settings = load_settings()
@@ -34,7 +38,7 @@ def bench(
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table("what", "unit", "p50", "p90", "p99", "compared to", "its p50", "ratio")
+    table = Table("figure", "unit", "p50", "p90", "p99", "baseline", "baseline p50", "ratio")
     for figure in figures:
         table.add_row(
             figure.name,

@@ -1,4 +1,4 @@
-"""`foremind chat`: talk with a companion in a terminal, with real keystrokes."""
+"""`foremind chat`: a terminal client that sends drafts as they are typed."""
 
 import asyncio
 import contextlib
@@ -33,34 +33,38 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def chat(
-    url: str = typer.Option("ws://127.0.0.1:8770/v1/ws", help="The server's socket."),
+    url: str = typer.Option("ws://127.0.0.1:8770/v1/ws", help="WebSocket URL of the server."),
     companion: str = typer.Option("wren", help="Slug of the companion."),
-    user: str = typer.Option(getpass.getuser(), help="Your name; it is also who you are."),
+    user: str = typer.Option(
+        getpass.getuser(), help="Your display name; your user id is terminal- followed by it."
+    ),
     token: str | None = typer.Option(
-        None, envvar="FOREMIND_TOKEN", help="A signed token, where the server wants one."
+        None, envvar="FOREMIND_TOKEN", help="Access token, if the server requires one."
     ),
 ) -> None:
-    """Talk with a companion: it recalls while you type.
+    """Chat with a companion in the terminal; it recalls while you type.
 
-    Enter sends, Esc stops the reply, Ctrl-C leaves. Lines from a pipe are sent one by one.
+    Enter sends the message, Esc stops the reply, Ctrl-C exits. The lamp in front of the draft turns
+    ● once the memories for it are ready. If standard input is a pipe, each line is sent as a
+    message.
     """
-    who = Identity(companion, f"terminal-{user}", user, token, get_localzone_name())
-    run(_Terminal(url, who).run() if sys.stdin.isatty() else _piped(url, who))
+    identity = Identity(companion, f"terminal-{user}", user, token, get_localzone_name())
+    run(_Terminal(url, identity).run() if sys.stdin.isatty() else _chat_from_pipe(url, identity))
 
 
-async def _piped(url: str, who: Identity) -> None:
-    """Send each line of standard input and print the reply to it."""
+async def _chat_from_pipe(url: str, identity: Identity) -> None:
+    """Send each line of standard input, and print the replies."""
     try:
         async with connect(url) as client:
-            opened = await client.open_session(**asdict(who))
+            opened = await client.open_session(**asdict(identity))
             if opened["type"] == "error":
                 raise SetupError(opened["error"]["message"])
             for line in filter(str.strip, await asyncio.to_thread(sys.stdin.readlines)):
                 await client.draft(line.rstrip("\n"))
                 await client.send(line.rstrip("\n"))
-                # The next line may ask about this one: let it be judged first.
-                seen = await client.expect_all("response.done", "memory.stored")
-                done = seen["response.done"]
+                # The next line may be about this one, which must be ingested first.
+                events = await client.expect_all("response.done", "memory.stored")
+                done = events["response.done"]
                 print(f"{opened['companion']['name']}: {done['text']}", flush=True)
                 if done["status"] == "failed":
                     say(done["error"]["message"])
@@ -69,92 +73,97 @@ async def _piped(url: str, who: Identity) -> None:
 
 
 class _Terminal:
-    """A conversation on a screen: what was said above, the draft and its lamp on the last line."""
+    """A conversation in a terminal: turns above, the draft and the lamp on the last line."""
 
-    def __init__(self, url: str, who: Identity) -> None:
+    def __init__(self, url: str, identity: Identity) -> None:
         self._url = url
-        self._user = who.name
-        self._companion_name = who.companion
-        self._conversation = Conversation(url, who, open_timeout_s=None, lost=self._lost)
+        self._user = identity.name
+        self._companion_name = identity.companion
+        self._conversation = Conversation(
+            url, identity, open_timeout_s=None, lost=self._on_connection_lost
+        )
         self._editor = LineEditor()
         self._state = "away"
         self._detail = "connecting"
-        self._loss_told = False
-        self._reply: str | None = None  # the reply under way
-        self._speaking = False  # its words are on the last line
-        self._left = asyncio.Event()
+        self._loss_reported = False
+        self._response_id: str | None = None  # of the reply in progress
+        self._reply_shown = False  # the reply has begun on the last line
+        self._exit = asyncio.Event()
         self._pause_s = 0.5
-        self._recalling: asyncio.TimerHandle | None = None
+        self._recall_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         with _raw_keyboard():
-            loop.add_reader(sys.stdin.fileno(), self._pressed)
-            talking = asyncio.create_task(self._talk())
-            leaving = asyncio.create_task(self._left.wait())
+            loop.add_reader(sys.stdin.fileno(), self._on_input)
+            conversation = asyncio.create_task(self._converse())
+            exited = asyncio.create_task(self._exit.wait())
             try:
-                await asyncio.wait({talking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({conversation, exited}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 loop.remove_reader(sys.stdin.fileno())
-                for task in (talking, leaving):
+                for task in (conversation, exited):
                     task.cancel()
-                await asyncio.gather(leaving, return_exceptions=True)
+                await asyncio.gather(exited, return_exceptions=True)
                 self._write(above(""))
         with contextlib.suppress(asyncio.CancelledError):
-            await talking
+            await conversation
 
-    async def _talk(self) -> None:
-        """Stay connected until the server says not to come back."""
+    async def _converse(self) -> None:
+        """Show events until the server ends the conversation for good."""
         try:
             async with self._conversation as conversation:
                 async for event in conversation.events():
-                    self._received(event)
+                    self._on_event(event)
         except (Closed, Refused) as error:
             raise SetupError(str(error)) from None
 
-    def _lost(self, error: Exception) -> None:
-        if not self._loss_told:
+    def _on_connection_lost(self, error: Exception) -> None:
+        if not self._loss_reported:
             self._note(f"{self._url}: {error}; trying again")
-        self._loss_told = True
+        self._loss_reported = True
         self._lamp("away", "not connected")
 
-    def _pressed(self) -> None:
+    def _on_input(self) -> None:
         for key in self._editor.feed(os.read(sys.stdin.fileno(), 1024)):
             match key:
                 case Typed():
                     self._conversation.type(self._editor.draft)
-                    self._listen()
+                    self._show_recall()
                 case Entered(text):
-                    self._enter(text)
-                case StopPressed() if self._reply is not None:
-                    self._conversation.cancel(self._reply)
+                    self._send(text)
+                case StopPressed() if self._response_id is not None:
+                    self._conversation.cancel(self._response_id)
                 case LeavePressed():
-                    self._left.set()
+                    self._exit.set()
         self._draw()
 
-    def _enter(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         try:
             self._conversation.send(text)
         except OverflowError as error:
             self._note(str(error))
             return
-        self._listen(stop=True)
+        self._show_recall(stop=True)
         self._print(f"{self._user}: {text}")
 
-    def _listen(self, *, stop: bool = False) -> None:
-        """Show that the server listens, and from when on it recalls."""
-        if self._recalling is not None:
-            self._recalling.cancel()
+    def _show_recall(self, *, stop: bool = False) -> None:
+        """Show "listening", and after a pause "recalling", unless there is no draft."""
+        self._cancel_recall_timer()
         if self._state == "away":
             return
         self._state, self._detail = "listening", ""
         if self._editor.draft.strip() and not stop:
-            self._recalling = asyncio.get_running_loop().call_later(
+            self._recall_timer = asyncio.get_running_loop().call_later(
                 self._pause_s, lambda: self._lamp("recalling", "")
             )
 
-    def _opened(self, opened: dict[str, Any]) -> None:
-        self._loss_told = False
+    def _cancel_recall_timer(self) -> None:
+        if self._recall_timer is not None:
+            self._recall_timer.cancel()
+
+    def _on_opened(self, opened: dict[str, Any]) -> None:
+        self._loss_reported = False
         if opened["resumed"]:
             self._lamp("listening", "")
             return
@@ -169,37 +178,36 @@ class _Terminal:
             self._print(f"{name}: {opened['companion']['greeting']}")
         self._lamp("listening", "")
 
-    def _received(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         match event["type"]:
             case "session.opened":
-                self._opened(event)
+                self._on_opened(event)
             case "turn.stored":
                 self._print(f"{self._companion_name}: {event['turn']['text']}")
             case "context.ready" if event["trigger"] != "send":
-                if self._recalling is not None:
-                    self._recalling.cancel()
-                count, took = len(event["memories"]), event["timings"]["total_ms"]
+                self._cancel_recall_timer()
+                count, elapsed_ms = len(event["memories"]), event["timings"]["total_ms"]
                 noun = "memory" if count == 1 else "memories"
-                self._lamp("ready", f"ready, {count} {noun} in {took:.0f} ms")
+                self._lamp("ready", f"ready, {count} {noun} in {elapsed_ms:.0f} ms")
             case "response.created":
-                self._reply = event["response_id"]
+                self._response_id = event["response_id"]
             case "response.output_text.delta":
-                self._speak(event["delta"])
+                self._show_delta(event["delta"])
             case "response.done":
-                self._finish(event)
+                self._on_done(event)
             case "error":
                 self._note(event["error"]["message"])
 
-    def _speak(self, words: str) -> None:
-        if not self._speaking:
+    def _show_delta(self, text: str) -> None:
+        if not self._reply_shown:
             self._write(f"\r\x1b[K{self._companion_name}: ")
-            self._speaking = True
-        self._write(harmless(words).replace("\n", "\r\n"))
+            self._reply_shown = True
+        self._write(harmless(text).replace("\n", "\r\n"))
 
-    def _finish(self, done: dict[str, Any]) -> None:
-        self._reply = None
-        if self._speaking:
-            self._speaking = False
+    def _on_done(self, done: dict[str, Any]) -> None:
+        self._response_id = None
+        if self._reply_shown:
+            self._reply_shown = False
             self._write("\r\n")
         if done["status"] == "failed":
             self._note(done["error"]["message"])
@@ -217,8 +225,8 @@ class _Terminal:
         self._draw()
 
     def _draw(self) -> None:
-        # While the companion speaks its words own the last line; the draft comes back after.
-        if not self._speaking:
+        # A reply in progress occupies the last line; the draft is drawn again after it.
+        if not self._reply_shown:
             width = shutil.get_terminal_size().columns
             self._write(prompt_line(self._state, self._detail, self._editor.draft, width))
 
@@ -229,11 +237,11 @@ class _Terminal:
 
 @contextlib.contextmanager
 def _raw_keyboard() -> Iterator[None]:
-    """Read single keys, and put the terminal back as it was."""
+    """Switch the terminal to raw mode for the length of the block."""
     descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    attributes = termios.tcgetattr(descriptor)
     try:
         tty.setraw(descriptor)
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)

@@ -1,4 +1,4 @@
-"""`foremind companions`: who can be talked with."""
+"""`foremind companions`: lists, creates and changes companions."""
 
 from pathlib import Path
 
@@ -15,27 +15,30 @@ from foremind.storage.database import Database
 from foremind.storage.migrations import migrate
 
 app = typer.Typer(
-    help="List companions, or create and change them from files.", no_args_is_help=True
+    help="List companions, and create or change them from TOML files.", no_args_is_help=True
 )
 
 
 @app.command("list")
 def list_companions() -> None:
-    """List the companions of the configured database."""
+    """List the companions in the configured database."""
     table = Table("slug", "name", "version", "greeting")
-    for each in run(_with_store(load_settings(), None)):
-        table.add_row(each.slug, each.name, str(each.version), each.greeting)
+    for companion in run(_list_or_put(load_settings(), None)):
+        table.add_row(companion.slug, companion.name, str(companion.version), companion.greeting)
     rich_print(table)
 
 
 @app.command("put")
-def put_companion(file: Path = typer.Argument(help="A TOML file; see examples/wren.toml.")) -> None:
-    """Create or replace the companion that a file describes."""
-    (stored, *_) = run(_with_store(load_settings(), read_companion(file)))
+def put_companion(file: Path = typer.Argument(help="TOML file; see examples/wren.toml.")) -> None:
+    """Create or replace a companion from a TOML file.
+
+    Its slug identifies it. A running server uses the new version at once.
+    """
+    (stored, *_) = run(_list_or_put(load_settings(), read_companion(file)))
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
 
 
-async def _with_store(settings: Settings, new: CompanionFile | None) -> list[Companion]:
+async def _list_or_put(settings: Settings, new: CompanionFile | None) -> list[Companion]:
     async with database_url(settings, say) as url:
         await migrate(url)
         async with Database.connect(url, size=2, timeout_s=settings.database_timeout_s) as database:

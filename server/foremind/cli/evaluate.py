@@ -1,4 +1,4 @@
-"""`foremind eval`: how well it remembers, measured on conversations with labelled evidence."""
+"""`foremind eval`: measures recall on conversations with labelled evidence."""
 
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -34,46 +34,45 @@ from foremind.evaluation.recall import RecallReport, measure, steps
 from foremind.evaluation.variants import Variant, ablation, one_variant
 from foremind.testing.manual_clock import ManualClock
 
-_A_LIFE = "layers"
+_LAYERS = "layers"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
     what: str = typer.Argument(
-        help="locomo, madial, a file in LoCoMo's form or a labelled conversation of your own, or "
-        "layers: what the layers hold of a labelled life, or with LoCoMo's file, what each costs "
-        "and is worth, one session a day."
+        help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
+        "labelled conversation of your own, or layers."
     ),
     path: Path | None = typer.Argument(
-        None, help="LoCoMo's file, MADial-Bench's folder, or for layers a labelled life (TOML)."
+        None,
+        help="LoCoMo's file or MADial-Bench's folder. For layers: a labelled relationship (TOML), "
+        "by default the built-in one, or LoCoMo's file.",
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
-        True, "--significance/--no-significance", help="Keep only significant turns."
+        True, "--significance/--no-significance", help="Store only significant turns, or all."
     ),
     age_window: bool = typer.Option(
-        False, "--age-window/--no-age-window", help="Recall only what is recent enough."
+        False, "--age-window/--no-age-window", help="Recall only memories within the age limit."
     ),
     ablate: bool = typer.Option(
-        False, "--ablate", help="Compare with simpler ways, each improvement switched on in turn."
+        False,
+        "--ablate",
+        help="Compare with simpler methods, enabling one improvement after another.",
     ),
-    days: int = typer.Option(90, "--days", help="For layers: the most days that are lived."),
-    plot: Path | None = typer.Option(None, "--plot", help="Write a picture (SVG) here."),
+    days: int = typer.Option(90, "--days", help="For layers: maximum number of simulated days."),
+    plot: Path | None = typer.Option(None, "--plot", help="Write a chart (SVG) to this file."),
 ) -> None:
-    """Measure how well it remembers, through the real store and search.
+    """Measure recall through the real store and search.
 
-    The conversations go into a database of their own, which is removed afterwards.
+    The conversations are stored in a temporary database, which is removed afterwards.
+
+    With layers and a labelled relationship, the records of the layers are compared with its labels.
+    With layers and LoCoMo's file, one session a day is simulated, to measure what each layer costs
+    and contributes.
     """
-    if what == _A_LIFE and (path is None or path.suffix == ".toml"):
-        held = run(_compare(load_settings(), read_life(path or A_YEAR)))
-        if json:
-            print(msgspec.json.encode(held).decode())
-        else:
-            _show_labels(held)
-        return
-    if what == _A_LIFE:
-        life = run(_live(load_settings(), read_dialogues("locomo", path), days))
-        print(msgspec.json.encode(life).decode()) if json else _show(life)
+    if what == _LAYERS:
+        _evaluate_layers(path, days, json)
         return
     dialogues = read_dialogues(what, path)
     variants = (
@@ -81,7 +80,7 @@ def evaluate(
         if ablate
         else [one_variant(significance=significance, age_window=age_window)]
     )
-    reports = run(_measure(load_settings(), dialogues, variants))
+    reports = run(_measure_recall(load_settings(), dialogues, variants))
     if plot is not None:
         plot.write_text(
             draw(
@@ -95,11 +94,20 @@ def evaluate(
         Console().print(_table(reports))
 
 
+def _evaluate_layers(path: Path | None, days: int, json: bool) -> None:
+    if path is None or path.suffix == ".toml":
+        labels = run(_compare_with_labels(load_settings(), read_life(path or A_YEAR)))
+        print(msgspec.json.encode(labels).decode()) if json else _print_labels(labels)
+    else:
+        report = run(_simulate_days(load_settings(), read_dialogues("locomo", path), days))
+        print(msgspec.json.encode(report).decode()) if json else _print_longitudinal(report)
+
+
 def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
-    """Read what is to be told and asked: a set by its name and path, or a file by its form.
+    """Read dialogues: a data set by name and path, or a file by its format.
 
     Raises:
-        InvalidFile: naming the field and what was expected.
+        InvalidFile: names the field and what was expected.
     """
     if what in _READERS:
         if path is None:
@@ -113,8 +121,8 @@ def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
 
 def _table(reports: list[RecallReport]) -> Table:
     table = Table(
-        "", "recall@5", "recall@10", "95%", "recall@20", "stored", "asked kept", "others dropped",
-        "memories", "tokens", "on filler", "search p50",
+        "", "recall@5", "recall@10", "95%", "recall@20", "stored", "evidence kept",
+        "others dropped", "memories", "tokens", "on filler", "search p50",
     )  # fmt: skip
     for report in reports:
         low, high = report.recall_at_10_interval
@@ -135,31 +143,30 @@ def _table(reports: list[RecallReport]) -> Table:
     return table
 
 
-def _show_labels(held: LabelReport) -> None:
+def _print_labels(report: LabelReport) -> None:
     console = Console()
-    layers = Table("layer", "precision@3", "found", "brought unasked", "drafts")
+    layers = Table("layer", "precision@3", "found", "unexpected", "drafts")
     for name in ("episodes", "topics", "documents"):
-        each: LabelScore = getattr(held, name)
+        score: LabelScore = getattr(report, name)
         layers.add_row(
-            name, f"{each.precision:.2f}", f"{each.found:.2f}", f"{each.unasked:.2f}",
-            f"{each.drafts}",
+            name, f"{score.precision:.2f}", f"{score.found:.2f}", f"{score.unasked:.2f}",
+            f"{score.drafts}",
         )  # fmt: skip
-    console.print(f"Background work by {held.made_by}.")
+    console.print(f"Background work by {report.made_by}.")
     console.print(layers)
     console.print(
-        f"Profile: {held.profile_precision:.2f} of the entries are right, "
-        f"{held.profile_recall:.2f} of what should be there is."
+        f"Profile: precision {report.profile_precision:.2f}, recall {report.profile_recall:.2f}."
     )
     console.print(
-        f"Open questions: {held.questions:.2f} are open or settled as they should be; "
-        f"{held.other_questions} others."
+        f"Open questions: {report.questions:.2f} have the right status; "
+        f"{report.other_questions} others."
     )
 
 
-def _show(life: LongitudinalReport) -> None:
+def _print_longitudinal(report: LongitudinalReport) -> None:
     console = Console()
-    layers = Table("layer", "tokens", "ms", "evidence without it", "with it alone")
-    for layer in life.layers:
+    layers = Table("layer", "tokens", "ms", "evidence without it", "evidence with it alone")
+    for layer in report.layers:
         layers.add_row(
             layer.layer,
             f"{layer.tokens:.0f}",
@@ -167,8 +174,8 @@ def _show(life: LongitudinalReport) -> None:
             f"{layer.without:.3f}",
             f"{layer.alone:.3f}",
         )
-    weeks = Table("week", "tokens a prompt", "most", "ms", "layers alive")
-    for week in life.weeks:
+    weeks = Table("week", "tokens per prompt", "maximum", "ms", "layers in use")
+    for week in report.weeks:
         weeks.add_row(
             f"{week.week}",
             f"{week.tokens:.0f}",
@@ -177,48 +184,50 @@ def _show(life: LongitudinalReport) -> None:
             f"{len(week.alive)}",
         )
     console.print(
-        f"{life.questions} questions, evidence present with all layers: {life.evidence:.3f}"
+        f"{report.questions} questions, evidence present with all layers: {report.evidence:.3f}"
     )
     console.print(
-        f"{life.tokens:.0f} tokens a question, {life.repeated:.0f} spared by repeating nothing; "
-        f"{life.memories:.1f} memories"
+        f"{report.tokens:.0f} tokens per question, {report.repeated:.0f} saved by deduplication; "
+        f"{report.memories:.1f} memories"
     )
     console.print(layers)
     console.print(weeks)
-    console.print("Background work per message: ", life.asked)
+    console.print("Background work per message: ", report.asked)
 
 
-async def _compare(settings: Settings, labelled: LabelledRelationship) -> LabelReport:
+async def _compare_with_labels(settings: Settings, labelled: LabelledRelationship) -> LabelReport:
     clock = ManualClock()
     total = sum(len(session.said) for session in labelled.sessions) + len(labelled.asked)
-    async with _alone(settings, "Living and asking", total, clock) as (built, advance):
+    async with _scratch_core(settings, "Replaying and querying", total, clock) as (built, advance):
         return await measure_labels(built, clock, labelled, advance)
 
 
-async def _live(settings: Settings, dialogues: list[Dialogue], days: int) -> LongitudinalReport:
+async def _simulate_days(
+    settings: Settings, dialogues: list[Dialogue], days: int
+) -> LongitudinalReport:
     clock = ManualClock()
     total = sum(len(dialogue.turns) + len(dialogue.questions) for dialogue in dialogues)
-    async with _alone(settings, "Living and asking", total, clock) as (built, advance):
+    async with _scratch_core(settings, "Replaying and querying", total, clock) as (built, advance):
         return await measure_life(built, clock, dialogues, days, advance)
 
 
-async def _measure(
+async def _measure_recall(
     settings: Settings, dialogues: list[Dialogue], variants: list[Variant]
 ) -> list[RecallReport]:
     total = steps(dialogues, variants)
-    async with _alone(settings, "Telling and asking", total) as (built, advance):
+    async with _scratch_core(settings, "Storing and querying", total) as (built, advance):
         return await measure(built, dialogues, variants, advance)
 
 
 @asynccontextmanager
-async def _alone(
-    settings: Settings, what: str, total: int, clock: Clock | None = None
+async def _scratch_core(
+    settings: Settings, description: str, total: int, clock: Clock | None = None
 ) -> AsyncIterator[tuple[Core, Callable[[int], None]]]:
-    """Build what is measured on a database of its own, and show how far the measurement is."""
+    """Build a core on a temporary database, and show a progress bar of `total` steps."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
         async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
             with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-                task = bar.add_task(what, total=total)
-                yield built, lambda done: bar.advance(task, done)
+                task = bar.add_task(description, total=total)
+                yield built, lambda steps_done: bar.advance(task, steps_done)

@@ -1,4 +1,4 @@
-"""`foremind files`: a relationship as a folder, to be read and edited with ordinary tools."""
+"""`foremind files`: a relationship as a folder of Markdown files, to read and edit."""
 
 import asyncio
 import getpass
@@ -35,44 +35,53 @@ from foremind.llm.prompt.layout import Message
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.relationship_store import RelationshipStore
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
+app = typer.Typer(
+    help="Write a relationship to a folder of Markdown files, and read edits back.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def write(
-    user: str = typer.Argument(help="The user's id."),
-    companion: str = typer.Argument(help="The companion's slug."),
-    folder: Path = typer.Argument(help="A folder to write into."),
+    user: str = typer.Argument(help="Id of the user."),
+    companion: str = typer.Argument(help="Slug of the companion."),
+    folder: Path = typer.Argument(help="Folder to write to; created if it does not exist."),
 ) -> None:
-    """Write everything known of a user and a companion into a folder."""
+    """Write the records of a user and a companion to a folder.
 
-    async def work() -> int:
+    Edit the files with any tool, then apply the edits with `foremind files read`.
+    """
+
+    async def write_files() -> int:
         async with core(load_settings(), say=say) as built:
             return await _write(built, await _find(built, user, companion), folder)
 
-    print(f"Wrote {run(work())} records to {folder}")
+    print(f"Wrote {run(write_files())} records to {folder}")
 
 
 @app.command()
-def read(folder: Path = typer.Argument(help="A folder that was written before.")) -> None:
-    """Read a folder back: what was changed in it is changed in the relationship."""
+def read(folder: Path = typer.Argument(help="Folder written by `foremind files write`.")) -> None:
+    """Apply the edits made in a folder to its relationship, then write the folder again.
+
+    Edits that contradict changes of the server are listed in conflicts.md; the exit code is then 1.
+    """
     try:
         base = msgspec.json.decode((folder / BASE).read_bytes(), type=ExportedBase)
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
-    files = {each.name: _text_of(each) for each in folder.glob("*.md")}
+    files = {file.name: _read_text(file) for file in folder.glob("*.md")}
     edits = edits_of(files, base)
     relationship_id = int(base.relationship)
 
-    async def work() -> list[FileEdit]:
+    async def apply_edits() -> list[FileEdit]:
         async with core(load_settings(), say=say) as built:
-            relationship = await RelationshipStore(built.database).any(relationship_id)
+            relationship = await RelationshipStore(built.database).find_any(relationship_id)
             conflicts = await _apply(built, relationship, edits, base)
             await _write(built, relationship, folder)
             await CurationStore(built.database).make_due(relationship_id, built.clock.now())
             return conflicts
 
-    conflicts = run(work())
+    conflicts = run(apply_edits())
     path = folder / "conflicts.md"
     if conflicts:
         path.write_text(conflicts_file(conflicts), "utf-8")
@@ -83,9 +92,9 @@ def read(folder: Path = typer.Argument(help="A folder that was written before.")
 
 
 async def _find(built: Core, user: str, companion: str) -> Relationship:
-    for each in await RelationshipStore(built.database).of_user(user):
-        if each.companion == companion:
-            return each
+    for relationship in await RelationshipStore(built.database).of_user(user):
+        if relationship.companion == companion:
+            return relationship
     raise NotFound(f"There is no relationship of {user!r} with {companion!r}.", param="user")
 
 
@@ -96,26 +105,26 @@ async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
     records = await built.records.all(relationship.id)
     history = await built.records.history(relationship.id)
     files = folder_of(relationship.id, relationship.user_name, companion, records, history)
-    await asyncio.to_thread(_store, folder, files)
+    await asyncio.to_thread(_write_files, folder, files)
     return len(records)
 
 
 def _operator() -> str:
-    """Return who works at the command line, as the audit trail names them."""
+    """Return the name of the command's user for the audit trail."""
     try:
         return f"operator {getpass.getuser()}"
-    except (KeyError, OSError):  # an account without a name, as in a container
+    except (KeyError, OSError):  # the account has no name, as in a container
         return f"operator {os.getuid()}"
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidFile(f"{file}: expected UTF-8: {error}") from None
 
 
-def _store(folder: Path, files: Mapping[str, str]) -> None:
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")
@@ -124,13 +133,13 @@ def _store(folder: Path, files: Mapping[str, str]) -> None:
 async def _apply(
     built: Core, relationship: Relationship, edits: list[FileEdit], base: ExportedBase
 ) -> list[FileEdit]:
-    """Make edits one by one; return those that the server's own changes contradict."""
+    """Apply edits one by one; return those that conflict with changes of the server."""
     editor = ManualEditor(built.records, built.embedder, built.clock)
     conflicts = []
-    async with _asking(built, relationship) as ask:
+    async with _model_for(built, relationship) as ask:
         for edit in edits:
             try:
-                await _make(editor, built, relationship.id, edit)
+                await _apply_edit(editor, built, relationship.id, edit)
             except (Conflict, NotFound):
                 if not await _merge(editor, built, relationship.id, edit, base, ask):
                     conflicts.append(edit)
@@ -145,23 +154,23 @@ async def _merge(
     base: ExportedBase,
     ask: Ask | None,
 ) -> bool:
-    """Make an edit and the server's own change one; False where that cannot be done."""
-    before = None if edit.record is None else base.records.get(edit.record)
-    if ask is None or before is None or edit.record is None or edit.content is None:
+    """Merge an edit with the server's change; return False if that is not possible."""
+    original = None if edit.record is None else base.records.get(edit.record)
+    if ask is None or original is None or edit.record is None or edit.content is None:
         return False
     ours = three_way_merge.RecordVersion(edit.kind, edit.title, edit.content)
     try:
         present = await built.records.find(relationship_id, edit.record)
         theirs = three_way_merge.RecordVersion(present.kind, present.title, present.content)
-        both = await three_way_merge.merged(
-            three_way_merge.RecordVersion(before.kind, before.title, before.content),
+        merged = await three_way_merge.merged(
+            three_way_merge.RecordVersion(original.kind, original.title, original.content),
             ours,
             theirs,
             ask,
         )
-        if both is None:
+        if merged is None:
             return False
-        change = ManualEdit(both.content, both.title, both.kind, None, present.revision)
+        change = ManualEdit(merged.content, merged.title, merged.kind, None, present.revision)
         await editor.change(relationship_id, _operator(), edit.record, change, "developer")
     except (Conflict, NotFound):
         return False
@@ -172,32 +181,34 @@ async def _merge(
 
 
 @asynccontextmanager
-async def _asking(built: Core, relationship: Relationship) -> AsyncIterator[Ask | None]:
-    """Yield what asks the relationship's language model; None where none is configured."""
+async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[Ask | None]:
+    """Yield a function that asks the relationship's language model; None without one."""
     companion = await built.companions.find(relationship.companion)
-    own = in_force(companion.settings, relationship.settings, built.settings)
+    settings = in_force(companion.settings, relationship.settings, built.settings)
     voices = ChatModels(built.settings)
     try:
-        server = voices.server_of(policy_for(own, built.settings).voice)
+        server = voices.server_of(policy_for(settings, built.settings).voice)
         if server is None:
             yield None
             return
-        # The library takes over a second to import, and without a model nobody needs it.
+        # Importing it takes over a second, and it is not needed without a model.
         from foremind.llm.structured_output import ask  # noqa: PLC0415
 
-        async def asked(messages: list[Message]) -> three_way_merge.MergeResult:
+        async def ask_model(messages: list[Message]) -> three_way_merge.MergeResult:
             answer = await ask(
                 server, messages, three_way_merge.MergeResult, three_way_merge.MERGED_TOKENS
             )
-            # Of a text that was cut off the rest would be lost.
+            # The end of a truncated text would be lost.
             return three_way_merge.MergeResult() if answer.cut_off else answer.value
 
-        yield asked
+        yield ask_model
     finally:
         await voices.close()
 
 
-async def _make(editor: ManualEditor, built: Core, relationship_id: int, edit: FileEdit) -> None:
+async def _apply_edit(
+    editor: ManualEditor, built: Core, relationship_id: int, edit: FileEdit
+) -> None:
     if edit.record is None:
         record = NewRecord(
             layer=edit.layer,

@@ -1,4 +1,4 @@
-"""A line editor for a terminal: decisions are pure, drawing is one string."""
+"""A line editor for a terminal: interprets keys and formats lines. Pure."""
 
 import codecs
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ Key = Typed | Entered | StopPressed | LeavePressed
 
 @dataclass
 class LineEditor:
-    """Holds the draft; `feed` takes what the keyboard sent and says what it meant."""
+    """Holds the draft; `feed` applies keyboard input and returns what it means."""
 
     draft: str = ""
     _decoder: codecs.IncrementalDecoder = field(
@@ -45,12 +45,12 @@ class LineEditor:
     )
 
     def feed(self, raw: bytes) -> list[Key]:
-        """Apply keystrokes in order."""
+        """Apply input in order; characters of several bytes may arrive in pieces."""
         text = self._decoder.decode(raw)
         if text == _ESCAPE:
             return [StopPressed()]
         if text.startswith(_ESCAPE):
-            return []  # arrow and function keys: there is nothing to move to
+            return []  # arrow and function keys are ignored
         keys = [self._apply(character) for character in text]
         return [key for key in keys if key is not None]
 
@@ -77,20 +77,20 @@ class LineEditor:
 
 
 def prompt_line(state: str, detail: str, draft: str, width: int) -> str:
-    """Return the line to type on: lamp, what it means, and as much of the draft as fits."""
-    head = f"{LAMP[state]} {detail or state} > "
-    room = max(8, width - cell_len(head) - 1)
-    shown = draft
-    while cell_len(shown) > room:
-        shown = shown[1:]
-    return f"{_CLEAR_LINE}\x1b[2m{head}\x1b[0m{shown}"
+    """Return the input line: status lamp, status text, and the end of the draft that fits."""
+    status = f"{LAMP[state]} {detail or state} > "
+    available = max(8, width - cell_len(status) - 1)
+    visible = draft
+    while cell_len(visible) > available:
+        visible = visible[1:]
+    return f"{_CLEAR_LINE}\x1b[2m{status}\x1b[0m{visible}"
 
 
 def harmless(text: str) -> str:
-    """Return `text` without the control characters that could command a terminal."""
-    return "".join(each for each in text if each == "\n" or each.isprintable())
+    """Return `text` without control characters, which could control the terminal."""
+    return "".join(character for character in text if character == "\n" or character.isprintable())
 
 
 def above(line: str) -> str:
-    """Return what prints `line` where the prompt was, leaving a fresh line below."""
+    """Return what prints `line` in place of the input line, and begins a new one below."""
     return f"{_CLEAR_LINE}{line}\r\n"

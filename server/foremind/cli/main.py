@@ -1,4 +1,4 @@
-"""Puts the commands together, and turns setup errors into one clear line and exit code 1."""
+"""The `foremind` command: its subcommands, and one-line error messages with exit code 1."""
 
 import sys
 
@@ -29,16 +29,20 @@ app.add_typer(db.app, name="db")
 app.add_typer(files.app, name="files")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(__version__)
         raise typer.Exit
 
 
 @app.callback()
-def _options(  # every command logs warnings; `serve` sets its own level
+def _options(  # commands log warnings only; `serve` sets its own level
     version: bool = typer.Option(
-        False, "--version", help="Print the version.", callback=_show_version, is_eager=True
+        False,
+        "--version",
+        help="Print the version and exit.",
+        callback=_print_version,
+        is_eager=True,
     ),
 ) -> None:
     configure_logging(load_settings(log_level="warning"))

@@ -1,4 +1,4 @@
-"""`foremind models`: embedding models."""
+"""`foremind models`: lists, fetches and measures embedding models."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
 from foremind.retrieval.embedding.model_registry import find_model, known_models
 
-app = typer.Typer(help="List, fetch and measure embedding models.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and benchmark embedding models.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_models() -> None:
-    """List the models that are known, and whether they are ready on this machine."""
+    """List the known models, and whether they are ready on this machine."""
     models_dir = load_settings().models_dir
     table = Table("name", "dimension", "tokens", "pooling", "licence", "ready")
     for manifest in known_models(models_dir).values():
@@ -36,15 +36,18 @@ def list_models() -> None:
 
 @app.command()
 def pull(
-    name: str | None = typer.Argument(None, help="A known model, or ORGANISATION/NAME of the hub."),
-    folder: Path | None = typer.Option(None, "--from", help="Take the files from this folder."),
-    query_prefix: str = typer.Option("", help="What the model wants before a query."),
-    passage_prefix: str = typer.Option("", help="What the model wants before a passage."),
+    name: str | None = typer.Argument(
+        None, help="A known model, or ORGANISATION/NAME on the hub. Default: the configured model."
+    ),
+    folder: Path | None = typer.Option(
+        None, "--from", help="Read the model's files from this folder instead of the hub."
+    ),
+    query_prefix: str = typer.Option("", help="Prefix that the model expects before a query."),
+    passage_prefix: str = typer.Option("", help="Prefix that the model expects before a passage."),
 ) -> None:
-    """Fetch a model, convert it to ONNX, quantise it to int8 and check the result.
+    """Fetch a model, convert it to ONNX, quantise it to int8 and verify the result.
 
-    Without NAME: the configured one. A model that no manifest describes is described as it is
-    found, and from then on held to the hashes it had.
+    A model without a manifest gets one, with the hashes of its files; from then on they must match.
     """
     settings = load_settings()
     name = name or settings.embedding_model
@@ -57,7 +60,7 @@ def pull(
         except ModelUnusable:
             if "/" not in name:
                 raise
-            say(f"Asking the model hub for {name} ...")
+            say(f"Looking up {name} on the model hub ...")
             manifest = describe_hub(name, prefixes)
     if not is_prepared(manifest, settings.models_dir):
         prepare_model(manifest, settings.models_dir, say)
@@ -65,18 +68,20 @@ def pull(
 
 
 @app.command()
-def bench(name: str | None = typer.Argument(None, help="A known model.")) -> None:
-    """Measure latency by length, int8 beside fp32, and throughput, one text at a time."""
+def bench(
+    name: str | None = typer.Argument(None, help="A known model. Default: the configured model."),
+) -> None:
+    """Measure embedding latency by text length, int8 against fp32, and throughput."""
     settings = load_settings()
     manifest = find_model(name or settings.embedding_model, settings.models_dir)
-    table = Table("tokens", "int8 p50 ms", "fp32 p50 ms", "fp32 / int8", "int8 texts a second")
+    table = Table("tokens", "int8 p50 ms", "fp32 p50 ms", "fp32 / int8", "int8 texts/s")
     chosen = settings.model_copy(update={"embedding_model": manifest.name})
-    for each in run(bench_embedding(chosen, say)):
+    for figure in run(bench_embedding(chosen, say)):
         table.add_row(
-            each.name.removeprefix("embed ").removesuffix(" tokens"),
-            f"{each.p50:.2f}",
-            f"{each.baseline_p50:.2f}",
-            f"{each.ratio:.2f}",
-            f"{1000 / each.p50:.0f}",
+            figure.name.removeprefix("embed ").removesuffix(" tokens"),
+            f"{figure.p50:.2f}",
+            f"{figure.baseline_p50:.2f}",
+            f"{figure.ratio:.2f}",
+            f"{1000 / figure.p50:.0f}",
         )
     rich_print(table)

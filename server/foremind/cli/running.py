@@ -1,4 +1,4 @@
-"""What the commands share: an event loop, and lines that say what goes on."""
+"""What commands share: running a coroutine, and progress messages."""
 
 import sys
 from collections.abc import Coroutine
@@ -10,10 +10,10 @@ Result = TypeVar("Result")
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end on uvloop."""
+    """Run a coroutine on uvloop and return its result."""
     return uvloop.run(main)
 
 
 def say(line: str) -> None:
-    """Tell the person at the terminal what goes on; standard output stays for results."""
+    """Print a progress message to standard error; standard output is for results."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`foremind token` and `foremind keys`: what a game server needs to let its players in."""
+"""`foremind token` and `foremind keys`: access tokens for players, and the keys that sign them."""
 
 import json
 import uuid
@@ -15,20 +15,22 @@ from foremind.domain.clock import SystemClock
 from foremind.domain.errors import InvalidFile
 from foremind.domain.settings import load_settings
 
-keys = typer.Typer(help="Keys that sign tokens.", no_args_is_help=True)
+keys = typer.Typer(help="Create keys that sign access tokens.", no_args_is_help=True)
 
 
 def token(
-    user: str = typer.Option(help="Id of the player (claim sub)."),
-    name: str | None = typer.Option(None, help="Display name; by default the id."),
-    companion: list[str] = typer.Option([], help="Slug it may open; repeat it. All, if none."),
-    scope: list[str] = typer.Option([], help=f"{', '.join(sorted(SCOPES))}; repeat it."),
-    minutes: float = typer.Option(60.0, min=0.01, help="How long it is valid."),
-    kid: str | None = typer.Option(None, help="Key of FOREMIND_AUTH_KEYS to sign with."),
+    user: str = typer.Option(help="User id of the player (claim sub)."),
+    name: str | None = typer.Option(None, help="Display name; the user id by default."),
+    companion: list[str] = typer.Option(
+        [], help="Slug of a companion that the player may talk to; repeatable. Default: all."
+    ),
+    scope: list[str] = typer.Option([], help=f"Scope, repeatable: {', '.join(sorted(SCOPES))}."),
+    minutes: float = typer.Option(60.0, min=0.01, help="Validity in minutes."),
+    kid: str | None = typer.Option(None, help="Id of the key in FOREMIND_AUTH_KEYS to sign with."),
 ) -> None:
-    """Mint a token, signed with FOREMIND_AUTH_SECRET or a private key of FOREMIND_AUTH_KEYS.
+    """Create an access token, signed with FOREMIND_AUTH_SECRET or FOREMIND_AUTH_KEYS.
 
-    For development: a game server mints its own.
+    For development: in production, the game server signs tokens itself.
     """
     settings = load_settings()
     if unknown := set(scope) - SCOPES:
@@ -60,24 +62,34 @@ def token(
 
 @keys.command("new")
 def new(
-    private: Path = typer.Option(help="File for the game server: the key that signs."),
-    public: Path = typer.Option(help="File for FOREMIND_AUTH_KEYS; the key is added to it."),
-    kid: str = typer.Option(help="Its name, such as 2026-11; never used before."),
+    private: Path = typer.Option(
+        help="New file for the private key, which the game server signs with."
+    ),
+    public: Path = typer.Option(
+        help="File for FOREMIND_AUTH_KEYS, to which the public key is added."
+    ),
+    kid: str = typer.Option(
+        help="Id of the new key, such as 2026-11; must not have been used before."
+    ),
 ) -> None:
-    """Make an Ed25519 key pair. Remove the old public key once its tokens have expired."""
-    known = []
+    """Create an Ed25519 key pair.
+
+    To rotate keys, create a new pair, switch the game server to it, and remove the old public key
+    from the file once its tokens have expired. Servers reload the file without a restart.
+    """
+    public_keys = []
     if public.exists():
         if kid in read_keys(public):
             raise InvalidFile(f"{public}: has a key named {kid} already")
-        known = json.loads(public.read_text("utf-8"))["keys"]
-    whole, half = new_key(kid)
-    fresh = public.with_suffix(".new")
+        public_keys = json.loads(public.read_text("utf-8"))["keys"]
+    private_key, public_key = new_key(kid)
+    temporary = public.with_suffix(".new")
     try:
         private.touch(mode=0o600, exist_ok=False)
-        private.write_text(json.dumps({"keys": [whole]}, indent=2) + "\n")
-        # In one step: a server may be reading it.
-        fresh.write_text(json.dumps({"keys": [*known, half]}, indent=2) + "\n")
-        fresh.replace(public)
+        private.write_text(json.dumps({"keys": [private_key]}, indent=2) + "\n")
+        # Replaced atomically: a server may be reading it.
+        temporary.write_text(json.dumps({"keys": [*public_keys, public_key]}, indent=2) + "\n")
+        temporary.replace(public)
     except OSError as error:
         raise InvalidFile(f"{error.filename}: expected a file that can be made: {error}") from None
     print(f"Key {kid}: {private} signs, {public} verifies.")

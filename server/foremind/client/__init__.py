@@ -1,4 +1,4 @@
-"""Clients for the socket: single connections, and conversations that outlive them."""
+"""WebSocket clients: single connections, and conversations that reconnect."""
 
 from foremind.client.reconnecting import Conversation, Identity, Refused, Unreachable
 from foremind.client.socket_client import Client, Closed, connect

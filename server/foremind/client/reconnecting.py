@@ -1,4 +1,4 @@
-"""A conversation that outlives its connections: it reconnects, resumes, and sends until sure."""
+"""A conversation that outlives its connections: it reconnects, resumes, and resends messages."""
 
 import asyncio
 import contextlib
@@ -13,26 +13,26 @@ from typing import Any, Self
 from foremind.client.socket_client import Client, Closed, Event, connect, state_patch
 from foremind.client.token_source import Token, fetch_token, renewal_delay
 
-MERGE_S = 0.05  # what the protocol allows a client to hold keystrokes back
+MERGE_S = 0.05  # keystrokes may be merged for this long, by the protocol
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.25, 15.0
-_OPEN_S = 30.0  # for the first session to be opened
+_OPEN_TIMEOUT_S = 30.0
 _FINAL_CODES = frozenset({4400, 4403, 4409})  # do not reconnect after these
 _NOT_AUTHENTICATED = 4401
-_MOST_REFUSALS = 3  # fresh tokens that may be refused in a row
-_AGAIN_S = 1.0  # after an error that says to come back
-_MOST_UNACCEPTED = 16
-_MOST_EVENTS = 1024  # that wait to be read; the oldest go first
+_MAX_TOKEN_REFUSALS = 3  # of fresh tokens in a row
+_RESEND_S = 1.0  # delay after a retryable error
+_MAX_UNANSWERED = 16
+_MAX_EVENTS = 1024  # unread; the oldest are dropped first
 
 _log = logging.getLogger("foremind.client")
 
 
 class Unreachable(ConnectionError):
-    """No session could be opened in time; the text says why the last attempt failed."""
+    """No session could be opened in time; the message says why the last attempt failed."""
 
 
 class Refused(Exception):
-    """The server will not do what was asked; `error` is what it said."""
+    """The server refused for good; `error` is its error object."""
 
     def __init__(self, error: Event) -> None:
         super().__init__(error["message"])
@@ -44,14 +44,14 @@ class _PendingMessage:
     text: str
     accepted: "asyncio.Future[Event]"
     done: "asyncio.Future[Event]"
-    again: asyncio.TimerHandle | None = None
+    resend_timer: asyncio.TimerHandle | None = None
 
     def refuse(self, error: Exception) -> None:
-        """Tell whoever waits that nothing will come of it; nobody need."""
-        for each in (self.accepted, self.done):
-            if not each.done():
-                each.set_exception(error)
-                each.exception()  # taken note of, so that nothing is logged for it
+        """Fail both futures, whether or not anybody awaits them."""
+        for future in (self.accepted, self.done):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # marked as retrieved, so that asyncio does not log it
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class _Draft:
 
 
 @dataclass(slots=True)
-class _Undelivered:
-    """What goes on, as far as the server has not said that it knows; `id` of the last telling."""
+class _UnconfirmedState:
+    """Session state that the server has not confirmed; `id` is the event id of the last update."""
 
     patch: dict[str, Any]
     id: str
@@ -70,10 +70,10 @@ class _Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """With whom a conversation is, and whose: a token (or what gets one), or a named user.
+    """The companion, and the user: by a token or a function that gets one, or by id and name.
 
-    A function that gets a token is called for every connection, and again when most of a token's
-    life is over. Where it fails it is called again, like a connection that cannot be made.
+    The function is called for every connection, and when most of a token's lifetime is over. Its
+    failures are retried like failed connections.
     """
 
     companion: str
@@ -87,55 +87,55 @@ class Conversation:
     """One player with one companion, for as long as the block lasts.
 
     Example:
-        >>> async with Conversation(url, Who("wren", user_id="u1", name="Ana")) as mind:
-        ...     mind.type("What did I")  # on every keystroke
-        ...     reply = await mind.say("What did I promise?")
+        >>> async with Conversation(url, Identity("wren", user_id="u1", name="Ana")) as wren:
+        ...     wren.type("What did I")  # on every keystroke
+        ...     reply = await wren.say("What did I promise?")
         ...     print(reply["text"])
 
     Args:
         url: `ws://HOST:PORT/v1/ws`.
-        first_retry_s: longest wait before the first attempt to reconnect; doubles up to 15 s.
-        open_timeout_s: longest wait for the first session; None waits for ever.
-        lost: told each time that a connection ended or could not be made, and why; by default that
-            is logged as a warning.
+        first_retry_s: maximum delay before the first attempt to reconnect; doubles up to 15 s.
+        open_timeout_s: how long to wait for the first session; None waits for ever.
+        lost: called with the error whenever a connection ends or cannot be made; by default, it is
+            logged as a warning.
 
     Raises:
         Unreachable: on entering, no session could be opened in time.
-        Refused: on entering, the server will not open a session.
-        Closed: on entering, the server said not to reconnect.
+        Refused: on entering, the server refused to open a session.
+        Closed: on entering, the server closed with a code after which clients must not reconnect.
     """
 
     def __init__(
         self,
         url: str,
-        who: Identity,
+        identity: Identity,
         *,
         first_retry_s: float = _FIRST_RETRY_S,
-        open_timeout_s: float | None = _OPEN_S,
+        open_timeout_s: float | None = _OPEN_TIMEOUT_S,
         lost: Callable[[Exception], None] | None = None,
     ) -> None:
         self._url = url
-        self._who = who
+        self._identity = identity
         self._first_retry_s = first_retry_s
         self._open_timeout_s = open_timeout_s
-        self._tell_lost = _log_lost if lost is None else lost
+        self._on_lost = _log_lost if lost is None else lost
         self._last_loss: Exception | None = None
-        self._refusals = 0  # of fresh tokens, since a session was opened
+        self._token_refusals = 0  # since a session was opened
         self._renewal: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        #: How often it was connected.
+        #: The number of sessions opened or resumed.
         self.connections = 0
         self._client: Client | None = None
         self._session: str | None = None
         self._seq = 0
         self._unanswered: dict[str, _PendingMessage] = {}
-        self._replies: dict[str, str] = {}  # response id -> message id, while it is spoken
+        self._replies: dict[str, str] = {}  # response id -> message id, of replies in progress
         self._draft = _Draft()
-        self._untold: _Undelivered | None = None
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue(_MOST_EVENTS)  # None: no more
+        self._unconfirmed_state: _UnconfirmedState | None = None
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(_MAX_EVENTS)  # None ends them
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writes: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._stay_connected(), name="conversation")
@@ -149,9 +149,9 @@ class Conversation:
             if not self._opened.is_set():
                 if self._task.done():
                     self._task.result()
-                why = self._last_loss or "the server does not answer"
+                reason = self._last_loss or "the server does not answer"
                 self._failure = Unreachable(
-                    f"No session was opened in {self._open_timeout_s:g} s: {why}"
+                    f"No session was opened in {self._open_timeout_s:g} s: {reason}"
                 )
                 raise self._failure
         except BaseException:
@@ -162,80 +162,81 @@ class Conversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._forget_draft()
+        self._drop_draft()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             if not self._task.cancelled():
-                self._task.exception()  # whoever waited was told
+                self._task.exception()  # marked as retrieved
         for sent in self._unanswered.values():
-            if sent.again is not None:
-                sent.again.cancel()
-        await asyncio.gather(*self._writing, return_exceptions=True)
+            if sent.resend_timer is not None:
+                sent.resend_timer.cancel()
+        await asyncio.gather(*self._writes, return_exceptions=True)
 
     def type(self, text: str) -> None:
-        """Tell the whole draft as it now stands; keystrokes within 50 ms are merged."""
+        """Send the whole draft, on every keystroke; keystrokes within 50 ms are merged."""
         self._draft.text = text
         if self._draft.timer is None:
             loop = asyncio.get_running_loop()
             self._draft.timer = loop.call_later(MERGE_S, self._send_draft)
 
     def say(self, text: str, message_id: str | None = None) -> "asyncio.Future[Event]":
-        """Press Enter; await `response.done`, however often the connection is lost meanwhile.
+        """Send a message; the future is its `response.done`, across lost connections.
 
-        Where the reply was over before this client asked, it is `message.accepted` again.
+        If the message was answered before, the future is another `message.accepted`.
 
         Raises:
             OverflowError: too many messages wait for their answer.
-            Refused: awaited, the server will never take it.
-            Closed: awaited, the server said not to come back.
+            Refused: when awaited, the server refused the message.
+            Closed: when awaited, the server closed the conversation for good.
         """
-        return self._sent(text, message_id).done
+        return self._enqueue(text, message_id).done
 
     def send(self, text: str, message_id: str | None = None) -> "asyncio.Future[Event]":
-        """Press Enter; await `message.accepted`: it is stored. Raises as `say` does."""
-        return self._sent(text, message_id).accepted
+        """Send a message; the future is its `message.accepted`: it is stored. Raises as `say`."""
+        return self._enqueue(text, message_id).accepted
 
     def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
-        """Tell what goes on in the session: what is not given stays, a flag of None goes.
+        """Change the session state; parts that are not given stay.
 
-        It holds for what is sent after it, and is told again after a lost connection until the
-        server knows.
+        It applies to messages sent later, and is resent after a lost connection until the server
+        confirms it.
 
         Args:
-            task: what is to be done now; empty, nothing is.
+            task: the current task; empty for none.
+            flags: flags to set; None removes a flag.
         """
         patch = state_patch(task, flags)
-        if self._untold is not None:
-            before = self._untold.patch
+        if self._unconfirmed_state is not None:
+            before = self._unconfirmed_state.patch
             patch = {**before, **patch, "flags": {**before.get("flags", {}), **(flags or {})}}
-        self._untold = _Undelivered(patch, uuid.uuid4().hex)
-        self._tell_state()
+        self._unconfirmed_state = _UnconfirmedState(patch, uuid.uuid4().hex)
+        self._send_state()
 
     def cancel(self, response_id: str) -> None:
         """Stop a reply."""
         self._write({"type": "response.cancel", "response_id": response_id})
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield every event, once and in order; what waits too long to be read is dropped.
+        """Yield every event once and in order; of too many unread ones, the oldest are dropped.
 
         Raises:
-            Refused: the server will not open a session.
-            Closed: the server said not to come back.
+            Refused: the server refused to open a session.
+            Closed: the server closed the conversation for good.
         """
         while (event := await self._events.get()) is not None:
             yield event
         if self._failure is not None:
             raise self._failure
 
-    def _sent(self, text: str, message_id: str | None) -> _PendingMessage:
+    def _enqueue(self, text: str, message_id: str | None) -> _PendingMessage:
         message_id = message_id or uuid.uuid4().hex
         known = self._unanswered.get(message_id)
         if known is not None:
             return known
-        if len(self._unanswered) >= _MOST_UNACCEPTED:
-            raise OverflowError(f"at most {_MOST_UNACCEPTED} messages may wait for their answer")
-        self._forget_draft()
+        if len(self._unanswered) >= _MAX_UNANSWERED:
+            raise OverflowError(f"at most {_MAX_UNANSWERED} messages may wait for their answer")
+        self._drop_draft()
         loop = asyncio.get_running_loop()
         sent = _PendingMessage(text, loop.create_future(), loop.create_future())
         if self._failure is not None:
@@ -256,25 +257,27 @@ class Conversation:
                     if self._is_final(error):
                         raise
                     self._last_loss = error
-                    self._tell_lost(error)
+                    self._on_lost(error)
                 attempt = 0 if self.connections > before else attempt + 1
-                longest = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
-                # Full jitter: clients that lost the same server do not come back at once.
-                await asyncio.sleep(random.uniform(0, longest))  # noqa: S311
-        except Exception as error:  # whatever it is, nobody may wait for ever
+                max_delay_s = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
+                # Full jitter: clients of a failed server do not all reconnect at once.
+                await asyncio.sleep(random.uniform(0, max_delay_s))  # noqa: S311
+        except Exception as error:  # no future may stay pending
             self._failure = error
             for sent in self._unanswered.values():
                 sent.refuse(error)
-            self._keep(None)
+            self._queue_event(None)
             raise
 
     async def _serve_connection(self) -> None:
-        token = await fetch_token(self._who.token)  # first: the server waits only so long for it
+        token = await fetch_token(
+            self._identity.token
+        )  # first, as an open connection would time out
         async with connect(self._url) as client:
             await self._open(client, token)
             try:
                 while True:
-                    self._received(await client.next_event())
+                    self._on_event(await client.next_event())
             finally:
                 self._client = None
                 if self._renewal is not None:
@@ -282,110 +285,111 @@ class Conversation:
                     await asyncio.wait({self._renewal})
 
     def _is_final(self, error: Exception) -> bool:
-        """Tell whether it would be the same again: a fresh token may do what an old one did not."""
+        """Return whether reconnecting is pointless; after a refused token, a fresh one may work."""
         if not isinstance(error, Closed):
             return False
         if error.code != _NOT_AUTHENTICATED:
             return error.code in _FINAL_CODES
-        self._refusals += 1
-        return not callable(self._who.token) or self._refusals >= _MOST_REFUSALS
+        self._token_refusals += 1
+        return not callable(self._identity.token) or self._token_refusals >= _MAX_TOKEN_REFUSALS
 
     async def _open(self, client: Client, token: str | None) -> None:
         opened = await client.open_session(
-            self._who.companion,
-            user_id=self._who.user_id,
-            name=self._who.name,
+            self._identity.companion,
+            user_id=self._identity.user_id,
+            name=self._identity.name,
             token=token,
-            time_zone=self._who.time_zone,
+            time_zone=self._identity.time_zone,
             resume=None if self._session is None else (self._session, self._seq),
         )
         if opened["type"] == "error":
             error = opened["error"]
-            # What is wrong with a token is told by the close code that follows.
+            # The close code that follows says whether to reconnect.
             if error["code"] == "not_authenticated":
                 await client.next_event()
             if error["retryable"]:
                 raise ConnectionError(error["message"])
             raise Refused(error)
         self._session, self._seq, self._client = opened["session_id"], opened["seq"], client
-        self._refusals = 0
+        self._token_refusals = 0
         self.connections += 1
         self._opened.set()
-        self._keep(opened)
-        if callable(self._who.token) and token is not None:
+        self._queue_event(opened)
+        if callable(self._identity.token) and token is not None:
             self._renewal = asyncio.create_task(self._renew(client, token), name="token-renewal")
-        self._tell_state()
+        self._send_state()
         for message_id in self._unanswered:
             self._submit(message_id)
 
     async def _renew(self, client: Client, token: str) -> None:
-        """Give the session a fresh token before the one that it has expires."""
+        """Update the session's token before it expires."""
         while (delay := renewal_delay(token, time.time())) is not None:
             await asyncio.sleep(delay)
             try:
-                token = await fetch_token(self._who.token) or token
+                token = await fetch_token(self._identity.token) or token
                 await client.send_raw({"type": "session.update", "token": token})
-            except (Closed, OSError) as error:  # the next connection gets one of its own
-                self._tell_lost(error)
+            except (Closed, OSError) as error:  # the next connection gets a token of its own
+                self._on_lost(error)
                 return
 
-    def _received(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._seq = event["seq"]
-        self._keep(event)
+        self._queue_event(event)
         match event:
             case {"type": "message.accepted", "id": message_id}:
-                self._accepted(message_id, event)
+                self._on_accepted(message_id, event)
             case {"type": "response.created"}:
                 self._replies[event["response_id"]] = event["message_id"]
             case {"type": "response.done", "response_id": response_id}:
-                self._answered(self._replies.pop(response_id, ""), event)
+                self._on_answered(self._replies.pop(response_id, ""), event)
             case {"type": "session.updated", "event_id": str(event_id)}:
-                self._told_state(event_id)
+                self._confirm_state(event_id)
             case {"type": "error", "error": error}:
-                self._failed(error)
+                self._on_error(error)
 
-    def _accepted(self, message_id: str, event: Event) -> None:
+    def _on_accepted(self, message_id: str, event: Event) -> None:
         sent = self._unanswered.get(message_id)
         if sent is None:
             return
         if not sent.accepted.done():
             sent.accepted.set_result(event)
         if event["duplicate"]:
-            # Mostly it was answered before: what was said then is among the turns.
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._unspoken, message_id, event)
+            # Usually it was answered before, and the reply is among the turns.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RESEND_S, self._resolve_unless_replying, message_id, event)
 
-    def _unspoken(self, message_id: str, accepted: Event) -> None:
-        """Take a message as answered where no reply to it has begun."""
+    def _resolve_unless_replying(self, message_id: str, accepted: Event) -> None:
+        """Count a message as answered if no reply to it has begun."""
         if message_id not in self._replies.values():
-            self._answered(message_id, accepted)
+            self._on_answered(message_id, accepted)
 
-    def _answered(self, message_id: str, event: Event) -> None:
+    def _on_answered(self, message_id: str, event: Event) -> None:
         sent = self._unanswered.pop(message_id, None)
         if sent is not None and not sent.done.done():
             if not sent.accepted.done():
                 sent.accepted.set_result(event)
             sent.done.set_result(event)
 
-    def _tell_state(self) -> None:
-        if self._untold is not None:
+    def _send_state(self) -> None:
+        if self._unconfirmed_state is not None:
             self._write(
-                {"type": "session.update", "state": self._untold.patch,
-                 "event_id": self._untold.id}
+                {"type": "session.update", "state": self._unconfirmed_state.patch,
+                 "event_id": self._unconfirmed_state.id}
             )  # fmt: skip
 
-    def _told_state(self, event_id: str) -> None:
-        if self._untold is not None and self._untold.id == event_id:
-            self._untold = None
+    def _confirm_state(self, event_id: str) -> None:
+        if self._unconfirmed_state is not None and self._unconfirmed_state.id == event_id:
+            self._unconfirmed_state = None
 
-    def _failed(self, error: Event) -> None:
+    def _on_error(self, error: Event) -> None:
         if not error["retryable"]:
-            self._told_state(error["event_id"] or "")
+            self._confirm_state(error["event_id"] or "")
         sent = self._unanswered.get(error["event_id"] or "")
         if sent is None:
             return
         if error["retryable"]:
             loop = asyncio.get_running_loop()
-            sent.again = loop.call_later(_AGAIN_S, self._submit, error["event_id"])
+            sent.resend_timer = loop.call_later(_RESEND_S, self._submit, error["event_id"])
             return
         del self._unanswered[error["event_id"]]
         sent.refuse(Refused(error))
@@ -393,7 +397,7 @@ class Conversation:
     def _submit(self, message_id: str) -> None:
         sent = self._unanswered.get(message_id)
         if sent is not None:
-            # The event id of a message is its own, so that an error can be told to be about it.
+            # The message id is also the event id, so that errors can be matched.
             self._write(
                 {"type": "message.send", "id": message_id, "text": sent.text,
                  "event_id": message_id}
@@ -401,16 +405,16 @@ class Conversation:
 
     def _send_draft(self) -> None:
         text = self._draft.text
-        self._forget_draft()
+        self._drop_draft()
         if text is not None:
             self._write({"type": "draft.update", "text": text})
 
-    def _forget_draft(self) -> None:
+    def _drop_draft(self) -> None:
         if self._draft.timer is not None:
             self._draft.timer.cancel()
         self._draft = _Draft()
 
-    def _keep(self, event: Event | None) -> None:
+    def _queue_event(self, event: Event | None) -> None:
         if self._events.full():
             self._events.get_nowait()
         self._events.put_nowait(event)
@@ -419,13 +423,13 @@ class Conversation:
         if self._client is None:
             return
         task = asyncio.create_task(self._write_to(self._client, message))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
 
     async def _write_to(self, client: Client, message: dict[str, Any]) -> None:
-        with contextlib.suppress(Closed, OSError):  # it is sent again where that matters
+        with contextlib.suppress(Closed, OSError):  # messages and state are resent
             await client.send_raw(message)
 
 
 def _log_lost(error: Exception) -> None:
-    _log.warning("The connection is lost and will be made again: %s", error)
+    _log.warning("Connection lost, reconnecting: %s", error)

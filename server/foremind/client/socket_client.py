@@ -12,11 +12,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
 Event = dict[str, Any]
-_CLOSE_S = 1.0  # a server that does not answer the close is left
+_CLOSE_TIMEOUT_S = 1.0  # for the server to answer a close
 
 
 class Closed(Exception):
-    """The connection ended; `code` is the WebSocket close code."""
+    """The connection was closed; `code` is the WebSocket close code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"closed with {code} {reason}".rstrip())
@@ -25,7 +25,7 @@ class Closed(Exception):
 
 
 class Client:
-    """Sends the messages of the protocol and yields the server's events as dictionaries."""
+    """Sends messages of the protocol, and returns the server's events as dictionaries."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -40,11 +40,11 @@ class Client:
         time_zone: str | None = None,
         resume: tuple[str, int] | None = None,
     ) -> Event:
-        """Open a session, by token or as a named user, and return `session.opened` (or `error`).
+        """Open a session, by token or as a named user; return `session.opened` or `error`.
 
         Args:
-            time_zone: the IANA name of the zone of the player's clock; without it, UTC.
-            resume: the id of the session to go on with, and the `seq` of the last known event.
+            time_zone: the IANA name of the player's time zone; UTC by default.
+            resume: the id of the session to resume, and the `seq` of the last event received.
 
         Raises:
             Closed: the server closed the connection.
@@ -62,24 +62,25 @@ class Client:
         return await self.next_event()
 
     async def draft(self, text: str) -> None:
-        """Tell the whole draft as it now stands."""
+        """Send the whole draft."""
         await self.send_raw({"type": "draft.update", "text": text})
 
     async def clear_draft(self) -> None:
-        """Tell that the draft was given up."""
+        """Clear the draft."""
         await self.send_raw({"type": "draft.clear"})
 
     async def send(self, text: str, message_id: str | None = None) -> str:
-        """Press Enter; return the message's id, which may be sent again to be sure."""
+        """Send a message; return its id, under which it may be sent again safely."""
         message_id = message_id or uuid.uuid4().hex
         await self.send_raw({"type": "message.send", "id": message_id, "text": text})
         return message_id
 
     async def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
-        """Tell what goes on in the session: what is not given stays, a flag of None goes.
+        """Change the session state; parts that are not given stay.
 
         Args:
-            task: what is to be done now; empty, nothing is.
+            task: the current task; empty for none.
+            flags: flags to set; None removes a flag.
         """
         await self.send_raw({"type": "session.update", "state": state_patch(task, flags)})
 
@@ -88,10 +89,10 @@ class Client:
         await self.send_raw({"type": "response.cancel", "response_id": response_id})
 
     async def send_raw(self, message: Event | str | bytes) -> None:
-        """Send any frame.
+        """Send any message or frame.
 
         Raises:
-            Closed: the connection has ended.
+            Closed: the connection is closed.
         """
         frame = json.dumps(message, ensure_ascii=False) if isinstance(message, dict) else message
         try:
@@ -103,7 +104,7 @@ class Client:
         """Return the next event.
 
         Raises:
-            Closed: the connection has ended.
+            Closed: the connection is closed.
         """
         try:
             event: Event = json.loads(await self._socket.recv())
@@ -112,22 +113,22 @@ class Client:
         return event
 
     async def expect(self, *types: str) -> Event:
-        """Skip events until one of `types` comes, and return it."""
+        """Return the next event of one of `types`, skipping others."""
         while True:
             event = await self.next_event()
             if event["type"] in types:
                 return event
 
     async def expect_all(self, *types: str) -> dict[str, Event]:
-        """Skip other events until one of each of `types` has come, in any order."""
-        seen: dict[str, Event] = {}
-        while missing := [type_ for type_ in types if type_ not in seen]:
+        """Return the next event of each of `types`, in any order, skipping others."""
+        events: dict[str, Event] = {}
+        while missing := [type_ for type_ in types if type_ not in events]:
             event = await self.expect(*missing)
-            seen[event["type"]] = event
-        return seen
+            events[event["type"]] = event
+        return events
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield events until the connection ends."""
+        """Yield events until the connection is closed."""
         while True:
             try:
                 event = await self.next_event()
@@ -141,9 +142,9 @@ class Client:
 
 
 def state_patch(task: str | None, flags: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what is given as the protocol wants it."""
-    given = {"task": task, "flags": flags}
-    return {name: value for name, value in given.items() if value is not None}
+    """Return the `state` of `session.update`, without the parts that are None."""
+    parts = {"task": task, "flags": flags}
+    return {name: value for name, value in parts.items() if value is not None}
 
 
 @asynccontextmanager
@@ -154,10 +155,10 @@ async def connect(
     token: str | None = None,
     kind: type[Client] = Client,
 ) -> AsyncIterator[Client]:
-    """Connect to `ws://HOST:PORT/v1/ws`; a `token` goes along as browsers must send it.
+    """Connect to `ws://HOST:PORT/v1/ws`; send a `token` as browsers do, as a subprotocol.
 
     Raises:
-        OSError: nobody listens there, or not for WebSockets.
+        OSError: the connection failed, or there is no WebSocket server.
     """
     try:
         socket = await open_socket(
@@ -165,11 +166,11 @@ async def connect(
             compression=None,
             max_size=None,
             proxy=None,
-            close_timeout=_CLOSE_S,
+            close_timeout=_CLOSE_TIMEOUT_S,
             additional_headers=_headers(origin),
             subprotocols=None if token is None else _subprotocols(token),
         )
-    except InvalidHandshake as error:  # the line broke, or something else listens there
+    except InvalidHandshake as error:  # the connection broke, or it is another kind of server
         raise ConnectionError(str(error)) from error
     try:
         yield kind(socket)

@@ -1,1 +1,1 @@
-"""What everything else speaks of: turns, memories, records, companions, settings. No I/O."""
+"""The domain model: turns, memories, records, companions, settings, errors. No I/O."""

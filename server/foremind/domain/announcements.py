@@ -1,4 +1,4 @@
-"""TODO."""
+"""Announcements: what server processes tell each other through NOTIFY."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from foremind.domain.turn import Speaker
 
 
 class SummaryApplied(msgspec.Struct, frozen=True):
-    """That the oldest turns are summarised: how many, in how many lines, by which means."""
+    """The oldest turns were summarised: how many turns, in how many lines, and by what."""
 
     messages: int
     lines: int
@@ -18,7 +18,7 @@ class SummaryApplied(msgspec.Struct, frozen=True):
 
 
 class LayersChanged(msgspec.Struct, frozen=True, tag="layers"):
-    """That records of a relationship changed, as every server process is told."""
+    """Records of a relationship changed."""
 
     relationship_id: int
     layers_version: int
@@ -26,9 +26,9 @@ class LayersChanged(msgspec.Struct, frozen=True, tag="layers"):
 
 
 class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
-    """That documents of a companion changed, as every server process is told.
+    """Documents of a companion changed.
 
-    `gone`: one was deleted, and is to be found no more.
+    `gone`: one was deleted and must no longer be found.
     """
 
     companion_id: int
@@ -36,7 +36,7 @@ class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
 
 
 class MemoryAnnouncement(msgspec.Struct, frozen=True, tag="judged"):
-    """What became of a turn, as every server process is told."""
+    """A turn was ingested, with or without becoming a memory."""
 
     relationship_id: int
     message_id: str | None
@@ -49,9 +49,9 @@ class MemoryAnnouncement(msgspec.Struct, frozen=True, tag="judged"):
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
-    """That something of a relationship was forgotten, as every server process is told.
+    """Something in a relationship was erased.
 
-    `turn_ids` are those whose text is gone, None where they are many.
+    `turn_ids` are the turns whose text was erased, None if there are many.
     """
 
     relationship_id: int
@@ -62,15 +62,15 @@ class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
 
 
 class CompanionChanged(msgspec.Struct, frozen=True, tag="companion_changed"):
-    """That a companion was changed or retired."""
+    """A companion was changed or retired."""
 
     companion_id: int
 
 
 class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
-    """What was revoked: the tokens of `subject` issued until `until`, or the one `token_id`.
+    """Tokens were revoked: those of `subject` issued until `until`, or the single `token_id`.
 
-    `until` is past the moment of revoking by as much as the clock of who mints may be ahead.
+    `until` is later than the revocation by the clock skew allowed for token issuers.
     """
 
     subject: str
@@ -78,7 +78,7 @@ class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
     until: datetime
 
     def covers(self, subject: str, token_id: str | None, issued_at: float | None) -> bool:
-        """Tell whether a token is revoked by this; one that does not say its age is old."""
+        """Return whether a token is revoked; one without an issue time counts as old."""
         if subject != self.subject:
             return False
         if self.token_id is not None:
@@ -87,20 +87,20 @@ class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
 
 
 class StateChanged(msgspec.Struct, frozen=True, tag="state_changed"):
-    """That something else goes on in a relationship's session, as every process is told."""
+    """The state of a relationship's session changed."""
 
     relationship_id: int
 
 
 class SessionTaken(msgspec.Struct, frozen=True, tag="session_taken"):
-    """That a session is used over a new connection; `origin` tells which."""
+    """A session moved to a new connection, identified by `origin`."""
 
     session_id: str
     origin: str
 
 
 class ReplyStored(msgspec.Struct, frozen=True, tag="reply_stored"):
-    """That a reply was stored which nobody was connected to hear."""
+    """A reply was stored while no client was connected."""
 
     relationship_id: int
     session_id: str
@@ -109,27 +109,27 @@ class ReplyStored(msgspec.Struct, frozen=True, tag="reply_stored"):
 
 
 class MemoriesChanged(msgspec.Struct, frozen=True, tag="memories"):
-    """That memories of a relationship changed, as every server process is told."""
+    """Memories of a relationship changed."""
 
     relationship_id: int
     memory_version: int
 
 
 class ConsentGiven(msgspec.Struct, frozen=True, tag="consent"):
-    """Whether a user agrees to be remembered from now on, as every server process is told."""
+    """A user gave or withdrew consent to being remembered."""
 
     relationship_id: int
     given: bool
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings_changed"):
-    """That a relationship's own settings were changed."""
+    """A relationship's own settings were changed."""
 
     relationship_id: int
 
 
 class UserErased(msgspec.Struct, frozen=True, tag="user_erased"):
-    """That a user is erased, as every server process is told."""
+    """A user was erased."""
 
     user_id: str
     name: str

@@ -1,4 +1,4 @@
-"""Time as a collaborator, so that tests can move it."""
+"""The clock as a dependency, so that tests can control time."""
 
 import asyncio
 import time
@@ -11,20 +11,20 @@ from foremind.domain.errors import InvalidMessage
 
 
 class Timer(Protocol):
-    """A callback that is due later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Forget the callback; harmless once it has run."""
+        """Cancel the callback; no effect once it has run."""
 
 
 class Clock(Protocol):
-    """What Foremind needs of time."""
+    """Wall-clock and monotonic time, timers and sleeping."""
 
     def now(self) -> datetime:
-        """The date and time, in UTC."""
+        """Return the date and time in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never step back; only differences mean anything."""
+        """Return monotonic seconds; only differences are meaningful."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` on the event loop once `monotonic()` has reached `when`."""
@@ -34,13 +34,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The system's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        # The loop's own time is cached once per iteration; stage timings need better.
+        # The event loop's time is too coarse for timing stages.
         return time.perf_counter()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
@@ -51,10 +51,10 @@ class SystemClock:
 
 
 def zone_named(name: str | None) -> ZoneInfo:
-    """Return the zone of a player's clock; UTC where none is given.
+    """Return the time zone of an IANA name; UTC if none is given.
 
     Raises:
-        InvalidMessage: there is none of that name.
+        InvalidMessage: the name is unknown.
     """
     try:
         return ZoneInfo(name or "UTC")

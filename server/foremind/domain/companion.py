@@ -1,4 +1,4 @@
-"""Companions: a persona, and the settings it may have of its own."""
+"""Companions: a persona, and its own settings."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from foremind.domain.errors import InvalidFile, InvalidMessage
 from foremind.domain.setting_bounds import problem_with
+from foremind.domain.setting_groups import Ahead, Decay, KeptName, LayerName
 from foremind.domain.setting_syntax import KEY_PREFIX
-from foremind.domain.settings import Ahead, Decay, KeptName, LayerName
 from foremind.domain.storable_text import check_storable
 
 Consent = Literal["assumed", "required"]
@@ -27,11 +27,12 @@ Instructions = Annotated[str, Meta(max_length=4000)]
 class SignificanceRules(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What matters to one companion, beside what matters to all; scores are 0 to 1.
+    """A companion's adjustments to significance scoring; scores are 0 to 1.
 
-    `phrases` are floors for turns that hold them; `signals` and `floors` change the published
-    weights by name; `learned` switches the learned head, which is on; `model` lets the language
-    model rate what was kept, or nearly, from 1 to 10, afterwards, which it does not by default.
+    `phrases` are minimum scores for turns that contain them; `signals` and `floors` override the
+    published weights and minimum scores by name; `learned` enables the classifier, which is on by
+    default; `model` lets the language model rate turns at or near the threshold afterwards, from 1
+    to 10, which is off by default.
     """
 
     phrases: Annotated[dict[Phrase, Share], Meta(max_length=100)] | None = None
@@ -41,7 +42,8 @@ class SignificanceRules(
     model: bool | None = None
 
 
-_LONGEST_SLUG = 128
+_MAX_SLUG_CHARS = 128
+#: The kinds of note, with what each is for; given to the language model.
 KINDS = {
     "identity": "who the user is: name, age, home, work",
     "preference": "what the user likes, dislikes, wants done or not done",
@@ -53,7 +55,7 @@ KINDS = {
 
 
 class ScratchpadExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was said, and the entry that it should become."""
+    """An example of a message, and the note that it should become."""
 
     said: Instructions
     kind: Word
@@ -61,9 +63,9 @@ class ScratchpadExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ScratchpadRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a companion keeps its scratchpad: a prompt of its own, the kinds of entry, examples.
+    """How a companion takes notes: its own prompt, the kinds of note, and examples.
 
-    Without `kinds` there are those of `KINDS`.
+    `kinds` defaults to `KINDS`.
     """
 
     prompt: Instructions | None = None
@@ -76,11 +78,11 @@ _SLOT_KINDS: tuple[SlotKind, ...] = get_args(SlotKind)
 
 
 class ProfileSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something that a profile says of a user.
+    """A slot of the user profile.
 
-    `kind` orders slots, and what is cut last: who the user is, what must be minded, people and
-    animals, anything else, tastes. With `many`, values stand beside each other, at most `most` that
-    were made in the background; else the newest holds.
+    `kind` determines the order of slots, and which are truncated last: identity, needs, people and
+    animals, anything else, tastes. With `many`, a slot has several values, at most `most` of which
+    were written in the background; otherwise the newest value replaces the others.
     """
 
     description: Annotated[str, Meta(min_length=1, max_length=300)]
@@ -89,7 +91,7 @@ class ProfileSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     most: Annotated[int, Meta(ge=1, le=50)] = 12
 
 
-#: What a profile holds where a companion says nothing else, in order within each kind.
+#: The default slots of a profile, in order within each kind.
 PROFILE_SLOTS = {
     "name": ProfileSlot("what the user wants to be called", "identity"),
     "pronouns": ProfileSlot("the user's pronouns", "identity"),
@@ -114,7 +116,7 @@ PROFILE_SLOTS = {
     "dislikes": ProfileSlot("what the user dislikes", "taste", many=True),
     "likes": ProfileSlot("what the user likes", "taste", many=True),
 }
-#: What people call slots who write a profile by hand.
+#: Other names that people use for slots when they edit a profile manually.
 SLOT_ALIASES = {
     "nickname": "name", "first name": "name", "called": "name", "date of birth": "birthday",
     "born": "birthday", "city": "home", "town": "home", "residence": "home", "address": "home",
@@ -126,7 +128,7 @@ SLOT_ALIASES = {
 
 
 class ProfileExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was said, and the value that it gives a slot."""
+    """An example of a message, and the value that it gives a slot."""
 
     said: Instructions
     slot: Word
@@ -134,9 +136,9 @@ class ProfileExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProfileRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a companion's profile holds: slots beside the usual ones, or, with `only`, just those.
+    """The slots of a companion's profile, in addition to the default ones or, with `only`, instead.
 
-    `prompt` and `examples` are for a language model.
+    `prompt` and `examples` are for the language model.
     """
 
     prompt: Instructions | None = None
@@ -146,27 +148,27 @@ class ProfileRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def slots_of(rules: ProfileRules) -> dict[str, ProfileSlot]:
-    """Return all slots of a profile."""
+    """Return all slots of a profile by name."""
     return ({} if rules.only else PROFILE_SLOTS) | (rules.slots or {})
 
 
 def rank_of(name: str, slots: Mapping[str, ProfileSlot]) -> int:
-    """Return where a slot stands in a profile; the first is cut last."""
+    """Return the position of a slot in a profile; the first is truncated last."""
     slot = slots.get(name)
     kind = _SLOT_KINDS.index("other" if slot is None else slot.kind)
-    place = list(slots).index(name) if slot is not None else len(slots)
-    return _SLOTS_OF_A_KIND * kind + place
+    position = list(slots).index(name) if slot is not None else len(slots)
+    return _MAX_SLOTS_PER_KIND * kind + position
 
 
-_SLOTS_OF_A_KIND = 1000
-#: Where what was stated of somebody's tastes begins.
-RANK_OF_TASTES = _SLOTS_OF_A_KIND * _SLOT_KINDS.index("taste")
+_MAX_SLOTS_PER_KIND = 1000
+#: The rank of the first slot of tastes.
+TASTE_RANK = _MAX_SLOTS_PER_KIND * _SLOT_KINDS.index("taste")
 
 
 class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What background work is asked to write, in a companion's own words.
+    """A companion's own prompts for background work.
 
-    What an answer must look like is added to each.
+    The required form of the answer is appended to each.
     """
 
     summary: Instructions | None = None
@@ -176,12 +178,12 @@ class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An instruction, and when it holds: every condition that is given must.
+    """An instruction for the model, and the conditions under which it applies, all of them.
 
-    `says` are words or phrases of which the message holds one; `recalls` is a layer that brought
-    something back; `opening` is the first message of a session; `from_hour` to `to_hour` is the
-    player's time of day, also across midnight. `after` runs it once the reply is over, apart from
-    it, and the client is told what came of it.
+    `says` are words or phrases of which the message contains one; `recalls` is a layer that
+    returned something; `opening` is the first message of a session; `from_hour` to `to_hour` is the
+    player's time of day and may span midnight. `after` runs the instruction separately once the
+    reply has ended; the client receives the result.
     """
 
     name: Word
@@ -194,19 +196,19 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     after: bool = False
 
 
-# Any other variable may hold something that is not for the companion's model server.
+# Any other variable may hold a secret that must not reach the companion's model server.
 KeyVariable = Annotated[str, Meta(pattern=f"^{KEY_PREFIX}[A-Za-z0-9_]{{1,100}}$(?!\\n)")]
 
 
 class CompanionSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What one level sets: a companion, a relationship or a turn; None: the wider level's holds.
+    """The settings of one level: a companion, a relationship or a turn; None inherits a value.
 
     The names, units and bounds are those of `Settings`. `llm_key_env` names an environment
-    variable, so that no key is kept in the database; `recall_any_age` switches the age window off;
-    `shares_counts` lets users who agree be counted, and nothing else of them, with other users.
-    With `consent` required, nothing is remembered of a user who has not agreed.
+    variable, so that no key is stored in the database; `recall_any_age` disables the age window;
+    `shares_counts` includes users who agree, as a number only, in the topic counts shown to other
+    users. With `consent` required, nothing is remembered about a user who has not agreed.
     """
 
     pause_ms: int | None = None
@@ -257,14 +259,14 @@ class CompanionSettings(
 
 
 class RelationshipSettings(msgspec.Struct, frozen=True):
-    """What a relationship has of its own: what the operator set for it, and what its user did."""
+    """A relationship's own settings, by who set them: the operator or the user."""
 
     operator: CompanionSettings = CompanionSettings()
     user: CompanionSettings = CompanionSettings()
 
 
 class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A companion as it is written in a TOML file."""
+    """A companion as defined in a TOML file."""
 
     slug: str
     name: str
@@ -275,9 +277,9 @@ class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A companion as it is stored; `version` rises with every change to it.
+    """A companion as stored; `version` increases with every change.
 
-    Nobody talks with one that is `retired`; what was said to it stays its users'.
+    A `retired` companion accepts no sessions; its relationships are kept.
     """
 
     id: int
@@ -291,7 +293,7 @@ class Companion:
 
 
 def read_companion(path: Path) -> CompanionFile:
-    """Read a companion file, and check its settings as the server's own are checked.
+    """Read a companion file and validate its settings as the server's own.
 
     Raises:
         InvalidFile: naming the field and what was expected.
@@ -304,21 +306,21 @@ def read_companion(path: Path) -> CompanionFile:
         check_storable(companion)
     except InvalidMessage as error:
         raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
-    wrong = wrong_field(companion)
-    if wrong is not None:
-        raise InvalidFile(f"{path}: {': '.join(wrong)}", param=wrong[0])
+    problem = wrong_field(companion)
+    if problem is not None:
+        raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem[0])
     return companion
 
 
 def wrong_field(companion: CompanionFile) -> tuple[str, str] | None:
-    """Return the name of a field that is wrong and what is wrong with it, or None."""
+    """Return the first invalid field and what was expected, or None."""
     slug = companion.slug
     if (
         not slug
         or not slug.replace("-", "").replace("_", "").isalnum()
-        or len(slug) > _LONGEST_SLUG
+        or len(slug) > _MAX_SLUG_CHARS
     ):
-        return "slug", f"expected at most {_LONGEST_SLUG} letters, digits, '-' and '_'"
+        return "slug", f"expected at most {_MAX_SLUG_CHARS} letters, digits, '-' and '_'"
     for field in ("name", "persona"):
         if not getattr(companion, field).strip():
             return field, "expected some text"

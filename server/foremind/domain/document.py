@@ -1,4 +1,4 @@
-"""TODO."""
+"""Documents of a companion, and the chunks they are indexed by."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document; `embedded` of its `chunks` can be found by meaning already."""
+    """A document; `embedded` of its `chunks` are available to vector search already."""
 
     id: str
     title: str
@@ -18,7 +18,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A passage of a document; `packed` is its vector as `halfvec_send` gives it, once made."""
+    """A passage of a document; `packed` is its vector in `halfvec_send` format, once embedded."""
 
     id: int
     title: str

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What an erasure reads: transcript and record texts, and the versions they were read at."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -9,7 +9,7 @@ from foremind.domain.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class TranscriptText:
-    """A turn or what is left of one; `vector` as PostgreSQL sends a halfvec, `alive` its text."""
+    """A turn; `vector` in `halfvec_send` format, `alive` unless its text was erased."""
 
     id: int
     session_id: UUID
@@ -23,9 +23,9 @@ class TranscriptText:
 
 @dataclass(frozen=True, slots=True)
 class RecordText:
-    """Everything that a record says, or said in a `revision`; 0 is its present state.
+    """The full text of a record in a `revision`; 0 is the current state.
 
-    `turns` are those that it was made of, known of the present state only.
+    `turns` are its sources, known for the current state only.
     """
 
     id: int
@@ -40,13 +40,13 @@ class RecordText:
 
     @property
     def by_hand(self) -> bool:
-        """Whether somebody wrote it."""
+        """Whether a user or developer wrote it."""
         return by_hand(self.made_by)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """How far a relationship had come when it was read."""
+    """The versions of a relationship at the time it was read."""
 
     erasures: int
     memory_version: int

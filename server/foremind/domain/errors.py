@@ -1,40 +1,40 @@
-"""The error tree.
+"""The exception hierarchy.
 
 ForemindError
-├── RequestError            what a client sent cannot be done; names the field
-│   ├── InvalidMessage      the message itself is wrong
-│   ├── NotAuthenticated    the token is missing, wrong or expired
-│   ├── NotAllowed          the caller may not do this
-│   ├── NotFound            what was named does not exist
-│   ├── Conflict            what was to be changed has changed meanwhile
-│   ├── TooLarge            a body has more bytes than are taken
-│   └── UnsupportedMediaType  a body is of another type than is taken
+├── RequestError            the request cannot be fulfilled; names the field
+│   ├── InvalidMessage      the message is malformed
+│   ├── NotAuthenticated    the token is missing, invalid or expired
+│   ├── NotAllowed          the principal lacks permission
+│   ├── NotFound            the named resource does not exist
+│   ├── Conflict            the resource has changed in the meantime
+│   ├── TooLarge            the body exceeds its byte limit
+│   └── UnsupportedMediaType  the body has an unsupported media type
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
-│   ├── RateLimited         this caller asks for too much at once
-│   ├── Interrupted         something more urgent took its place
-│   ├── Draining            this server takes no new sessions
+│   ├── RateLimited         the principal exceeds a rate limit
+│   ├── Interrupted         preempted by something more urgent
+│   ├── Draining            this server accepts no new sessions
 │   ├── StorageUnavailable  the database did not answer
 │   └── ModelServerError    the language model server failed
-│       └── UnusableAnswer  it answered, and nothing of that could be used, or refuses this
+│       └── UnusableAnswer  its answer was unusable, or it refuses the request
 ├── SetupError              the operator must change something before Foremind can run
 │   ├── UnsafeBinding       reachable from outside without authentication
 │   ├── DatabaseUnsuitable  PostgreSQL or pgvector is missing, old or differs from the migrations
-│   ├── ModelMismatch       the store's vectors were made by another embedding model
-│   ├── ModelUnusable       an embedding model could not be fetched, converted or trusted
-│   └── InvalidFile         a file that the operator wrote has a wrong field
+│   ├── ModelMismatch       the stored vectors come from another embedding model
+│   ├── ModelUnusable       an embedding model could not be fetched, converted or verified
+│   └── InvalidFile         a file written by the operator has an invalid field
 """
 
 import msgspec
 
-#: What msgspec raises for bytes that are no JSON: malformed, not UTF-8, nested without end.
+#: What msgspec raises for bytes that are not JSON: malformed, not UTF-8, nested too deeply.
 NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class ForemindError(Exception):
-    """Root of every error that Foremind raises on purpose."""
+    """Base class of all errors that Foremind raises deliberately."""
 
-    kind = "server_error"  #: `type` of the error as clients are told
+    kind = "server_error"  #: the error's `type` on the wire
     code = "internal_error"
     retryable = False
 
@@ -45,14 +45,14 @@ class ForemindError(Exception):
 
 
 class RequestError(ForemindError):
-    """What a client sent cannot be done."""
+    """The request cannot be fulfilled."""
 
     kind = "invalid_request_error"
     code = "invalid_request"
 
 
 class InvalidMessage(RequestError):
-    """A message is malformed; `param` names the field, the text what was expected."""
+    """A message is malformed; `param` names the field, the text says what was expected."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message, param=param)
@@ -60,39 +60,39 @@ class InvalidMessage(RequestError):
 
 
 class NotAuthenticated(RequestError):
-    """The token is missing, wrong or expired."""
+    """The token is missing, invalid or expired."""
 
     kind = "authentication_error"
     code = "not_authenticated"
 
 
 class NotAllowed(RequestError):
-    """The caller is known but may not do this."""
+    """The principal is authenticated but lacks permission."""
 
     kind = "permission_error"
     code = "not_allowed"
 
 
 class NotFound(RequestError):
-    """What the request names does not exist."""
+    """The named resource does not exist."""
 
     code = "not_found"
 
 
 class Conflict(RequestError):
-    """What the request was made for has changed meanwhile."""
+    """The resource has changed since the client read it."""
 
     code = "conflict"
 
 
 class TooLarge(RequestError):
-    """The body has more bytes than this request takes."""
+    """The body exceeds the byte limit of this request."""
 
     code = "too_large"
 
 
 class UnsupportedMediaType(RequestError):
-    """The body is of another type than this request takes."""
+    """The body has a media type that this request does not support."""
 
     code = "unsupported_media_type"
 
@@ -112,7 +112,7 @@ class Overloaded(TemporaryError):
 
 
 class RateLimited(TemporaryError):
-    """This caller asks for more than it may in a second; `retry_after_s` where that is known."""
+    """The principal exceeds a rate limit; `retry_after_s` is when to retry."""
 
     kind = "rate_limit_error"
     code = "rate_limited"
@@ -123,25 +123,25 @@ class RateLimited(TemporaryError):
 
 
 class Interrupted(TemporaryError):
-    """What was under way was broken off for something more urgent."""
+    """Work in flight was preempted by something more urgent."""
 
     code = "interrupted"
 
 
 class Draining(TemporaryError):
-    """This server is stopping; another, or this one restarted, will take the session."""
+    """This server is stopping; another, or this one after its restart, will take the session."""
 
     code = "draining"
 
 
 class StorageUnavailable(TemporaryError):
-    """The database did not answer in time or is away."""
+    """The database is down or did not answer in time."""
 
     code = "storage_unavailable"
 
 
 class ModelServerError(TemporaryError):
-    """The language model server is down, slow, or answered nonsense."""
+    """The language model server is down, slow, or sent an invalid response."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
@@ -149,7 +149,7 @@ class ModelServerError(TemporaryError):
 
 
 class UnusableAnswer(ModelServerError):
-    """The language model answered, and nothing of it could be used; or it will not answer this."""
+    """The language model's answer was unusable, or it refuses the request."""
 
     def __init__(self, problem: str, code: str = "model_broken") -> None:
         super().__init__(f"The language model's answer is not valid: {problem}", code=code)
@@ -170,12 +170,12 @@ class DatabaseUnsuitable(SetupError):
 
 
 class ModelMismatch(SetupError):
-    """The store holds vectors of another embedding model."""
+    """The stored vectors come from another embedding model."""
 
 
 class ModelUnusable(SetupError):
-    """An embedding model could not be fetched, converted or trusted."""
+    """An embedding model could not be fetched, converted or verified."""
 
 
 class InvalidFile(SetupError):
-    """A file that the operator wrote has a wrong field."""
+    """A file written by the operator has an invalid field."""

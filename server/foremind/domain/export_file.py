@@ -1,4 +1,4 @@
-"""The file that a relationship is written to: its shapes, which are those of its schema."""
+"""The export file of a relationship; these structs define its JSON schema."""
 
 from datetime import datetime
 from typing import Annotated, Literal, TypeVar
@@ -14,16 +14,16 @@ from foremind.domain.session_state import SessionState
 from foremind.domain.turn import Speaker, Status
 
 MemoryType = Literal["conversation", "observation", "event", "relationship"]
-MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # one may be a copy's
+MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # may be that of a copy
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-#: Of a turn, a memory or a record: digits, which are of no use outside the file. Later ones are
+#: The id of a turn, memory or record: digits, meaningful within the file only. Later ids are
 #: greater.
 Id = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,17})$")]
 
 
 class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A session; `id` is known only within the file. `state` is what goes on in it, if anything."""
+    """A session; `id` is local to the file. `state` is the session state, if any."""
 
     id: str
     opened_at: datetime
@@ -33,9 +33,10 @@ class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that was said in a session; `reply_to` is the turn that it answers.
+    """A turn of a session; `reply_to` is the turn that it answers.
 
-    What was not `judged`, as what the offline voice quotes, is no part of an exchange.
+    Turns that were not `judged`, such as replies of the offline model, are not part of any context
+    window.
     """
 
     id: Id
@@ -51,7 +52,7 @@ class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A memory of a turn, and of others that said it `again`."""
+    """A memory of a turn, and of the turns that repeated it (`again`)."""
 
     id: Id
     turn: Id
@@ -69,11 +70,10 @@ class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is known of a record beside its text.
+    """The details of a record besides its text.
 
-    `upto` is the last record of the file that a topic's paragraph was made of; files of earlier
-    versions have it as a number. `turn` is the turn of the file in which a value of the profile was
-    last stated.
+    `upto` is the last record of the file that a topic's paragraph was made of; earlier versions
+    wrote it as a number. `turn` is the turn of the file in which a profile value was last stated.
     """
 
     questions: list[str] = []
@@ -92,7 +92,7 @@ class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class ExportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record of a layer, and the turns and records that it was made of."""
+    """A record of a layer, and its source turns and records."""
 
     id: Id
     layer: RecordLayer
@@ -112,7 +112,7 @@ class ExportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedRevision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An earlier state of a record of the file."""
+    """An earlier revision of a record in the file."""
 
     record: Id
     revision: Annotated[int, Meta(ge=1, le=2**31 - 2)]
@@ -124,7 +124,7 @@ class ExportedRevision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That a memory was merged with what a turn said, or superseded by it, and why."""
+    """A memory was merged with a turn or superseded by it, and why."""
 
     memory: Id
     change: Literal["merged", "superseded"]
@@ -134,7 +134,7 @@ class ExportedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of the audit trail. It is this server's: no other takes it in."""
+    """An entry of the audit trail. It belongs to this server: other servers do not import it."""
 
     actor: str
     action: str
@@ -143,17 +143,18 @@ class ExportedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportedPortion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Turns whose notes of a layer are to be made again, together."""
+    """Turns whose records of a layer must be rebuilt together."""
 
     layer: RecordLayer
     turns: list[Id]
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Up to which turn each kind of background work is done, and what it may not make again.
+    """The cursors of background work, and what it must not write again.
 
-    `dismissed` are digests, made with `salt`; `remade` turns whose notes are to be made again.
-    Without `stated`, what is stated was kept with the notes; without `profiled`, by rules alone.
+    Each cursor is the last turn processed; `told` is that of episodes. `dismissed` are digests,
+    salted with `salt`; `remade` are turns whose records must be rebuilt. A missing `stated` equals
+    `noted`, a missing `profiled` equals `stated`.
     """
 
     stated: Id | None = None
@@ -167,7 +168,7 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is known in one relationship."""
+    """All data of one relationship."""
 
     companion: str
     user_name: UserName
@@ -187,21 +188,22 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
 
-Written = TypeVar("Written", ExportedRecord, ExportedRevision)
+Authored = TypeVar("Authored", ExportedRecord, ExportedRevision)
 
 
 def as_told_by_user(export: Export) -> Export:
-    """Return an export in which nothing is said to be the developer's, which a file cannot prove.
+    """Return an export with the user as author of all manual records.
 
-    What a model or rules made stays theirs: it counts for less than what a user wrote.
+    A file cannot prove that a developer wrote a record. What a model or rules wrote is kept as
+    such: it has less authority than what a user wrote.
     """
 
-    def told(part: Written) -> Written:
-        by_user = part.made_by == "developer"
-        return msgspec.structs.replace(part, made_by="user") if by_user else part
+    def by_user(part: Authored) -> Authored:
+        from_developer = part.made_by == "developer"
+        return msgspec.structs.replace(part, made_by="user") if from_developer else part
 
     return msgspec.structs.replace(
         export,
-        records=[told(record) for record in export.records],
-        revisions=[told(revision) for revision in export.revisions],
+        records=[by_user(record) for record in export.records],
+        revisions=[by_user(revision) for revision in export.revisions],
     )

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Memories: how they are stored, indexed, retrieved and ranked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from foremind.domain.turn import Speaker
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a turn matters: what was found, and how much that alone is worth, 0 to 1."""
+    """A reason why a turn is significant, and the score that it gives alone, 0 to 1."""
 
     name: str
     score: float
@@ -21,20 +21,20 @@ class Reason(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MemoryText:
-    """What a memory is found by: a unit vector, float32 [dimension], and weighted word counts."""
+    """What a memory is indexed by: a unit vector, float32 [dimension], and weighted term counts."""
 
     vector: npt.NDArray[np.float32]
     terms: dict[str, float]
 
     @property
     def length(self) -> float:
-        """All its words, by weight."""
+        """The sum of all term weights."""
         return sum(self.terms.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ReembeddedMemory:
-    """A memory's text now that a turn beside it is known; `new_terms` are that turn's words."""
+    """A memory re-embedded with a neighbouring turn; `new_terms` are that turn's terms."""
 
     text: MemoryText
     new_terms: frozenset[str]
@@ -42,7 +42,7 @@ class ReembeddedMemory:
 
 @dataclass(frozen=True, slots=True)
 class NewMemory:
-    """A memory about to be stored; `reasons` is JSON, `happened` the time it speaks of."""
+    """A memory to be stored; `reasons` is JSON, `happened` the time span it refers to."""
 
     significance: float
     reasons: str
@@ -53,7 +53,7 @@ class NewMemory:
 
 @dataclass(frozen=True, slots=True)
 class SimilarMemory:
-    """A memory that a turn may repeat; `cosine` is that of the two bare texts."""
+    """A memory that a turn may repeat; `cosine` compares the texts without context."""
 
     id: int
     speaker: Speaker
@@ -65,18 +65,18 @@ class SimilarMemory:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that can be true only one way at a time: a slot and what it is said to be."""
+    """A single-valued fact: a slot and its stated value."""
 
     slot: str
     value: str
 
 
 class KnownMemory(msgspec.Struct, frozen=True, gc=False):
-    """What ranking wants to know of a memory, wherever it was read.
+    """The fields of a memory that ranking needs, from the index or the database.
 
-    `happened` is the span of time it speaks of, if any; `length` counts all its words by weight;
-    `session` is equal for those that were said in one session; `superseded_by` is the memory
-    of what holds since.
+    `happened` is the time span it refers to, if any; `length` is the sum of its term weights;
+    `session` is equal for memories of the same session; `superseded_by` is the memory that replaced
+    it.
     """
 
     id: int
@@ -94,7 +94,7 @@ class KnownMemory(msgspec.Struct, frozen=True, gc=False):
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A memory that may be recalled: its cosine, -1 to 1, and the query's words in it by weight."""
+    """A candidate for recall: its cosine, -1 to 1, and the query terms in it by weight."""
 
     memory: KnownMemory
     cosine: float
@@ -103,10 +103,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class RetrievalQuery:
-    """What candidates are put forward for.
+    """A query for candidates.
 
-    `vector` is a unit vector, float32 [dimension]; `terms` are distinct; of each of the `times`
-    asked for, from inclusive to exclusive, some memories are among the candidates.
+    `vector` is a unit vector, float32 [dimension]; `terms` are distinct; `times` are half-open time
+    spans mentioned in the query, each of which contributes candidates.
     """
 
     relationship_id: int
@@ -119,7 +119,7 @@ class RetrievalQuery:
 
 @dataclass(frozen=True, slots=True)
 class WordStatistics:
-    """The relationship's collection statistics: memories, words, memories by query word."""
+    """Statistics of a relationship for BM25; `memories_by_word` is per query term."""
 
     memories: int
     words: float
@@ -128,7 +128,7 @@ class WordStatistics:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """A relationship's memory version, and its collection statistics at that time."""
+    """A relationship's memory version, and its collection statistics at that version."""
 
     version: int
     memories: int
@@ -136,10 +136,10 @@ class IndexState:
 
 
 class IndexedMemory(msgspec.Struct, frozen=True, gc=False):
-    """A memory as an index in the process takes it.
+    """A memory as the in-process index loads it.
 
-    `vector` is as `halfvec_send` gives it (four bytes, then big-endian half floats), `words` as
-    `packed_words` has them.
+    `vector` is in `halfvec_send` format (four bytes, then big-endian half floats), `words` in the
+    packed format of `packed_terms`.
     """
 
     memory: KnownMemory
@@ -149,7 +149,7 @@ class IndexedMemory(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """A memory with everything that is known of it; `superseded_by` is a memory's id."""
+    """A memory with all of its fields; `superseded_by` is a memory's id."""
 
     id: str
     content: str
@@ -166,10 +166,10 @@ class StoredMemory:
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False):
-    """A memory that a search brought back; the numbers are 0 to 1.
+    """A memory returned by a search; all scores are 0 to 1.
 
-    `score` is what memories are ordered by; `relevance` is the 70/30 rule alone, made of `cosine`
-    and `keyword`. `superseded`: something newer contradicts it.
+    Memories are sorted by `score`; `relevance` is the 70/30 combination of `cosine` and `keyword`
+    alone. `superseded`: a newer memory contradicts it.
     """
 
     id: int

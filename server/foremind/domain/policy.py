@@ -1,4 +1,4 @@
-"""The settings in force: turn over relationship over companion over server. Pure."""
+"""Resolves the effective settings: turn over relationship over companion over server. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ from foremind.domain.companion import (
     SignificanceRules,
     slots_of,
 )
-from foremind.domain.settings import Ahead, Decay, LayerName, Settings
+from foremind.domain.setting_groups import Ahead, Decay, LayerName
+from foremind.domain.settings import Settings
 
-# What holds where no level says anything, of what the server has no setting for.
-_BUILT_IN = CompanionSettings(
+# Defaults of the settings that the server has no setting for.
+_DEFAULTS = CompanionSettings(
     significance=SignificanceRules(phrases={}, signals={}, floors={}, learned=True, model=False),
     recall_any_age=False,
     shares_counts=False,
@@ -36,7 +37,7 @@ _BUILT_IN = CompanionSettings(
 
 @dataclass(frozen=True, slots=True)
 class RecallPolicy:
-    """What a search may return and in which order; names and units are those of `Settings`."""
+    """Limits and weights of a search; names and units are those of `Settings`."""
 
     vector_weight: float
     keyword_weight: float
@@ -58,7 +59,7 @@ class RecallPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """What becomes a memory, and how it is read."""
+    """What becomes a memory, and how it is indexed."""
 
     threshold: float
     rules: SignificanceRules
@@ -68,9 +69,9 @@ class StoragePolicy:
 
 @dataclass(frozen=True, slots=True)
 class LayerPolicy:
-    """What the layers of memory may take, and how long things live; sizes are tokens.
+    """Token budgets of the memory layers, retention, and rules for writing them.
 
-    `scratchpad` and `profile` are whole: kinds and slots that no level names are in them.
+    `scratchpad` and `profile` are complete: they include the default kinds and slots.
     """
 
     off: frozenset[LayerName]
@@ -92,25 +93,25 @@ class LayerPolicy:
     shares_counts: bool
 
     def on(self, layer: LayerName) -> bool:
-        """Tell whether a layer is switched on."""
+        """Return whether a layer is enabled."""
         return layer not in self.off
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The kinds of entry that the scratchpad has, with what each is for."""
+        """The kinds of note, with what each is for."""
         return self.scratchpad.kinds or {}
 
     @property
     def slots(self) -> Mapping[str, ProfileSlot]:
-        """The slots that the profile has, in order."""
+        """The slots of the profile, in order."""
         return self.profile.slots or {}
 
 
 @dataclass(frozen=True, slots=True)
 class ChatModelPolicy:
-    """Where words come from; names and units are those of `Settings`.
+    """The chat model and its parameters; names and units are those of `Settings`.
 
-    `key_env` names the variable that holds a companion's own key.
+    `key_env` names the environment variable with a companion's own API key.
     """
 
     url: str | None
@@ -123,7 +124,7 @@ class ChatModelPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings in force, for one relationship or one turn."""
+    """The effective settings of a relationship or a turn."""
 
     pause_s: float
     eager: bool
@@ -135,58 +136,23 @@ class Policy:
 
 
 def policy_for(own: CompanionSettings, server: Settings) -> Policy:
-    """Lay settings over the server's: a companion's, or those of narrower levels over them."""
+    """Return the policy of merged companion, relationship and turn settings over the server's."""
 
     def pick(name: str) -> Any:
-        return value_of(name, own, server)
+        return effective_value(name, own, server)
 
     return Policy(
         pause_s=pick("pause_ms") / 1000,
         eager=pick("eager"),
         consent=pick("consent"),
-        recall=RecallPolicy(
-            vector_weight=pick("vector_weight"),
-            keyword_weight=pick("keyword_weight"),
-            significance_weight=pick("significance_weight"),
-            session_weight=pick("session_weight"),
-            time_weight=pick("time_weight"),
-            recency_weight=pick("recency_weight"),
-            user_weight=pick("user_weight"),
-            significance_threshold=pick("significance_threshold"),
-            permanent_significance=pick("permanent_significance"),
-            decay=pick("memory_decay"),
-            max_age_days=_max_age(pick),
-            half_life_days=pick("memory_half_life_days"),
-            gate=pick("recall_gate"),
-            min_score=pick("recall_min_score"),
-            min_share=pick("recall_min_share"),
-            limit=pick("recall_limit"),
-        ),
+        recall=_recall_policy(pick),
         storage=StoragePolicy(
             threshold=pick("significance_threshold"),
             rules=pick("significance"),
             read_in_exchange=pick("read_in_exchange"),
             consolidate=pick("consolidate"),
         ),
-        layers=LayerPolicy(
-            off=frozenset(pick("layers_off")),
-            context_tokens=pick("context_tokens"),
-            share=pick("layers_share"),
-            working_tokens=pick("working_tokens"),
-            reply_tokens=pick("llm_max_tokens"),
-            tokenizer=None if pick("llm_tokenizer") is None else str(pick("llm_tokenizer")),
-            deadline_s=pick("layers_deadline_ms") / 1000,
-            session=timedelta(hours=pick("session_hours")),
-            summary_tokens=pick("summary_tokens"),
-            summary_messages=pick("summary_messages"),
-            topic_half_life=timedelta(days=pick("topic_half_life_days")),
-            retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
-            scratchpad=pick("scratchpad"),
-            profile=pick("profile"),
-            prompts=pick("prompts"),
-            behaviours=pick("behaviours"),
-            shares_counts=pick("shares_counts"),
-        ),
+        layers=_layer_policy(pick),
         voice=ChatModelPolicy(
             url=pick("llm_url") or None,
             model=pick("llm_model"),
@@ -198,23 +164,66 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
     )
 
 
-def value_of(name: str, own: CompanionSettings, server: Settings) -> Any:
-    """Return the value in force of a setting; one that is made of parts has all of them."""
+def _recall_policy(pick: Callable[[str], Any]) -> RecallPolicy:
+    return RecallPolicy(
+        vector_weight=pick("vector_weight"),
+        keyword_weight=pick("keyword_weight"),
+        significance_weight=pick("significance_weight"),
+        session_weight=pick("session_weight"),
+        time_weight=pick("time_weight"),
+        recency_weight=pick("recency_weight"),
+        user_weight=pick("user_weight"),
+        significance_threshold=pick("significance_threshold"),
+        permanent_significance=pick("permanent_significance"),
+        decay=pick("memory_decay"),
+        max_age_days=_max_age(pick),
+        half_life_days=pick("memory_half_life_days"),
+        gate=pick("recall_gate"),
+        min_score=pick("recall_min_score"),
+        min_share=pick("recall_min_share"),
+        limit=pick("recall_limit"),
+    )
+
+
+def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
+    return LayerPolicy(
+        off=frozenset(pick("layers_off")),
+        context_tokens=pick("context_tokens"),
+        share=pick("layers_share"),
+        working_tokens=pick("working_tokens"),
+        reply_tokens=pick("llm_max_tokens"),
+        tokenizer=None if pick("llm_tokenizer") is None else str(pick("llm_tokenizer")),
+        deadline_s=pick("layers_deadline_ms") / 1000,
+        session=timedelta(hours=pick("session_hours")),
+        summary_tokens=pick("summary_tokens"),
+        summary_messages=pick("summary_messages"),
+        topic_half_life=timedelta(days=pick("topic_half_life_days")),
+        retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
+        scratchpad=pick("scratchpad"),
+        profile=pick("profile"),
+        prompts=pick("prompts"),
+        behaviours=pick("behaviours"),
+        shares_counts=pick("shares_counts"),
+    )
+
+
+def effective_value(name: str, own: CompanionSettings, server: Settings) -> Any:
+    """Return the effective value of a setting; structs and mappings are complete."""
     value = getattr(own, name)
     wider = getattr(server, name, None) if name in Settings.model_fields else None
-    built_in = getattr(_BUILT_IN, name)
-    whole = _merged(wider if wider is not None else built_in, value)
-    if name == "scratchpad" and whole.kinds is None:
-        return msgspec.structs.replace(whole, kinds=KINDS)
+    default = getattr(_DEFAULTS, name)
+    merged = _merged(wider if wider is not None else default, value)
+    if name == "scratchpad" and merged.kinds is None:
+        return msgspec.structs.replace(merged, kinds=KINDS)
     if name == "profile":
-        return msgspec.structs.replace(whole, slots=slots_of(whole))
-    return whole
+        return msgspec.structs.replace(merged, slots=slots_of(merged))
+    return merged
 
 
 def laid_over(base: CompanionSettings, own: CompanionSettings) -> CompanionSettings:
-    """Return `base` with what `own` gives; the narrower wins: turn, relationship, companion.
+    """Return `base` overridden by `own`, the narrower level.
 
-    What is made of named parts is merged part by part; a list is replaced as a whole.
+    Structs and mappings are merged recursively; lists are replaced as a whole.
     """
     merged: CompanionSettings = _merged(base, own)
     return merged
@@ -224,20 +233,20 @@ def _merged(wider: Any, narrower: Any) -> Any:
     if narrower is None:
         return wider
     if isinstance(wider, msgspec.Struct) and isinstance(narrower, msgspec.Struct):
-        given = {
+        overrides = {
             name: _merged(getattr(wider, name), value)
             for name in narrower.__struct_fields__
             if (value := getattr(narrower, name)) is not None
         }
-        return msgspec.structs.replace(wider, **given) if given else wider
+        return msgspec.structs.replace(wider, **overrides) if overrides else wider
     if isinstance(wider, dict) and isinstance(narrower, dict):
         return wider | narrower
     return narrower
 
 
 def _max_age(pick: Callable[[str], Any]) -> float | None:
-    """Only the window has an edge; the other ways to fade have none."""
+    """Return the age limit, which only the `window` decay has."""
     if pick("recall_any_age") or pick("memory_decay") != "window":
         return None
-    age: float | None = pick("memory_max_age_days")
-    return age
+    max_age_days: float | None = pick("memory_max_age_days")
+    return max_age_days

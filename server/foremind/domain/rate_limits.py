@@ -1,57 +1,59 @@
-"""Limits of rates. Pure: `now` is given, in monotonic seconds."""
+"""Rate limits. Pure: `now` is passed in, in monotonic seconds."""
 
 
 class TokenBucket:
-    """The token bucket: lets `rate` through each second, and `burst_s` seconds of it at once.
+    """A token bucket: admits `rate` tokens per second, and bursts of `burst_s` seconds' worth.
 
     Args:
-        most_owed: what can be owed at most; beyond that nothing more is held against the taker.
+        most_owed: the largest debt that is recorded; requests beyond it cost nothing more.
     """
 
-    __slots__ = ("_at", "_left", "_most", "_owed", "_rate")
+    __slots__ = ("_capacity", "_max_debt", "_rate", "_tokens", "_updated_at")
 
     def __init__(self, rate: float, burst_s: float, most_owed: float = float("inf")) -> None:
         self._rate = rate
-        self._most = max(1.0, rate * burst_s)
-        self._owed = most_owed
-        self._left = self._most
-        self._at = 0.0
+        self._capacity = max(1.0, rate * burst_s)
+        self._max_debt = most_owed
+        self._tokens = self._capacity
+        self._updated_at = 0.0
 
     @property
     def most(self) -> float:
-        """What may be taken at once, after a rest."""
-        return self._most
+        """The number of tokens in a full bucket."""
+        return self._capacity
 
     def take(self, now: float, amount: float = 1.0) -> float:
-        """Take some, if need be in advance; return the seconds until it is due."""
-        self._fill(now)
-        self._left = max(-self._owed, self._left - amount)
-        return max(0.0, -self._left / self._rate)
+        """Take tokens, going into debt if necessary; return the seconds until the debt is paid."""
+        self._refill(now)
+        self._tokens = max(-self._max_debt, self._tokens - amount)
+        return max(0.0, -self._tokens / self._rate)
 
     def wait(self, now: float, amount: float = 1.0) -> float:
-        """Return the seconds until some can be taken without owing it, taking none."""
-        self._fill(now)
-        return max(0.0, (amount - self._left) / self._rate)
+        """Return the seconds until `amount` tokens are available, without taking any."""
+        self._refill(now)
+        return max(0.0, (amount - self._tokens) / self._rate)
 
-    def _fill(self, now: float) -> None:
-        self._left = min(self._most, self._left + max(0.0, now - self._at) * self._rate)
-        self._at = now
+    def _refill(self, now: float) -> None:
+        self._tokens = min(
+            self._capacity, self._tokens + max(0.0, now - self._updated_at) * self._rate
+        )
+        self._updated_at = now
 
 
 class ViolationBudget:
-    """Tells a sender that presses on from one that falls into step with its limits.
+    """Distinguishes senders that ignore rate limits from those that adapt to them.
 
-    One that waits for its answers falls into step; one that keeps sending builds up pressure, which
-    is the time it was held back less the time it left the server waiting.
+    A sender that waits for its responses adapts; one that keeps sending accumulates pressure: the
+    time it was delayed less the time it was idle.
     """
 
-    __slots__ = ("_most_s", "_pressure_s")
+    __slots__ = ("_max_pressure_s", "_pressure_s")
 
-    def __init__(self, most_s: float) -> None:
-        self._most_s = most_s
+    def __init__(self, max_pressure_s: float) -> None:
+        self._max_pressure_s = max_pressure_s
         self._pressure_s = 0.0
 
-    def lost(self, held_back_s: float, idle_s: float) -> bool:
-        """Note how long the sender must wait now, and how long it had let the server wait."""
-        self._pressure_s = max(0.0, self._pressure_s + held_back_s - idle_s)
-        return self._pressure_s > self._most_s
+    def lost(self, delay_s: float, idle_s: float) -> bool:
+        """Record a sender's current delay and its preceding idle time; return if over budget."""
+        self._pressure_s = max(0.0, self._pressure_s + delay_s - idle_s)
+        return self._pressure_s > self._max_pressure_s

@@ -1,4 +1,4 @@
-"""Records: what is made of a relationship beyond single memories. One table for every layer."""
+"""Records: what layers other than memories store about a relationship. One table for all layers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,29 +17,29 @@ RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
 Cursor = Literal["stated", "profiled", "noted", "summarised", "told"]
 
-#: What may be said of how a record of a layer stands; nothing of any other layer's.
+#: The statuses that records of a layer may have; other layers have none.
 Status = Literal["open", "settled"]
 STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
 
 FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset(
     {"episodes", "topics", "questions", "vault", "scratchpad"}
 )
-MOST_REVISIONS = 20  # of a record that are kept
-MOST_RECORDS = 5000  # of one relationship that are read; older ones stay in the database
-MOST_CONTENT = 8000  # characters of a record's text
-MOST_TITLE = 300  # characters of whatever else is written in one: title, kind, a reference
-MOST_LISTED = 100  # references, or texts of any other list
-MOST_RECORD_BYTES = 16_777_216  # of a relationship's records with their earlier states, as stored
+MOST_REVISIONS = 20  # that are kept of a record
+MOST_RECORDS = 5000  # that are loaded of a relationship; older ones stay in the database
+MOST_CONTENT = 8000  # characters of a record's content
+MOST_TITLE = 300  # characters of its other texts: title, kind, each reference
+MOST_LISTED = 100  # references, or items of any other list
+MOST_RECORD_BYTES = 16_777_216  # of a relationship's records and revisions, as stored
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a record beside its text; each layer uses some of these.
+    """The details of a record besides its text; each layer uses some of the fields.
 
-    `attempts` counts how often a question came back, `status` is open or settled; `messages` are
-    the turns that a summary tells of, `upto` the last one that it is to tell of; `sessions` those
-    in which a topic was met, `upto` the last episode that its paragraph was made of.
-    In the profile, `slot` is what a value is of, `rank` its place, `times` how often it was stated,
-    `turn` the last in which it was.
+    Questions: `attempts` counts how often one came up again, `status` is open or settled. Summary:
+    `messages` is the number of turns covered, `upto` the last turn to cover. Topics: `sessions` is
+    the number of sessions that mentioned one, `upto` the last episode that its paragraph was made
+    of. Profile: `slot` and its `rank`, `times` is how often a value was stated, `turn` the last one
+    that did.
     """
 
     questions: tuple[str, ...] = ()
@@ -61,22 +61,21 @@ NOTHING_KNOWN = Details()
 
 
 def by_hand(made_by: MadeBy) -> bool:
-    """Tell whether somebody wrote a record, and no background work."""
+    """Return whether a user or developer wrote a record, not background work."""
     return made_by in ("user", "developer")
 
 
 def found_by(title: str, content: str) -> str:
-    """Return the text whose vector a record is found by."""
+    """Return the text of a record that is embedded for vector search."""
     return f"{title}. {content}" if title else content
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record about to be stored, or what one is changed into.
+    """A record to be stored, or the new state of one.
 
-    `vector` is the unit vector of what it is found by, float32 [dimension]; `turns` and `sources`
-    are the turns and records that it was made of; `told_at` is when what it tells of was said,
-    where that is not now.
+    `vector` is the unit vector of its search text, float32 [dimension]; `turns` and `sources` are
+    the turns and records that it was made of; `told_at` is the time of those turns, if not now.
     """
 
     layer: RecordLayer
@@ -94,11 +93,11 @@ class NewRecord:
 
 
 def within_limits(record: NewRecord) -> NewRecord:
-    """Return a record with whatever is too long cut: what a model writes knows no limits."""
-    cut = [ref[:MOST_TITLE] for ref in record.refs[:MOST_LISTED]]
+    """Return a record truncated to the limits, as what a model writes may exceed them."""
+    refs = tuple(ref[:MOST_TITLE] for ref in record.refs[:MOST_LISTED])
     details = record.details
     lists = {
-        name: tuple(each[:MOST_TITLE] for each in value[:MOST_LISTED])
+        name: tuple(item[:MOST_TITLE] for item in value[:MOST_LISTED])
         for name in details.__struct_fields__
         if isinstance(value := getattr(details, name), tuple)
     }
@@ -107,16 +106,16 @@ def within_limits(record: NewRecord) -> NewRecord:
         content=record.content[:MOST_CONTENT],
         title=record.title[:MOST_TITLE],
         kind=record.kind[:MOST_TITLE],
-        refs=tuple(cut),
+        refs=refs,
         details=msgspec.structs.replace(details, status=details.status[:MOST_TITLE], **lists),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is stored; `revision` rises with every change.
+    """A record as stored; `revision` increases with every change.
 
-    `used` counts the prompts of replies that it stood in, `used_at` is that of the last one.
+    `used` counts the replies whose prompt contained it, `used_at` is the time of the last one.
     """
 
     id: int
@@ -137,23 +136,25 @@ class Record:
 
     @property
     def accessed_at(self) -> datetime:
-        """When it was last changed or stood in a prompt, whichever is later."""
+        """When it was last changed or used in a prompt, whichever is later."""
         return self.updated_at if self.used_at is None else max(self.updated_at, self.used_at)
 
 
 def of_layer(records: Iterable[Record], layer: RecordLayer) -> list[Record]:
-    """Return the records of a layer, in the order in which they come."""
+    """Return the records of a layer, in the given order."""
     return [record for record in records if record.layer == layer]
 
 
 def open_questions(records: Iterable[Record]) -> list[Record]:
-    """Return the questions that nothing has settled yet, in the order in which they come."""
-    return [each for each in of_layer(records, "questions") if each.details.status == "open"]
+    """Return the questions that are still open, in the given order."""
+    return [
+        question for question in of_layer(records, "questions") if question.details.status == "open"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """That a record stood in prompts: how often, and when it last did."""
+    """How often a record was used in prompts, and when it last was."""
 
     record_id: int
     times: int
@@ -162,7 +163,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """An earlier state of a record."""
+    """An earlier revision of a record."""
 
     revision: int
     layer: RecordLayer
@@ -175,9 +176,9 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class LayersState:
-    """What is held of a relationship beside its records.
+    """The state of a relationship's layers besides its records.
 
-    `erasures` counts how often something was erased of it.
+    `erasures` counts the erasures in the relationship.
     """
 
     layers_version: int
@@ -187,7 +188,7 @@ class LayersState:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what, when; `subject` names a layer and an id, never a text."""
+    """An audit entry: who did what, when; `subject` names a layer and an id, never a text."""
 
     id: str
     actor: str

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Relationships between a user and a companion, and what curation reads of them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +15,10 @@ from foremind.domain.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """One user with one companion, by its slug; `settings` are its own.
+    """The relationship of a user with a companion, given by slug; `settings` are its own.
 
-    `shares_counts`: its user agreed to be counted, with others, by topic; `consented`: to be
-    remembered, where the companion asks for that.
+    `shares_counts`: the user agreed to be included in topic counts; `consented`: to be remembered,
+    where the companion requires consent.
     """
 
     id: int
@@ -35,7 +35,7 @@ class Relationship:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session and how much was said in it."""
+    """A session and its number of turns."""
 
     id: UUID
     opened_at: datetime
@@ -46,7 +46,7 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """A turn as its user may look at it; `memory` is the id of that which it is part of, if any."""
+    """A turn as shown to its user; `memory` is the id of the memory that it is part of, if any."""
 
     id: str
     session_id: UUID
@@ -57,7 +57,7 @@ class TranscriptEntry:
 
 
 class ChangeSet(msgspec.Struct, frozen=True):
-    """Turns whose notes of a layer are to be made again, together."""
+    """Turns whose records of a layer must be rebuilt together."""
 
     layer: RecordLayer
     turns: tuple[int, ...]
@@ -65,12 +65,11 @@ class ChangeSet(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RelationshipState:
-    """A relationship that is curated: whose it is, its settings, and how far the work is.
+    """A relationship as curation sees it: the names, the settings and the cursors of each step.
 
-    `settings` are the relationship's own. The five turn ids are those up to which what is stated is
-    kept by rules and read for the profile by a model, the scratchpad is kept, the summary tells,
-    and episodes are told. `erasures` is how often something had been erased when this was read,
-    `salt` that of the digests in `dismissed`.
+    `settings` are the relationship's own. The five turn ids are the last turns processed by: stated
+    facts, the profile, notes, the summary, and episodes. `erasures` is the erasure count when this
+    was read, `salt` that of the digests in `dismissed`.
     """
 
     id: int
@@ -92,25 +91,27 @@ class RelationshipState:
     messages: int
 
     def remade_in(self, layer: RecordLayer) -> list[ChangeSet]:
-        """Return what is to be made again in a layer; of everything where there are no turns."""
-        return [each for each in self.remade if each.layer == layer]
+        """Return the change sets of a layer; one without turns means the whole layer."""
+        return [change_set for change_set in self.remade if change_set.layer == layer]
 
     @property
     def stated_again(self) -> list[ChangeSet]:
-        """The turns of which what is stated is to be kept again."""
-        return [each for each in self.remade_in("profile") if each.turns]
+        """The turns whose stated facts must be extracted again."""
+        return [change_set for change_set in self.remade_in("profile") if change_set.turns]
 
     @property
     def inferred_again(self) -> ChangeSet | None:
-        """What stands for the inferred part of the profile where that is to be made again."""
-        return next((each for each in self.remade_in("profile") if not each.turns), None)
+        """The change set of the inferred part of the profile, if that must be rebuilt."""
+        return next(
+            (change_set for change_set in self.remade_in("profile") if not change_set.turns), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptTurn:
-    """A turn as curation reads it; `vector` float32 [dimension] and significance once judged.
+    """A turn as curation reads it; `vector`, float32 [dimension], and significance once ingested.
 
-    `told`: an episode tells of it.
+    `told`: an episode covers it.
     """
 
     id: int
@@ -125,7 +126,7 @@ class TranscriptTurn:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is not closed, and when something was last said in it."""
+    """A session that is not closed, and the time of its last turn."""
 
     id: UUID
     active_at: datetime
@@ -133,7 +134,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionUsage:
-    """A session's span, how often its user spoke, and how often with a question."""
+    """A session's time span, and how many messages and questions its user sent."""
 
     id: UUID
     began: datetime

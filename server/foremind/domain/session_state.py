@@ -1,4 +1,4 @@
-"""TODO."""
+"""Session state: the current task, and flags that the game sets."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,36 +9,23 @@ from msgspec import UNSET, Meta, UnsetType
 from foremind.domain.errors import InvalidMessage
 
 MOST_FLAGS = 32
-
-
 MOST_TASK = 300  # characters
-
-
-_MOST_VALUE = 200  # characters
-
-
-_MOST_WHOLE = 2**53 - 1  # what every JSON reader can hold
-
+_MAX_VALUE_CHARS = 200
+_MAX_INTEGER = 2**53 - 1  # that every JSON parser represents exactly
 
 Task = Annotated[str, Meta(max_length=MOST_TASK)]
-
-
 FlagName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_.-]{0,63}$")]
-
-
 Flag = (
     bool
-    | Annotated[int, Meta(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
+    | Annotated[int, Meta(ge=-_MAX_INTEGER, le=_MAX_INTEGER)]
     | float
-    | Annotated[str, Meta(max_length=_MOST_VALUE)]
+    | Annotated[str, Meta(max_length=_MAX_VALUE_CHARS)]
 )
-
-
 Flags = Annotated[dict[FlagName, Flag], Meta(max_length=MOST_FLAGS)]
 
 
 class SessionState(msgspec.Struct, frozen=True):
-    """The task in hand, and flags by name; at first none."""
+    """The current task, and flags by name; both initially empty."""
 
     task: Task = ""
     flags: Flags = {}
@@ -48,7 +35,7 @@ NO_STATE = SessionState()
 
 
 class StatePatch(msgspec.Struct, frozen=True):
-    """A JSON merge patch of a session's state: what it does not name stays, null takes away."""
+    """A JSON merge patch (RFC 7396) of a session's state: absent keeps a value, null removes it."""
 
     task: Task | UnsetType | None = UNSET
     flags: dict[FlagName, Flag | None] | UnsetType | None = UNSET
@@ -58,7 +45,7 @@ def patched(state: SessionState, patch: StatePatch) -> SessionState:
     """Return a state after a patch.
 
     Raises:
-        InvalidMessage: it would have too many flags.
+        InvalidMessage: the result would have too many flags.
     """
     task = state.task if patch.task is UNSET else patch.task or ""
     flags: Mapping[str, Flag | None] = state.flags
@@ -66,7 +53,7 @@ def patched(state: SessionState, patch: StatePatch) -> SessionState:
         flags = {}
     elif patch.flags is not UNSET:
         flags = {**flags, **patch.flags}
-    left = {name: value for name, value in flags.items() if value is not None}
-    if len(left) > MOST_FLAGS:
+    remaining = {name: value for name, value in flags.items() if value is not None}
+    if len(remaining) > MOST_FLAGS:
         raise InvalidMessage(f"state.flags: expected at most {MOST_FLAGS}", param="state.flags")
-    return SessionState(task, left)
+    return SessionState(task, remaining)

@@ -1,4 +1,4 @@
-"""Whether values fit the bounds of the server's settings, one setting at a time. Pure."""
+"""Validates settings against the bounds of the server's, one setting at a time. Pure."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -9,12 +9,12 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
 from foremind.domain.settings import Settings, check_url
 
-_NOTHING = object()
-_FURTHER: dict[str, Callable[[Any], Any]] = {"llm_url": check_url}
+_UNUSABLE = object()
+_EXTRA_VALIDATORS: dict[str, Callable[[Any], Any]] = {"llm_url": check_url}
 
 
 def problem_with(own: msgspec.Struct) -> tuple[str, str] | None:
-    """Return the first setting that is out of the server's bounds, and what was expected."""
+    """Return the first setting that is out of bounds, and what was expected, or None."""
     for name in own.__struct_fields__:
         value = getattr(own, name)
         if value is None or name not in Settings.model_fields:
@@ -23,45 +23,45 @@ def problem_with(own: msgspec.Struct) -> tuple[str, str] | None:
             _adapter(name).validate_python(value)
         except ValidationError as error:
             (first, *_) = error.errors()
-            inner = "".join(f".{part}" for part in first["loc"] if part != "[key]")
-            return name + inner, str(first["msg"]).removeprefix("Value error, ")
+            path = "".join(f".{part}" for part in first["loc"] if part != "[key]")
+            return name + path, str(first["msg"]).removeprefix("Value error, ")
     return None
 
 
 def salvaged(given: object, fits: Callable[[Any], bool]) -> tuple[dict[str, Any], list[str]]:
-    """Return what is usable of a stored object, and the paths of what is not.
+    """Return the usable parts of a stored object, and the paths of the rest.
 
     Args:
-        fits: tells whether an object is usable as a whole.
+        fits: returns whether a complete object is usable.
     """
     dropped: list[str] = []
 
-    def part(value: object, within: Callable[[object], object], path: str) -> object:
-        if fits(within(value)):
+    def usable_part(value: object, wrap: Callable[[object], object], path: str) -> object:
+        if fits(wrap(value)):
             return value
         if isinstance(value, dict):
-            parts = {
-                name: part(each, partial(_inside, within, name), f"{path}.{name}")
-                for name, each in value.items()
+            members = {
+                name: usable_part(member, partial(_wrap_member, wrap, name), f"{path}.{name}")
+                for name, member in value.items()
             }
-            kept = {name: each for name, each in parts.items() if each is not _NOTHING}
-            if kept and fits(within(kept)):
+            kept = {name: member for name, member in members.items() if member is not _UNUSABLE}
+            if kept and fits(wrap(kept)):
                 return kept
         dropped.append(path.lstrip("."))
-        return _NOTHING
+        return _UNUSABLE
 
-    kept = part(given, lambda value: value, "")
+    kept = usable_part(given, lambda value: value, "")
     return (kept if isinstance(kept, dict) else {}), dropped
 
 
-def _inside(within: Callable[[object], object], name: str, value: object) -> object:
-    return within({name: value})
+def _wrap_member(wrap: Callable[[object], object], name: str, value: object) -> object:
+    return wrap({name: value})
 
 
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
     field = Settings.model_fields[name]
-    checked: Any = Annotated[field.annotation, field]
-    if name in _FURTHER:
-        checked = Annotated[checked, AfterValidator(_FURTHER[name])]
-    return TypeAdapter(checked, config=ConfigDict(allow_inf_nan=False))
+    annotation: Any = Annotated[field.annotation, field]
+    if name in _EXTRA_VALIDATORS:
+        annotation = Annotated[annotation, AfterValidator(_EXTRA_VALIDATORS[name])]
+    return TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))

@@ -1,7 +1,7 @@
-"""Who may set what, for whom: the server, a companion, a relationship, a turn. Pure.
+"""Which settings each level may set: server, companion, relationship, turn. Pure.
 
-What a player may set is a short list, and nothing in it goes beyond what the operator chose: not
-when it is set, and not when the operator chooses less afterwards.
+Players may set a short list of settings, and never beyond the operator's values: neither when they
+set them, nor when the operator lowers a value afterwards.
 """
 
 import re
@@ -13,12 +13,12 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NOT_JSON, InvalidMessage
-from foremind.domain.policy import laid_over, policy_for, value_of
+from foremind.domain.policy import effective_value, laid_over, policy_for
 from foremind.domain.setting_bounds import problem_with
 from foremind.domain.settings import Settings
 from foremind.domain.storable_text import check_storable
 
-#: Where words come from and who else counts: set by the server and the companion alone.
+#: Settings that only the server and the companion may have: the model, consent, behaviours.
 OPERATORS = frozenset(
     {
         "llm_url",
@@ -32,7 +32,7 @@ OPERATORS = frozenset(
     }
 )
 
-#: What acts on one reply, and may therefore be set for one turn.
+#: Settings that affect a single reply, and may therefore be set for one turn.
 OF_A_TURN = frozenset(
     {
         "vector_weight",
@@ -62,86 +62,89 @@ OF_A_TURN = frozenset(
     }
 )
 
-_LONGEST_NAME = 64  # of what is told back of a name that is none
-_UNKNOWN = re.compile("Object contains unknown field `(.+?)`")
+_MAX_NAME_CHARS = 64  # of an unknown name that an error message repeats
+_UNKNOWN_FIELD = re.compile("Object contains unknown field `(.+?)`")
 
 
 @dataclass(frozen=True, slots=True)
 class PlayerBound:
-    """How far a player's value may go.
+    """The bound of a player's value, given the operator's.
 
-    `within` returns the nearest value that is allowed beside the operator's; `expected` says it.
+    `clamp` takes both and returns the nearest allowed value; `expected` describes the bound.
     """
 
-    within: Callable[[Any, Any], Any]
+    clamp: Callable[[Any, Any], Any]
     expected: str
 
 
-_FREE = PlayerBound(lambda own, _: own, "any value")
+_UNBOUNDED = PlayerBound(lambda own, _: own, "any value")
 _AT_MOST = PlayerBound(min, "at most {0}, which is the operator's")
 _AT_LEAST = PlayerBound(max, "at least {0}, which is the operator's")
 _ONLY_ON = PlayerBound(lambda own, wider: own or wider, "true, or nothing")
 _ONLY_OFF = PlayerBound(lambda own, wider: own and wider, "false, or nothing")
-_AND_MORE = PlayerBound(lambda own, wider: own | frozenset(wider), "{0} and any others")
+_SUPERSET = PlayerBound(lambda own, wider: own | frozenset(wider), "{0} and any others")
 
 
-def _no_longer(own: Mapping[str, float], wider: Mapping[str, float]) -> dict[str, float]:
+def _shorter_retention(own: Mapping[str, float], wider: Mapping[str, float]) -> dict[str, float]:
     return {name: min(days, wider.get(name, days)) for name, days in own.items()}
 
 
-def _no_rating(own: msgspec.Struct, wider: Any) -> msgspec.Struct:
-    asks = getattr(own, "model", None) and not wider.model
-    return msgspec.structs.replace(own, model=None) if asks else own
+def _without_model_rating(own: msgspec.Struct, wider: Any) -> msgspec.Struct:
+    enables = getattr(own, "model", None) and not wider.model
+    return msgspec.structs.replace(own, model=None) if enables else own
 
 
-#: All that a player may set, for a relationship or (see `OF_A_TURN`) for a turn.
+#: The settings that a player may set, for a relationship or (see `OF_A_TURN`) for a turn.
 PLAYERS: Mapping[str, PlayerBound] = {
     "pause_ms": _AT_LEAST,
     "eager": _ONLY_OFF,
-    "significance": PlayerBound(_no_rating, "no `model`, which is the operator's"),
+    "significance": PlayerBound(_without_model_rating, "no `model`, which is the operator's"),
     "significance_threshold": _AT_LEAST,
-    "recall_any_age": _FREE,
-    "memory_max_age_days": _FREE,
+    "recall_any_age": _UNBOUNDED,
+    "memory_max_age_days": _UNBOUNDED,
     "recall_gate": _ONLY_ON,
     "recall_min_score": _AT_LEAST,
     "recall_min_share": _AT_LEAST,
     "recall_limit": _AT_MOST,
-    "layers_off": _AND_MORE,
+    "layers_off": _SUPERSET,
     "layers_share": _AT_MOST,
     "context_tokens": _AT_MOST,
     "working_tokens": _AT_MOST,
-    "retention_days": PlayerBound(_no_longer, "no more days than {0}, which are the operator's"),
+    "retention_days": PlayerBound(
+        _shorter_retention, "no more days than {0}, which are the operator's"
+    ),
     "llm_max_tokens": _AT_MOST,
-    "llm_temperature": _FREE,
+    "llm_temperature": _UNBOUNDED,
 }
 
 
 def in_force(
     companion: CompanionSettings, relationship: RelationshipSettings, server: Settings
 ) -> CompanionSettings:
-    """Return what a relationship goes by: its user's settings, as far as the operator's let them.
+    """Return the settings of a relationship over those of its companion.
 
-    Over them the operator's for this relationship, over the companion's.
+    The user's settings, clamped to the operator's, override the operator's settings of the
+    relationship, which override the companion's.
     """
     operators = laid_over(companion, relationship.operator)
-    return laid_over(operators, bounded(relationship.user, operators, server))
+    return laid_over(operators, clamped(relationship.user, operators, server))
 
 
-def bounded(
+def clamped(
     own: CompanionSettings, wider: CompanionSettings, server: Settings
 ) -> CompanionSettings:
-    """Return a player's settings, each brought within what the operator's let it be."""
+    """Return a player's settings, each clamped to the operator's."""
     kept: dict[str, Any] = {}
     for name, bound in PLAYERS.items():
-        value, theirs = getattr(own, name), value_of(name, wider, server)
-        within = None if value is None else bound.within(value, theirs)
-        if within == value or within != theirs:  # else it adds nothing to the operator's
-            kept[name] = within
+        value, operators = getattr(own, name), effective_value(name, wider, server)
+        allowed = None if value is None else bound.clamp(value, operators)
+        if allowed == value or allowed != operators:  # otherwise it equals the operator's
+            kept[name] = allowed
     return CompanionSettings(**kept)
 
 
 def values_of(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    """Read the values that somebody sent, one by one, so that a wrong one has its name.
+    """Decode the values of a request one by one, so that errors name the field.
 
     Raises:
         InvalidMessage: naming the field and what was expected.
@@ -150,13 +153,13 @@ def values_of(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     for name, value in raw.items():
         try:
             values[name] = msgspec.json.decode(value)
-        except NOT_JSON as error:  # or a number that no machine holds
-            raise _refused(name[:_LONGEST_NAME], str(error)) from None
+        except NOT_JSON as error:  # or a number out of range
+            raise _invalid(name[:_MAX_NAME_CHARS], str(error)) from None
     return values
 
 
 def read_settings(raw: object) -> CompanionSettings:
-    """Read settings that somebody sent.
+    """Convert and validate the settings in a request.
 
     Raises:
         InvalidMessage: naming the field and what was expected.
@@ -167,12 +170,12 @@ def read_settings(raw: object) -> CompanionSettings:
         message = str(error)
         field = message.rpartition("$.")[2].rstrip("`") if "$." in message else ""
         field = field.partition("[")[0]
-        unknown = _UNKNOWN.match(message)
+        unknown = _UNKNOWN_FIELD.match(message)
         parts = [field, "" if unknown is None else unknown[1]]
-        raise _refused(".".join(part for part in parts if part), message) from None
+        raise _invalid(".".join(part for part in parts if part), message) from None
     problem = problem_with(own)
     if problem is not None:
-        raise _refused(*problem)
+        raise _invalid(*problem)
     check_storable(own, "settings")
     return own
 
@@ -180,10 +183,11 @@ def read_settings(raw: object) -> CompanionSettings:
 def check_player(
     own: CompanionSettings, names: Sequence[str], wider: CompanionSettings, server: Settings
 ) -> None:
-    """Make sure that a player may set what it gives, beside what the operator's levels have.
+    """Check that a player may set these values, given the operator's.
 
     Args:
-        names: the settings that are given.
+        names: the settings in the request.
+        wider: the operator's settings.
 
     Raises:
         InvalidMessage: naming the field and its bound.
@@ -192,23 +196,23 @@ def check_player(
         bound = PLAYERS.get(name)
         if bound is None:
             allowed = ", ".join(sorted(PLAYERS))
-            raise _refused(name, f"expected a setting that players may set: {allowed}")
-        value, theirs = getattr(own, name), value_of(name, wider, server)
-        if value is not None and bound.within(value, theirs) != value:
-            raise _refused(name, f"expected {bound.expected.format(_shown(theirs))}")
+            raise _invalid(name, f"expected a setting that players may set: {allowed}")
+        value, operators = getattr(own, name), effective_value(name, wider, server)
+        if value is not None and bound.clamp(value, operators) != value:
+            raise _invalid(name, f"expected {bound.expected.format(_shown(operators))}")
 
 
 def check_relationship(
     own: CompanionSettings, names: Sequence[str], companion: CompanionSettings, server: Settings
 ) -> None:
-    """Make sure that a relationship may have settings, and that they can be gone by.
+    """Check that a relationship may have these settings, and that they yield a valid policy.
 
     Raises:
         InvalidMessage: naming the field.
     """
     for name in names:
         if name in OPERATORS:
-            raise _refused(name, "expected a setting that a relationship may have")
+            raise _invalid(name, "expected a setting that a relationship may have")
     try:
         policy_for(laid_over(companion, own), server)
     except (ValueError, ArithmeticError) as error:
@@ -221,11 +225,11 @@ def settings_of_turn(
     server: Settings,
     operators: CompanionSettings | None,
 ) -> CompanionSettings:
-    """Read the settings of a turn and lay them over those in force.
+    """Validate the settings of a turn and merge them over the effective ones.
 
     Args:
-        wider: the settings in force without them.
-        operators: what bounds a player's, who may go beyond settings of its own; None is no player.
+        wider: the effective settings without them.
+        operators: the operator's settings, which bound a player's; None if not sent by a player.
 
     Raises:
         InvalidMessage: naming the field and what was expected.
@@ -234,60 +238,60 @@ def settings_of_turn(
     names = given_in(own)
     for name in names:
         if name not in OF_A_TURN:
-            raise _refused(name, "expected a setting that one turn may have")
+            raise _invalid(name, "expected a setting that one turn may have")
     if operators is not None:
         check_player(own, names, operators, server)
     return laid_over(wider, own)
 
 
 def given_in(own: CompanionSettings) -> list[str]:
-    """Return the names of what is set."""
+    """Return the names of the settings that are not None."""
     return [name for name in own.__struct_fields__ if getattr(own, name) is not None]
 
 
 def changed(own: CompanionSettings, patch: Mapping[str, Any]) -> CompanionSettings:
-    """Return settings after a JSON merge patch (RFC 7396): null takes something away.
+    """Return settings after a JSON merge patch (RFC 7396): null removes a value.
 
     Raises:
         InvalidMessage: naming the field and what was expected.
     """
     for name in patch:
         if name not in own.__struct_fields__:
-            raise _refused(name[:_LONGEST_NAME], "expected the name of a setting")
-    return read_settings(_patched(msgspec.to_builtins(own), patch))
+            raise _invalid(name[:_MAX_NAME_CHARS], "expected the name of a setting")
+    return read_settings(_merge_patch(msgspec.to_builtins(own), patch))
 
 
-def _patched(whole: Any, patch: Any) -> Any:
+def _merge_patch(target: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
         return patch
-    result = dict(whole) if isinstance(whole, Mapping) else {}
+    result = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = _patched(result.get(name), value)
+            result[name] = _merge_patch(result.get(name), value)
     return result
 
 
 def origins_of(
     companion: CompanionSettings, relationship: RelationshipSettings, server: Settings
 ) -> dict[str, dict[str, object]]:
-    """Return each setting, its value in force and the narrowest level that it comes from.
+    """Return each setting's effective value and the narrowest level that sets it.
 
-    Where the language model is, and its key, are the operator's own business.
+    The operator's settings, such as the model's address and key, are not included.
     """
     operators = laid_over(companion, relationship.operator)
-    user = bounded(relationship.user, operators, server)
-    whole = laid_over(operators, user)
+    user = clamped(relationship.user, operators, server)
+    merged = laid_over(operators, user)
     levels = {"relationship": laid_over(relationship.operator, user), "companion": companion}
     return {
         name: {
-            "value": value_of(name, whole, server),
+            "value": effective_value(name, merged, server),
             "from": next(
                 (level for level, own in levels.items() if getattr(own, name) is not None), "server"
             ),
         }
-        for name in whole.__struct_fields__
+        for name in merged.__struct_fields__
         if name not in OPERATORS
     }
 
@@ -298,6 +302,6 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _refused(field: str, message: str) -> InvalidMessage:
+def _invalid(field: str, message: str) -> InvalidMessage:
     path = f"settings.{field}" if field else "settings"
     return InvalidMessage(f"{path}: {message}", param=path)

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Steps of background work: their schedule, their state, and the leases that workers hold."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ Lane = Literal["rules", "model"]
 
 @dataclass(frozen=True, slots=True)
 class PendingLook:
-    """A relationship in which something happened, and the settings that hold in it."""
+    """A relationship with new activity whose steps must be scheduled, and its settings."""
 
     id: int
     due_at: datetime
@@ -21,7 +21,7 @@ class PendingLook:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledStep:
-    """A step to be made due: its lane, and the place where it waits."""
+    """A step to schedule: its lane, and the queue (`place`) that it waits in."""
 
     step: str
     lane: Lane
@@ -30,7 +30,7 @@ class ScheduledStep:
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """How a step of a relationship stands; `marks` is how often something made it due."""
+    """The state of a relationship's step; `marks` counts how often it has been scheduled."""
 
     step: str
     lane: Lane
@@ -45,7 +45,7 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedStep:
-    """A lane of a relationship that a worker has; `place` is where its steps waited."""
+    """A lane of a relationship that a worker has claimed; `place` is the queue it came from."""
 
     relationship_id: int
     lane: Lane
@@ -55,7 +55,7 @@ class ClaimedStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitingSteps:
-    """How many steps of a kind wait for the same reason, and since when the oldest does."""
+    """The number of steps of one kind that wait for the same reason, and the oldest one's time."""
 
     step: str
     reason: str

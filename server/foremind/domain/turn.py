@@ -1,4 +1,4 @@
-"""TODO."""
+"""Turns, the sessions that they belong to, and the forms that ingest reads them in."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,17 +11,15 @@ import numpy.typing as npt
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 
 Speaker = Literal["user", "companion"]
-
-
 Status = Literal["completed", "cancelled", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """Identifiers of a session, the versions its relationship has, and its own settings.
+    """The ids of an opened session, and its relationship's versions and settings.
 
-    `begun`: it is a new one, none goes on. `erasures` is how often something was erased so far,
-    `consented` whether the user agreed to be remembered, `active_at` when something was last said.
+    `begun`: the session is new, not resumed. `erasures` is the relationship's erasure count,
+    `consented` whether the user agreed to be remembered, `active_at` the time of the last turn.
     """
 
     session_id: UUID
@@ -38,7 +36,7 @@ class OpenedSession:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of either side, as it is stored."""
+    """A stored message of the user or the companion."""
 
     id: int
     speaker: Speaker
@@ -50,10 +48,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """Where a user's message is stored.
+    """The stored turn of a user's message.
 
-    `duplicate` where it already was; `answered` where a reply to it was already given; `elsewhere`
-    where another process is answering it.
+    `duplicate`: it had been stored before; `answered`: it has a reply; `elsewhere`: another process
+    is answering it.
     """
 
     id: int
@@ -64,7 +62,7 @@ class StoredTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnToRemember:
-    """A turn that waits to be judged; `message_id` is that of the user's turn it is or answers."""
+    """A turn to be ingested; `message_id` is that of the user's turn which it is or answers."""
 
     id: int
     relationship_id: int
@@ -81,9 +79,9 @@ class TurnToRemember:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTurn:
-    """A turn among its neighbours in a session; vector and memory where it has them.
+    """A turn of a context window; `vector` and `memory_id` if it has them.
 
-    `vector` is the unit vector of the turn's exact text, float32 [dimension].
+    `vector` is the unit vector of the turn's text alone, float32 [dimension].
     """
 
     id: int

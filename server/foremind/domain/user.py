@@ -1,4 +1,4 @@
-"""TODO."""
+"""Users, and the revocations that are exported with their data."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +7,7 @@ import msgspec
 
 
 class ExportedRevocation(msgspec.Struct, frozen=True):
-    """That tokens of a user, or the one `token_id`, no longer count."""
+    """A revocation of all tokens of a user, or of the single `token_id`."""
 
     token_id: str | None
     until: datetime
@@ -15,7 +15,7 @@ class ExportedRevocation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user by both ids: `id` is the database's, `external_id` the one that clients know."""
+    """A user; `id` is the database id, `external_id` the one that clients use."""
 
     id: int
     external_id: str

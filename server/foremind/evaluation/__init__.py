@@ -1,1 +1,1 @@
-"""How well it remembers, and how fast: evidence recall and benchmarks."""
+"""How much is remembered, and how fast: evidence recall and benchmarks."""

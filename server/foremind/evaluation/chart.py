@@ -1,4 +1,4 @@
-"""Draws a comparison as a picture: one bar a variant, a share of one, with its interval if any."""
+"""Draw a comparison as an SVG bar chart of shares, with confidence intervals where known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _ROW, _BAR, _LABEL, _SCALE, _MARGIN = 30, 16, 300, 480, 20
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share, 0 to 1, what is written beside it, and the interval that it lies in."""
+    """A share from 0 to 1, the label after its bar, and its confidence interval if known."""
 
     name: str
     share: float
@@ -26,10 +26,10 @@ def recall_bar(report: RecallReport) -> Bar:
 
 
 def draw(bars: Sequence[Bar], title: str) -> str:
-    """Return an SVG picture of the bars, top to bottom."""
+    """Return an SVG image of the bars, top to bottom."""
     height = 2 * _MARGIN + 30 + _ROW * len(bars)
     width = _LABEL + _SCALE + 90
-    rows = "".join(_bar(bar, 50 + _ROW * index) for index, bar in enumerate(bars))
+    rows = "".join(_draw_bar(bar, 50 + _ROW * index) for index, bar in enumerate(bars))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="13">'
@@ -39,12 +39,12 @@ def draw(bars: Sequence[Bar], title: str) -> str:
     )
 
 
-def _bar(bar: Bar, top: int) -> str:
+def _draw_bar(bar: Bar, top: int) -> str:
     middle = top + _BAR / 2
     end = _LABEL + _SCALE * bar.share
     whisker = ""
     if bar.interval is not None:
-        low, end = (_LABEL + _SCALE * each for each in bar.interval)
+        low, end = (_LABEL + _SCALE * bound for bound in bar.interval)
         whisker = (
             f'<path d="M{low:.1f} {middle}H{end:.1f}M{low:.1f} {top + 3}v10'
             f'M{end:.1f} {top + 3}v10" stroke="#12303f" fill="none"/>'

@@ -1,7 +1,7 @@
-"""Tells dialogues to one companion day by day, by a virtual clock, through the real store.
+"""Run dialogues with one companion, a session a day on a simulated clock, through the real store.
 
-After every exchange and every session the background work is done, and for every message of the
-user the context is made as it would be for a language model.
+Background work is done after every exchange and every session, and for every message of the user
+the context and the prompt are built as for a language model.
 """
 
 import time
@@ -15,7 +15,7 @@ from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import Behaviour, Companion, CompanionFile, CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for
 from foremind.domain.record import NewRecord
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.domain.turn import OpenedSession
 from foremind.evaluation.dialogues import Dialogue, DialogueTurn
 from foremind.llm.model_selection import ChatModels
@@ -29,22 +29,22 @@ from foremind.testing.manual_clock import ManualClock
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 
-#: The id of the dialogue that is all others, one after the other.
+#: The id of the dialogue that joins all others.
 ALL = "all"
 _DOCUMENT = "The night ferry leaves pier nine at ten. The gate of pier nine has a code."
-_SAVED = "The code of the gate at pier nine is 4711."
+_PINNED = "The code of the gate at pier nine is 4711."
 _PROBE = "Do you remember the code of the gate at pier nine?"
 _SETTINGS = CompanionSettings(
     recall_any_age=True,
     session_hours=12,
     behaviours=(Behaviour("exact", "Give codes exactly.", says=("code",)),),
 )
-_A_TURN_S = 30.0
+_SECONDS_PER_TURN = 30.0
 
 
 @dataclass
 class Costs:
-    """What the messages of one day took, and the layers that were in a prompt."""
+    """What the messages of one day cost, and the layers that contributed to a prompt."""
 
     tokens: list[int] = field(default_factory=list)
     ms: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRelationship:
-    """Who talks with whom, in which session now, about what."""
+    """A relationship in its current session, and the dialogue that it follows."""
 
     companion: Companion
     opened: OpenedSession
@@ -61,7 +61,7 @@ class SimulatedRelationship:
 
 
 class _Stopwatch(ManualClock):
-    """Dates of another clock, but real time for what is measured."""
+    """Simulated dates, but real elapsed time for measurements."""
 
     def __init__(self, dates: ManualClock) -> None:
         super().__init__()
@@ -75,45 +75,50 @@ class _Stopwatch(ManualClock):
 
 
 class DailySessions:
-    """Tells dialogues to one companion, day by day."""
+    """Runs dialogues with one companion, a session a day."""
 
     def __init__(self, core: Core, clock: ManualClock) -> None:
         self._core = core
         self._clock = clock
-        self._voices = ChatModels(core.settings)
-        self._curation: BackgroundWorker = curation_of(core, self._voices)
-        self._held = LayerCache(
+        self._chat_models = ChatModels(core.settings)
+        self._curation: BackgroundWorker = curation_of(core, self._chat_models)
+        self._layer_cache = LayerCache(
             core.records, core.embedder.manifest, core.settings.layers_bytes, core.metrics
         )
         self._library = Library(core.documents, core.embedder, clock, core.supervisor)
         self._editor = ManualEditor(core.records, core.embedder, clock)
-        self._preparer = ContextBuilder(
-            core.embedder, core.search, self._held, self._library, _Stopwatch(clock), core.metrics
+        self._context_builder = ContextBuilder(
+            core.embedder,
+            core.search,
+            self._layer_cache,
+            self._library,
+            _Stopwatch(clock),
+            core.metrics,
         )
         self.policy: LayerPolicy = policy_for(_SETTINGS, core.settings).layers
         self.messages = 0
 
     async def aclose(self) -> None:
         """Close connections to language models."""
-        await self._voices.close()
+        await self._chat_models.close()
 
-    async def tell(
+    async def run_dialogue(
         self, dialogue: Dialogue, days: int, advance: Callable[[int], None]
     ) -> tuple[SimulatedRelationship, list[Costs]]:
-        """Tell a dialogue's sessions, one a day; return what each day's messages took."""
-        companion = await self.companion_of(dialogue)
+        """Run the first `days` sessions of a dialogue, one a day; return the costs of each day."""
+        companion = await self.create_companion(dialogue)
         sessions: dict[str, list[DialogueTurn]] = {}
         for turn in dialogue.turns:
             sessions.setdefault(turn.session, []).append(turn)
         costs = []
-        for number, said in enumerate(list(sessions.values())[:days]):
-            bond = await self.meet(companion, dialogue)
-            costs.append(await self.day(bond, number, said, advance))
-            await self.rest(bond, 24 * 3600 - len(said) * _A_TURN_S)
-        return bond, costs
+        for day, turns in enumerate(list(sessions.values())[:days]):
+            relationship = await self.open_session(companion, dialogue)
+            costs.append(await self.run_session(relationship, day, turns, advance))
+            await self.pass_time(relationship, 24 * 3600 - len(turns) * _SECONDS_PER_TURN)
+        return relationship, costs
 
-    async def companion_of(self, dialogue: Dialogue) -> Companion:
-        """Return a companion to whom nothing but a dialogue is told."""
+    async def create_companion(self, dialogue: Dialogue) -> Companion:
+        """Create a companion for this dialogue alone."""
         return await self._core.companions.put(
             CompanionFile(
                 f"life-{dialogue.id}".lower(), dialogue.companion_name, "You listen.",
@@ -121,7 +126,7 @@ class DailySessions:
             )
         )  # fmt: skip
 
-    async def meet(self, companion: Companion, dialogue: Dialogue) -> SimulatedRelationship:
+    async def open_session(self, companion: Companion, dialogue: Dialogue) -> SimulatedRelationship:
         """Open the next session."""
         opened = await self._core.turns.open_session(
             f"user-{dialogue.id}", dialogue.user_name, companion.id, self._clock.now(),
@@ -129,128 +134,137 @@ class DailySessions:
         )  # fmt: skip
         return SimulatedRelationship(companion, opened, dialogue)
 
-    async def rest(self, bond: SimulatedRelationship, seconds: float) -> None:
-        """Let time pass, and the background work be done that is due then."""
-        await self._clock.leap(seconds)  # at once: there are timers of every second
-        await self._curation.curate(bond.opened.relationship_id)
+    async def pass_time(self, relationship: SimulatedRelationship, seconds: float) -> None:
+        """Advance the clock, and do the background work that is due by then."""
+        await self._clock.leap(seconds)  # at once: some timers fire every second
+        await self._curation.curate(relationship.opened.relationship_id)
 
-    async def add_what_owners_and_users_add(self, bond: SimulatedRelationship) -> None:
-        """Give a relationship a document and something that was saved on purpose."""
-        await self._library.add(bond.companion.id, "Ferry", "text/plain", _DOCUMENT.encode())
-        await self._library.load(bond.companion.id)
-        saved = NewRecord("vault", _SAVED, "user")
-        await self._editor.write(bond.opened.relationship_id, "user", saved)
+    async def _add_document_and_pinned_record(self, relationship: SimulatedRelationship) -> None:
+        await self._library.add(
+            relationship.companion.id, "Ferry", "text/plain", _DOCUMENT.encode()
+        )
+        await self._library.load(relationship.companion.id)
+        pinned = NewRecord("vault", _PINNED, "user")
+        await self._editor.write(relationship.opened.relationship_id, "user", pinned)
 
-    async def day(
+    async def run_session(
         self,
-        bond: SimulatedRelationship,
+        relationship: SimulatedRelationship,
         day: int,
-        said: Sequence[DialogueTurn],
+        turns: Sequence[DialogueTurn],
         advance: Callable[[int], None],
     ) -> Costs:
-        """Tell what was said in a session, and do the background work after each reply."""
+        """Store a session's turns, and do the background work after each reply."""
         costs = Costs()
         window: list[PastTurn] = []
-        if day == 0 and bond.dialogue.id == ALL:
-            await self.add_what_owners_and_users_add(bond)
-        for turn in said:
-            await self._clock.advance(_A_TURN_S)
-            now = self._clock.now()
+        if day == 0 and relationship.dialogue.id == ALL:
+            await self._add_document_and_pinned_record(relationship)
+        for turn in turns:
+            await self._clock.advance(_SECONDS_PER_TURN)
             turn_id: int | None
             if turn.speaker == "user":
-                turn_id = await self._asked(bond, f"{day}/{turn.id}", turn.text, window, costs)
+                message_id = f"{day}/{turn.id}"
+                turn_id = await self._send(relationship, message_id, turn.text, window, costs)
             else:
                 turn_id = await self._core.turns.commit_reply(
-                    bond.opened, None, "completed", turn.text, now
+                    relationship.opened, None, "completed", turn.text, self._clock.now()
                 )
             if turn_id is None:
                 continue
             window.append(PastTurn(turn.speaker, turn.text, turn_id))
-            await self._core.rememberer.remember(bond.opened.relationship_id, turn_id)
+            await self._core.rememberer.remember(relationship.opened.relationship_id, turn_id)
             if turn.speaker == "companion":
-                await self._curation.curate(bond.opened.relationship_id)
+                await self._curation.curate(relationship.opened.relationship_id)
             advance(1)
-        probe = self.assemble(bond, await self.prepare(bond, _PROBE), _PROBE, window)
-        costs.alive |= telling(probe)
+        context = await self.build_context(relationship, _PROBE)
+        costs.alive |= contributing_layers(
+            self.assemble_prompt(relationship, context, _PROBE, window)
+        )
         return costs
 
-    async def _asked(
+    async def _send(
         self,
-        bond: SimulatedRelationship,
+        relationship: SimulatedRelationship,
         message_id: str,
         text: str,
         window: list[PastTurn],
         costs: Costs,
     ) -> int:
-        """Make the prompt for a message, note what it took, and store the message."""
-        context = await self.prepare(bond, text)
+        """Build the prompt for a message, record its costs, and store the message."""
+        context = await self.build_context(relationship, text)
         started = time.perf_counter()
-        made = self.assemble(bond, context, text, window)
-        made.prompt.messages()
-        assembled_ms = (time.perf_counter() - started) * 1000
-        costs.ms.append(context.timings.total_ms + assembled_ms)
-        costs.tokens.append(tokens_of(made))
-        costs.alive |= telling(made)
+        assembled = self.assemble_prompt(relationship, context, text, window)
+        assembled.prompt.messages()
+        assembly_ms = (time.perf_counter() - started) * 1000
+        costs.ms.append(context.timings.total_ms + assembly_ms)
+        costs.tokens.append(prompt_tokens(assembled))
+        costs.alive |= contributing_layers(assembled)
         stored = await self._core.turns.commit_message(
-            bond.opened, f"{bond.dialogue.id}/{message_id}", text, self._clock.now()
+            relationship.opened,
+            f"{relationship.dialogue.id}/{message_id}",
+            text,
+            self._clock.now(),
         )
         self._core.rememberer.hand_over(stored.id, context.vector)
         self.messages += 1
         return stored.id
 
-    async def prepare(self, bond: SimulatedRelationship, text: str) -> PreparedContext:
+    async def build_context(
+        self, relationship: SimulatedRelationship, text: str
+    ) -> PreparedContext:
         """Return the context for a text, as of now."""
-        await self._held.forget()
-        held = await self._held.load(bond.opened.relationship_id, estimate_tokens)
-        validity = CacheKey(
+        relationship_id = relationship.opened.relationship_id
+        await self._layer_cache.forget()
+        layers = await self._layer_cache.load(relationship_id, estimate_tokens)
+        cache_key = CacheKey(
             memory_version=0,
-            layers_version=held.version,
-            companion_version=bond.companion.version,
+            layers_version=layers.version,
+            companion_version=relationship.companion.version,
             model="",
             embedding="",
             limits=policy_for(_SETTINGS, self._core.settings).recall,
             layers=self.policy,
         )
-        subject = RetrievalScope(
-            bond.opened.relationship_id,
-            bond.companion.id,
-            bond.dialogue.user_name,
-            validity,
+        scope = RetrievalScope(
+            relationship_id,
+            relationship.companion.id,
+            relationship.dialogue.user_name,
+            cache_key,
             UTC,
         )
-        return await self._preparer.prepare(text, lambda: subject, Priority.ENTER)
+        return await self._context_builder.prepare(text, lambda: scope, Priority.ENTER)
 
-    def assemble(
+    def assemble_prompt(
         self,
-        bond: SimulatedRelationship,
+        relationship: SimulatedRelationship,
         context: PreparedContext,
         text: str,
         window: Sequence[PastTurn],
         off: frozenset[LayerName] = frozenset(),
     ) -> AssembledPrompt:
-        """Return the prompt, with some layers switched off."""
-        upto = context.standing.summarised_turn_id
+        """Return the prompt with the layers in `off` switched off."""
+        summarised = context.standing.summarised_turn_id
         return assemble(
-            bond.companion,
+            relationship.companion,
             replace(self.policy, off=off),
-            user_name=bond.dialogue.user_name,
+            user_name=relationship.dialogue.user_name,
             standing=context.standing.sections,
             recalled=context.recalled,
             memories=context.memories,
-            history=[turn for turn in window if (turn.id or 0) > upto],
+            history=[turn for turn in window if (turn.id or 0) > summarised],
             message=text,
             opening=not window,
             now=self._clock.now(),
         )
 
 
-def telling(made: AssembledPrompt) -> set[LayerName]:
-    """Return the layers that tell something, also where it stands elsewhere already."""
-    return set(made.tokens) | {
-        portion.section.layer for portion in made.portions if portion.numbers()
+def contributing_layers(assembled: AssembledPrompt) -> set[LayerName]:
+    """Return the layers that contribute to a prompt, even if another layer already says it."""
+    return set(assembled.tokens) | {
+        share.section.layer for share in assembled.portions if share.numbers()
     }
 
 
-def tokens_of(made: AssembledPrompt) -> int:
-    """Return what a whole prompt takes, estimated."""
-    return sum(estimate_tokens(message["content"]) for message in made.prompt.messages())
+def prompt_tokens(assembled: AssembledPrompt) -> int:
+    """Return the estimated tokens of a whole prompt."""
+    return sum(estimate_tokens(message["content"]) for message in assembled.prompt.messages())

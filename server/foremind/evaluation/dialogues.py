@@ -1,4 +1,4 @@
-"""What an evaluation tells and asks, whatever file it came from."""
+"""The dialogues and questions of an evaluation, independent of the file format."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from foremind.domain.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """One turn; `id` is what questions refer to, turns of one `session` follow each other."""
+    """One turn; questions refer to its `id`, and turns of one `session` are consecutive."""
 
     id: str
     session: str
@@ -21,8 +21,8 @@ class DialogueTurn:
 class Question:
     """A question and the ids of the turns that answer it.
 
-    `asked_before` is the session at whose beginning it is asked, before any of it is said; None for
-    a question that is asked a day after the last turn.
+    `asked_before` names the session at whose start the question is asked; None asks it a day after
+    the last turn.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Everything between one user and one companion, and what is asked about it."""
+    """The turns of one user and one companion, and the questions about them."""
 
     id: str
     user_name: str

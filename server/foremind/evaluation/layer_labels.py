@@ -1,8 +1,8 @@
-"""What the layers hold of a life, against labels that say what they should hold.
+"""Compare what the layers contain after months of sessions with labels of what they should.
 
-Sessions of months are told by a virtual clock, with the background work done by a language model
-where one is configured, else by rules. Then it is asked what each draft brings back, and looked at
-what the profile and the open questions say.
+The sessions run on a simulated clock, with the background work done by a language model where one
+is configured, and by rules otherwise. Then drafts probe what is recalled, and the profile and the
+open questions are compared with their labels.
 """
 
 import tomllib
@@ -21,7 +21,7 @@ from foremind.background.extractive_summary import key_of
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.record import Record
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.domain.turn import Speaker
 from foremind.evaluation.daily_sessions import DailySessions, SimulatedRelationship
 from foremind.evaluation.dialogues import Dialogue, DialogueTurn
@@ -31,15 +31,15 @@ from foremind.testing.manual_clock import ManualClock
 from foremind.text.tokenization import terms_of
 
 A_YEAR = Path(__file__).with_name("a_year.toml")
-_A_DAY = 24 * 3600.0
-_A_MONTH = 30
-_MOST = 3
-_TELLING_CHARS = 30  # of a record's text, by which a line in a prompt is known to be of it
-_NO_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # what is said here is said when the clock says
+_DAY_S = 24 * 3600.0
+_DAYS_AFTER_LAST_SESSION = 30
+_MAX_LINES = 3  # of a layer that count for a draft
+_LINE_PREFIX_CHARS = 30  # of a record's text, by which its line in a prompt is recognised
+_UNUSED_DATE = datetime(2026, 1, 1, tzinfo=UTC)  # turns are stored with the simulated clock's time
 
 
 class LabelledSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was said on a day after the first."""
+    """What was said on one day, counted from the first."""
 
     day: int
     said: list[tuple[Speaker, str]]
@@ -53,7 +53,7 @@ class LabelledDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabelledQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A draft, and what it should bring back; nothing of a layer that it does not name."""
+    """A draft and what it should recall; nothing of a layer for which it lists nothing."""
 
     text: str
     sessions: list[int] = []
@@ -62,7 +62,7 @@ class LabelledQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProfileLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the profile holds in the end; without `required` it is right, but not missed."""
+    """A correct profile entry; one that is not `required` may be absent."""
 
     slot: str
     value: str
@@ -70,14 +70,14 @@ class ProfileLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was left open, by words of the question, and whether it found its answer."""
+    """Words of a question that was left open, and whether it was answered later."""
 
     about: str
     settled: bool
 
 
 class LabelledRelationship(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A life, and what should be known of it."""
+    """The sessions of a relationship, and what should be known afterwards."""
 
     id: str
     user_name: str
@@ -90,11 +90,11 @@ class LabelledRelationship(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class LabelScore(msgspec.Struct, frozen=True):
-    """What drafts brought back of a layer, three at most.
+    """What drafts recalled from a layer, counting at most three lines.
 
-    `precision` is the mean share of what was brought that a label names, 0 where nothing was;
-    `found` the share of drafts that brought anything right; `unasked` how many came on average for
-    drafts that ask for nothing.
+    `precision` is the mean share of recalled lines that a label names, 0 if nothing was recalled;
+    `found` the share of drafts that recalled anything right; `unasked` the mean number of lines for
+    drafts that should recall nothing from the layer.
     """
 
     precision: float
@@ -104,11 +104,11 @@ class LabelScore(msgspec.Struct, frozen=True):
 
 
 class LabelReport(msgspec.Struct, frozen=True):
-    """What the layers hold against labels.
+    """The layers' contents compared with the labels.
 
-    `profile_precision` is the share of entries that are right, `profile_recall` that of labels that
-    are there; `questions` the share of labelled questions that are there and open or settled as
-    they should be, `other_questions` how many are there beside.
+    `profile_precision` is the share of profile entries that are right, `profile_recall` the share
+    of required labels that have an entry; `questions` the share of labelled questions that are open
+    or settled as they should be, `other_questions` the number of questions without a label.
     """
 
     made_by: str
@@ -122,71 +122,80 @@ class LabelReport(msgspec.Struct, frozen=True):
 
 
 def read_life(path: Path) -> LabelledRelationship:
-    """Read a labelled life.
+    """Read a labelled relationship (TOML).
 
     Raises:
-        InvalidFile: it is not one; the message names the field and what was expected.
+        InvalidFile: the file is malformed; the message names the field and what was expected.
     """
     try:
-        life = msgspec.convert(tomllib.loads(path.read_text("utf-8")), LabelledRelationship)
+        labelled = msgspec.convert(tomllib.loads(path.read_text("utf-8")), LabelledRelationship)
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    days = [session.day for session in life.sessions]
+    days = [session.day for session in labelled.sessions]
     if not days or sorted(set(days)) != days:
-        raise InvalidFile(f"{path}: sessions: expected days that rise")
-    for index, asked in enumerate(life.asked):
-        if not set(asked.sessions) <= set(days):
+        raise InvalidFile(f"{path}: sessions: expected at least one, and days in ascending order")
+    for index, question in enumerate(labelled.asked):
+        if not set(question.sessions) <= set(days):
             raise InvalidFile(f"{path}: asked[{index}].sessions: expected days of sessions")
-    return life
+    return labelled
 
 
 async def measure_labels(
     core: Core, clock: ManualClock, labelled: LabelledRelationship, advance: Callable[[int], None]
 ) -> LabelReport:
-    """Live a labelled life, and compare what is known a month later with its labels."""
-    async with aclosing(DailySessions(core, clock)) as life:
-        return await _compared(core, clock, life, labelled, advance)
+    """Run a labelled relationship, and compare what is known a month later with its labels."""
+    async with aclosing(DailySessions(core, clock)) as sessions:
+        return await _measure(core, clock, sessions, labelled, advance)
 
 
-async def _compared(
+async def _measure(
     core: Core,
     clock: ManualClock,
-    life: DailySessions,
+    sessions: DailySessions,
     labelled: LabelledRelationship,
     advance: Callable[[int], None],
 ) -> LabelReport:
     dialogue = Dialogue(labelled.id, labelled.user_name, labelled.companion_name, (), ())
-    companion = await life.companion_of(dialogue)
+    companion = await sessions.create_companion(dialogue)
     await _embed_documents(core, clock, companion.id, labelled.documents)
-    bond, days = await _lived(life, companion, dialogue, labelled, advance)
-    records = await core.records.all(bond.opened.relationship_id)
-    drafts = []
-    for each in labelled.asked:
-        context = await life.prepare(bond, each.text)
+    relationship, days = await _run_sessions(sessions, companion, dialogue, labelled, advance)
+    records = await core.records.all(relationship.opened.relationship_id)
+    probes = []
+    for question in labelled.asked:
+        context = await sessions.build_context(relationship, question.text)
         lines = {layer: section.lines for layer, section in context.recalled.items()}
-        drafts.append(_DraftProbe(each, lines, records, days))
+        probes.append(_DraftProbe(question, lines, records, days))
         advance(1)
+    return _report("rules" if core.settings.llm_url is None else "model", labelled, probes, records)
+
+
+def _report(
+    made_by: str,
+    labelled: LabelledRelationship,
+    probes: Sequence["_DraftProbe"],
+    records: Sequence[Record],
+) -> LabelReport:
     profile = [
         record for record in records if record.layer == "profile" and record.kind != "inferred"
     ]
-    opened = [record for record in records if record.layer == "questions"]
+    questions = [record for record in records if record.layer == "questions"]
     return LabelReport(
-        made_by="rules" if core.settings.llm_url is None else "model",
-        episodes=_found([draft.episodes() for draft in drafts]),
-        topics=_found([draft.topics() for draft in drafts]),
-        documents=_found([draft.passages() for draft in drafts]),
+        made_by=made_by,
+        episodes=_score([probe.episodes() for probe in probes]),
+        topics=_score([probe.topics() for probe in probes]),
+        documents=_score([probe.passages() for probe in probes]),
         profile_precision=_share(
-            any(_says(entry, each.value) for each in labelled.profile) for entry in profile
+            any(_mentions(entry, label.value) for label in labelled.profile) for entry in profile
         ),
         profile_recall=_share(
-            any(_says(entry, each.value) for entry in profile)
-            for each in labelled.profile
-            if each.required
+            any(_mentions(entry, label.value) for entry in profile)
+            for label in labelled.profile
+            if label.required
         ),
-        questions=_share(_is_as_labelled(question, opened) for question in labelled.questions),
+        questions=_share(_status_matches(label, questions) for label in labelled.questions),
         other_questions=sum(
-            not any(_says(entry, question.about) for question in labelled.questions)
-            for entry in opened
+            not any(_mentions(question, label.about) for label in labelled.questions)
+            for question in questions
         ),
     )
 
@@ -200,93 +209,98 @@ async def _embed_documents(
     await library.embed_all()
 
 
-async def _lived(
-    life: DailySessions,
+async def _run_sessions(
+    sessions: DailySessions,
     companion: Companion,
     dialogue: Dialogue,
     labelled: LabelledRelationship,
     advance: Callable[[int], None],
 ) -> tuple[SimulatedRelationship, dict[UUID, int]]:
-    """Tell all sessions; return who talked, in the last, and the day of each session by its id."""
+    """Run all sessions; return the relationship in the last one, and the day of each session id."""
     days: dict[UUID, int] = {}
-    bond: SimulatedRelationship | None = None
-    ends = [each.day for each in labelled.sessions[1:]] + [labelled.sessions[-1].day + _A_MONTH]
-    for session, end in zip(labelled.sessions, ends, strict=True):
-        bond = await life.meet(companion, dialogue)
-        days[bond.opened.session_id] = session.day
-        said = [
-            DialogueTurn(str(number), str(session.day), speaker, text, _NO_TIME)
+    relationship: SimulatedRelationship | None = None
+    next_days = [session.day for session in labelled.sessions[1:]]
+    next_days.append(labelled.sessions[-1].day + _DAYS_AFTER_LAST_SESSION)
+    for session, next_day in zip(labelled.sessions, next_days, strict=True):
+        relationship = await sessions.open_session(companion, dialogue)
+        days[relationship.opened.session_id] = session.day
+        turns = [
+            DialogueTurn(str(number), str(session.day), speaker, text, _UNUSED_DATE)
             for number, (speaker, text) in enumerate(session.said)
         ]
-        await life.day(bond, session.day, said, advance)
-        await life.rest(bond, _A_DAY * 0.9)
-        await life.rest(bond, _A_DAY * (end - session.day - 0.9))
-    assert bond is not None  # there is a session, or it would not have been read
-    return bond, days
+        await sessions.run_session(relationship, session.day, turns, advance)
+        await sessions.pass_time(relationship, _DAY_S * 0.9)
+        await sessions.pass_time(relationship, _DAY_S * (next_day - session.day - 0.9))
+    assert relationship is not None  # `read_life` rejects a file without sessions
+    return relationship, days
 
 
 @dataclass(frozen=True, slots=True)
 class _DraftProbe:
-    """What was brought back for a draft: for each line whether a label names it."""
+    """The lines recalled for a draft, layer by layer, to be compared with its labels."""
 
-    asked: LabelledQuestion
+    question: LabelledQuestion
     lines: Mapping[LayerName, Sequence[str]]
     records: Sequence[Record]
     days: Mapping[UUID, int]
 
     def episodes(self) -> "_ProbeResult":
-        """Of an episode its session is named."""
-        return self._of(
+        """Return which recalled episodes are of a labelled session."""
+        return self._compare_records(
             "episodes",
-            lambda each: (
-                each.session_id is not None
-                and self.days.get(each.session_id) in self.asked.sessions
+            lambda episode: (
+                episode.session_id is not None
+                and self.days.get(episode.session_id) in self.question.sessions
             ),
-            bool(self.asked.sessions),
+            bool(self.question.sessions),
         )
 
     def topics(self) -> "_ProbeResult":
-        """Of a topic a word of its title is named."""
-        keys = {key_of(topic) for topic in self.asked.topics}
-        return self._of(
+        """Return which recalled topics share a title word with a labelled one."""
+        keys = {key_of(topic) for topic in self.question.topics}
+        return self._compare_records(
             "topics",
-            lambda each: bool(keys & {*key_of(each.title).split(), key_of(each.title)}),
-            bool(self.asked.topics),
+            lambda topic: bool(keys & {*key_of(topic.title).split(), key_of(topic.title)}),
+            bool(self.question.topics),
         )
 
     def passages(self) -> "_ProbeResult":
-        """Of a passage some words are named."""
-        lines = self.lines.get("library", ())[:_MOST]
-        right = [any(words in line for words in self.asked.passages) for line in lines]
-        return _ProbeResult(bool(self.asked.passages), right)
+        """Return which recalled passages contain labelled words."""
+        lines = self.lines.get("library", ())[:_MAX_LINES]
+        right = [any(words in line for words in self.question.passages) for line in lines]
+        return _ProbeResult(bool(self.question.passages), right)
 
-    def _of(
+    def _compare_records(
         self, layer: LayerName, is_right: Callable[[Record], bool], wanted: bool
     ) -> "_ProbeResult":
-        """Return of which of a layer's lines the record is right; a line begins like its record."""
-        known = [record for record in self.records if record.layer == layer]
+        """Return for each line of a layer whether the record that it quotes is right."""
+        records = [record for record in self.records if record.layer == layer]
         right = []
-        for line in self.lines.get(layer, ())[:_MOST]:
-            shown = [e for e in known if quoted(e.content)[1:-1][:_TELLING_CHARS] in line]
-            right.append(any(is_right(each) for each in shown))
+        for line in self.lines.get(layer, ())[:_MAX_LINES]:
+            quoted_records = [
+                record
+                for record in records
+                if quoted(record.content)[1:-1][:_LINE_PREFIX_CHARS] in line
+            ]
+            right.append(any(is_right(record) for record in quoted_records))
         return _ProbeResult(wanted, right)
 
 
 @dataclass(frozen=True, slots=True)
 class _ProbeResult:
-    """Whether a draft asks for something of a layer, and what of that which came is right."""
+    """Whether a draft should recall anything from a layer, and which recalled lines are right."""
 
     wanted: bool
     right: Sequence[bool]
 
 
-def _found(drafts: Sequence[_ProbeResult]) -> LabelScore:
-    wanted = [draft.right for draft in drafts if draft.wanted]
-    others = [len(draft.right) for draft in drafts if not draft.wanted]
+def _score(results: Sequence[_ProbeResult]) -> LabelScore:
+    wanted = [result.right for result in results if result.wanted]
+    unasked = [len(result.right) for result in results if not result.wanted]
     return LabelScore(
-        precision=_mean([_mean(each) for each in wanted]),
-        found=_share(any(each) for each in wanted),
-        unasked=_mean(others),
+        precision=_mean([_mean(right) for right in wanted]),
+        found=_share(any(right) for right in wanted),
+        unasked=_mean(unasked),
         drafts=len(wanted),
     )
 
@@ -295,17 +309,20 @@ def _mean(values: Sequence[float]) -> float:
     return round(fmean(values), 3) if values else 0.0
 
 
-def _share(right: Iterable[bool]) -> float:
-    every = list(right)
-    return round(fmean(every), 3) if every else 1.0
+def _share(outcomes: Iterable[bool]) -> float:
+    """Return the share of true outcomes, 1 if there are none."""
+    values = list(outcomes)
+    return round(fmean(values), 3) if values else 1.0
 
 
-def _says(record: Record, words: str) -> bool:
+def _mentions(record: Record, words: str) -> bool:
     return set(terms_of(words)) <= set(terms_of(f"{record.title} {record.content}"))
 
 
-def _is_as_labelled(label: OpenQuestion, opened: Sequence[Record]) -> bool:
-    found = [each.details.status for each in opened if _says(each, label.about)]
+def _status_matches(label: OpenQuestion, questions: Sequence[Record]) -> bool:
+    statuses = [
+        question.details.status for question in questions if _mentions(question, label.about)
+    ]
     if label.settled:
-        return bool(found) and "open" not in found
-    return "open" in found
+        return bool(statuses) and "open" not in statuses
+    return "open" in statuses

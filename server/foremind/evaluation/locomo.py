@@ -1,8 +1,9 @@
-"""Reads conversations in the form of LoCoMo (Maharana et al. 2024, arXiv 2402.17753).
+"""Read conversations in the format of LoCoMo (Maharana et al. 2024, arXiv 2402.17753).
 
-Other sets that are kept in this form say more, which is read too: `asked_before` of a question is
-the number of the session before which it is asked; `told_in_place` holds turns that are questions
-themselves and were taken out, by their id; `who` of a turn is the speaker where there are several.
+Extensions used by other data sets in this format: `asked_before` of a question is the number of
+the session before which it is asked; `told_in_place` maps ids to turns that are questions
+themselves and were taken out of their sessions; `who` of a turn is its speaker where there are
+more than two.
 """
 
 import json
@@ -18,15 +19,15 @@ from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
 _EVIDENCE_ID = re.compile(r"D\d+:\d+")
 _SESSION = re.compile(r"session_(\d+)")
 _DATE_FORMAT = "%I:%M %p on %d %B, %Y"
-# Turns carry no times of their own: a minute apart keeps their order.
-_TURN_APART = timedelta(minutes=1)
+# LoCoMo has no time per turn; a minute between turns preserves their order.
+_BETWEEN_TURNS = timedelta(minutes=1)
 
 
 def read_locomo(path: Path) -> list[Dialogue]:
-    """Read a file in LoCoMo's form: the first speaker is the user, all others the companion.
+    """Read a file in LoCoMo's format: the first speaker is the user, all others the companion.
 
     Raises:
-        InvalidFile: it is not one; the message says where.
+        InvalidFile: the file is malformed; the message names the cause.
     """
     try:
         samples = json.loads(path.read_text("utf-8"))
@@ -47,8 +48,8 @@ def _dialogue(sample: dict[str, Any]) -> Dialogue:
             id=turn["dia_id"],
             session=str(number),
             speaker="user" if turn["speaker"] == user else "companion",
-            text=_shared(turn, (user, companion)),
-            said_at=started + index * _TURN_APART,
+            text=_text(turn, (user, companion)),
+            said_at=started + index * _BETWEEN_TURNS,
         )
         for number, started, session in _sessions(conversation, sample.get("told_in_place", {}))
         for index, turn in enumerate(session)
@@ -63,54 +64,57 @@ def _dialogue(sample: dict[str, Any]) -> Dialogue:
 
 
 def _sessions(
-    conversation: dict[str, Any], in_place: dict[str, Any]
+    conversation: dict[str, Any], removed: dict[str, Any]
 ) -> Iterator[tuple[int, datetime, list[dict[str, Any]]]]:
-    """Yield number, beginning and turns of each session that has any, in order."""
-    put_back: dict[int, list[dict[str, Any]]] = {}
-    for turn in in_place.values():
-        put_back.setdefault(_place(turn)[0], []).append(turn)
+    """Yield number, start and turns of each session that is not empty, in order.
+
+    `removed` turns are put back into their sessions.
+    """
+    restored: dict[int, list[dict[str, Any]]] = {}
+    for turn in removed.values():
+        restored.setdefault(_position(turn)[0], []).append(turn)
     for number in sorted(
         int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key))
     ):
-        turns = [*conversation[f"session_{number}"], *put_back.get(number, ())]
-        if number in put_back:
-            turns.sort(key=_place)
+        turns = [*conversation[f"session_{number}"], *restored.get(number, ())]
+        if number in restored:
+            turns.sort(key=_position)
         if turns:
-            said = conversation[f"session_{number}_date_time"]
-            yield number, datetime.strptime(said, _DATE_FORMAT).replace(tzinfo=UTC), turns
+            started = conversation[f"session_{number}_date_time"]
+            yield number, datetime.strptime(started, _DATE_FORMAT).replace(tzinfo=UTC), turns
 
 
-def _place(turn: dict[str, Any]) -> tuple[int, int]:
-    """Return the session and the place in it that a turn's id names ("D8:6")."""
-    session, place = turn["dia_id"].removeprefix("D").split(":")
-    return int(session), int(place)
+def _position(turn: dict[str, Any]) -> tuple[int, int]:
+    """Return the session and the position in it from a turn's id ("D8:6")."""
+    session, position = turn["dia_id"].removeprefix("D").split(":")
+    return int(session), int(position)
 
 
-def _shared(turn: dict[str, Any], names: tuple[str, str]) -> str:
-    """Return what was said, with its speaker's name where it is neither of the two that talk, and
-    with the caption of a picture that was shown.
-    """
+def _text(turn: dict[str, Any], names: tuple[str, str]) -> str:
+    """Return a turn's text with the caption of its picture, and the name of any third speaker."""
     text = str(turn["text"])
-    who = turn.get("who", turn["speaker"])
-    if who not in names and not text.startswith(f"{who}:"):
-        text = f"{who}: {text}"
+    speaker = turn.get("who", turn["speaker"])
+    if speaker not in names and not text.startswith(f"{speaker}:"):
+        text = f"{speaker}: {text}"
     caption = turn.get("blip_caption")
     return f"{text} [shares {caption}]" if caption else text
 
 
 def _questions(items: list[dict[str, Any]], turns: list[DialogueTurn]) -> Iterator[Question]:
-    """Yield the questions that something answers which was said before they are asked."""
+    """Yield the questions whose evidence precedes them."""
     sessions = list(dict.fromkeys(turn.session for turn in turns))
     for item in items:
         before = item.get("asked_before")
         if before is None:
-            place, known = None, turns
+            asked_before, known = None, turns
         else:
-            place = next((session for session in sessions if int(session) >= int(before)), None)
+            asked_before = next(
+                (session for session in sessions if int(session) >= int(before)), None
+            )
             known = [turn for turn in turns if int(turn.session) < int(before)]
         evidence = _evidence(item.get("evidence", ())) & {turn.id for turn in known}
         if evidence:
-            yield Question(item["question"], evidence, place)
+            yield Question(item["question"], evidence, asked_before)
 
 
 def _evidence(entries: Any) -> frozenset[str]:

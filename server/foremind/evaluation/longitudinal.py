@@ -1,9 +1,9 @@
-"""A relationship over months, one session a day: what every layer costs, and what it is worth.
+"""A relationship over months, one session a day: what each layer costs and contributes.
 
-A dialogue is told through the real store by a virtual clock; after every exchange and every session
-the background work is done. At every message of the user, and for every question at the end, the
-context is made as it would be for a language model. Evidence counts as present where the prompt
-holds a sentence of the turn that answers, word for word.
+A dialogue runs through the real store on a simulated clock, with background work after every
+exchange and every session. For every message of the user, and for every question at the end, the
+context is built as for a language model. Evidence counts as present if the prompt contains a
+sentence of the turn that answers, verbatim.
 """
 
 import re
@@ -16,22 +16,22 @@ from statistics import fmean
 import msgspec
 
 from foremind.app import Core
-from foremind.domain.settings import LAYERS, LayerName
-from foremind.evaluation.daily_sessions import ALL, Costs, DailySessions, tokens_of
+from foremind.domain.setting_groups import LAYERS, LayerName
+from foremind.evaluation.daily_sessions import ALL, Costs, DailySessions, prompt_tokens
 from foremind.evaluation.dialogues import Dialogue
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.testing.manual_clock import ManualClock
 from foremind.typeahead.context_cache import PreparedContext
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_LEAST_WORDS = 4
-_WEEK = 7
+_MIN_WORDS = 4
+_DAYS_PER_WEEK = 7
 
 
 class LayerReport(msgspec.Struct, frozen=True):
-    """One layer: mean tokens and milliseconds of a question, and the evidence in the prompt.
+    """One layer: mean tokens and milliseconds per question, and the evidence in the prompt.
 
-    `without` is the share of evidence that is present with every layer but this one, `alone` with
+    `without` is the share of evidence present with every layer but this one, `alone` the share with
     only this one.
     """
 
@@ -43,9 +43,10 @@ class LayerReport(msgspec.Struct, frozen=True):
 
 
 class WeekReport(msgspec.Struct, frozen=True):
-    """The mean of a week of all dialogues, lived as one relationship.
+    """The means of one week of all dialogues, joined into one relationship.
 
-    Tokens of a whole prompt, and milliseconds to make it; `alive` are the layers that were in one.
+    `tokens` are those of a whole prompt and `ms` the time to build it; `alive` are the layers that
+    contributed to any prompt.
     """
 
     week: int
@@ -56,10 +57,10 @@ class WeekReport(msgspec.Struct, frozen=True):
 
 
 class LongitudinalReport(msgspec.Struct, frozen=True):
-    """What all dialogues together show; `asked` counts background work by kind, per message.
+    """Results over all dialogues; `asked` is the background work per message, by kind.
 
-    Of a question on average: the `tokens` of the whole prompt, those that it would have more if
-    what stands elsewhere in it were `repeated`, and the lines of `memories`.
+    Means per question: `tokens` of the whole prompt, the tokens saved by not including what the
+    prompt already says (`repeated`), and the lines of `memories`.
     """
 
     questions: int
@@ -80,104 +81,114 @@ async def measure_life(
     days: int,
     advance: Callable[[int], None],
 ) -> LongitudinalReport:
-    """Tell every dialogue for so many days, then ask its questions with and without each layer."""
-    async with aclosing(DailySessions(core, clock)) as life:
-        return await _measured(core, life, dialogues, days, advance)
+    """Run `days` days of every dialogue, then ask its questions with and without each layer."""
+    async with aclosing(DailySessions(core, clock)) as sessions:
+        return await _measure(core, sessions, dialogues, days, advance)
 
 
-async def _measured(
+async def _measure(
     core: Core,
-    life: DailySessions,
+    sessions: DailySessions,
     dialogues: Sequence[Dialogue],
     days: int,
     advance: Callable[[int], None],
 ) -> LongitudinalReport:
-    asked: list[_QuestionResult] = []
+    results: list[_QuestionResult] = []
     for dialogue in dialogues:
-        bond, _ = await life.tell(dialogue, days, advance)
+        relationship, _ = await sessions.run_dialogue(dialogue, days, advance)
         texts = {turn.id: turn.text for turn in dialogue.turns}
         for question in dialogue.questions:
-            wanted = [texts[each] for each in question.evidence]
-            context = await life.prepare(bond, question.text)
-            shown = partial(life.assemble, bond, context, question.text, ())
-            asked.append(_ask(shown, context, wanted))
+            evidence = [texts[turn_id] for turn_id in question.evidence]
+            context = await sessions.build_context(relationship, question.text)
+            assemble = partial(sessions.assemble_prompt, relationship, context, question.text, ())
+            results.append(_evaluate_question(assemble, context, evidence))
             advance(1)
-    _, costs = await life.tell(_one_after_the_other(dialogues), days, advance)
-    done = {
-        sample.labels["work"]: sample.value / max(1, life.messages)
+    _, costs = await sessions.run_dialogue(_joined(dialogues), days, advance)
+    work_per_message = {
+        sample.labels["work"]: sample.value / max(1, sessions.messages)
         for metric in core.metrics.curated.collect()
         for sample in metric.samples
         if sample.name.endswith("_total")
     }
     return LongitudinalReport(
-        questions=len(asked),
-        evidence=_mean([each.present for each in asked]),
-        layers=[_of_layer(layer, asked) for layer in LAYERS],
-        weeks=_weeks(costs),
-        asked={work: round(each, 3) for work, each in done.items()},
-        budget=int(life.policy.context_tokens * life.policy.share),
-        tokens=_mean([each.whole for each in asked]),
-        repeated=_mean([each.repeated for each in asked]),
-        memories=_mean([each.memories for each in asked]),
+        questions=len(results),
+        evidence=_mean([result.present for result in results]),
+        layers=[_layer_report(layer, results) for layer in LAYERS],
+        weeks=_week_reports(costs),
+        asked={work: round(count, 3) for work, count in work_per_message.items()},
+        budget=int(sessions.policy.context_tokens * sessions.policy.share),
+        tokens=_mean([result.prompt_tokens for result in results]),
+        repeated=_mean([result.repeated for result in results]),
+        memories=_mean([result.memories for result in results]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _QuestionResult:
-    """A question: evidence present with all layers, without each, with each alone; its costs."""
+    """The share of a question's evidence with all layers, without each and with each alone.
+
+    `tokens` and `ms` are per layer, `prompt_tokens` those of the whole prompt.
+    """
 
     present: float
     without: Mapping[LayerName, float]
     alone: Mapping[LayerName, float]
     tokens: Mapping[LayerName, int]
     ms: Mapping[LayerName, float]
-    whole: int
+    prompt_tokens: int
     repeated: int
     memories: int
 
 
-def _ask(
-    shown: Callable[[frozenset[LayerName]], AssembledPrompt],
+def _evaluate_question(
+    assemble: Callable[[frozenset[LayerName]], AssembledPrompt],
     context: PreparedContext,
-    wanted: Sequence[str],
+    evidence: Sequence[str],
 ) -> _QuestionResult:
-    everything = frozenset(LAYERS)
-    whole = shown(frozenset())
+    """Evaluate a question; `assemble` builds its prompt with some layers switched off."""
+    all_layers = frozenset(LAYERS)
+    complete = assemble(frozenset())
     return _QuestionResult(
-        present=_present(whole, wanted),
-        without={each: _present(shown(frozenset({each})), wanted) for each in LAYERS},
-        alone={each: _present(shown(everything - {each}), wanted) for each in LAYERS},
-        tokens=whole.tokens,
+        present=_share_present(complete, evidence),
+        without={layer: _share_present(assemble(frozenset({layer})), evidence) for layer in LAYERS},
+        alone={layer: _share_present(assemble(all_layers - {layer}), evidence) for layer in LAYERS},
+        tokens=complete.tokens,
         ms=context.timings.layers_ms,
-        whole=tokens_of(whole),
-        repeated=whole.repeated,
-        memories=sum(len(each.lines) for each in whole.prompt.recalled if each.layer == "memories"),
+        prompt_tokens=prompt_tokens(complete),
+        repeated=complete.repeated,
+        memories=sum(
+            len(section.lines)
+            for section in complete.prompt.recalled
+            if section.layer == "memories"
+        ),
     )
 
 
-def _present(made: AssembledPrompt, wanted: Sequence[str]) -> float:
-    """Return the share of the wanted turns of which the prompt holds a sentence."""
-    text = " ".join(message["content"] for message in made.prompt.messages()).replace('\\"', '"')
-    return fmean(any(sentence in text for sentence in _sentences(turn)) for turn in wanted)
+def _share_present(assembled: AssembledPrompt, evidence: Sequence[str]) -> float:
+    """Return the share of the evidence turns of which the prompt contains a sentence."""
+    messages = assembled.prompt.messages()
+    text = " ".join(message["content"] for message in messages).replace('\\"', '"')
+    return fmean(any(sentence in text for sentence in _sentences(turn)) for turn in evidence)
 
 
 def _sentences(text: str) -> list[str]:
-    found = [each.strip() for each in _SENTENCE.findall(text)]
-    return [each for each in found if len(each.split()) >= _LEAST_WORDS] or [text.strip()]
+    sentences = [match.strip() for match in _SENTENCE.findall(text)]
+    long_enough = [sentence for sentence in sentences if len(sentence.split()) >= _MIN_WORDS]
+    return long_enough or [text.strip()]
 
 
-def _of_layer(layer: LayerName, asked: Sequence[_QuestionResult]) -> LayerReport:
+def _layer_report(layer: LayerName, results: Sequence[_QuestionResult]) -> LayerReport:
     return LayerReport(
         layer=layer,
-        tokens=_mean([each.tokens.get(layer, 0) for each in asked]),
-        ms=_mean([each.ms.get(layer, 0.0) for each in asked]),
-        without=_mean([each.without[layer] for each in asked]),
-        alone=_mean([each.alone[layer] for each in asked]),
+        tokens=_mean([result.tokens.get(layer, 0) for result in results]),
+        ms=_mean([result.ms.get(layer, 0.0) for result in results]),
+        without=_mean([result.without[layer] for result in results]),
+        alone=_mean([result.alone[layer] for result in results]),
     )
 
 
-def _one_after_the_other(dialogues: Sequence[Dialogue]) -> Dialogue:
-    """Return one long relationship of all sessions."""
+def _joined(dialogues: Sequence[Dialogue]) -> Dialogue:
+    """Return one long dialogue of all sessions, without questions."""
     turns = tuple(
         replace(turn, id=f"{dialogue.id}/{turn.id}", session=f"{dialogue.id}/{turn.session}")
         for dialogue in dialogues
@@ -187,21 +198,20 @@ def _one_after_the_other(dialogues: Sequence[Dialogue]) -> Dialogue:
     return Dialogue(ALL, first.user_name, first.companion_name, turns, ())
 
 
-def _weeks(costs: Sequence[Costs]) -> list[WeekReport]:
-    """Return the means of each week."""
+def _week_reports(costs: Sequence[Costs]) -> list[WeekReport]:
     weeks = []
-    for first in range(0, len(costs), _WEEK):
-        days = costs[first : first + _WEEK]
-        tokens = [token for day in days for token in day.tokens]
-        ms = [each for day in days for each in day.ms]
+    for first in range(0, len(costs), _DAYS_PER_WEEK):
+        days = costs[first : first + _DAYS_PER_WEEK]
+        tokens = [count for day in days for count in day.tokens]
+        times_ms = [duration for day in days for duration in day.ms]
         if tokens:
             alive = set().union(*(day.alive for day in days))
             weeks.append(
                 WeekReport(
-                    week=first // _WEEK + 1,
+                    week=first // _DAYS_PER_WEEK + 1,
                     alive=[layer for layer in LAYERS if layer in alive],
                     tokens=_mean(tokens),
-                    ms=_mean(ms),
+                    ms=_mean(times_ms),
                     most_tokens=max(tokens),
                 )
             )

@@ -1,4 +1,4 @@
-"""Reads MADial-Bench (He et al. 2024, arXiv 2409.15240): what should a dialogue bring to mind?"""
+"""Read MADial-Bench (He et al. 2024, arXiv 2409.15240): which memories fit a dialogue?"""
 
 import json
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
 
 _DIALOGUES = "MADial-Bench-en-dialogue.json"
 _MEMORIES = "MADial-Bench-en-memory.json"
-_MARKS = ("<BOD>", "<EOD>")
+_MARKERS = ("<BOD>", "<EOD>")
 _USER = "Child"
 
 
 def read_madial(folder: Path) -> list[Dialogue]:
-    """Read the English half: every memory is told in a session of its own, every dialogue asks
-    with all that was said before its first test turn.
+    """Read the English half: every memory is a session of one turn, and every dialogue up to its
+    first test turn is a question.
 
     Raises:
-        InvalidFile: a file is missing or not of this form.
+        InvalidFile: a file is missing or malformed.
     """
     try:
         memories: dict[str, Any] = {}
-        for line in _lines(folder / _MEMORIES):
+        for line in _json_lines(folder / _MEMORIES):
             memories |= line
         turns = tuple(
             DialogueTurn(
@@ -37,22 +37,22 @@ def read_madial(folder: Path) -> list[Dialogue]:
             for number, memory in sorted(memories.items(), key=lambda item: item[1]["time"])
         )
         questions = tuple(
-            Question(_before_the_test(line), frozenset(map(str, line["relevant-id"])))
-            for line in _lines(folder / _DIALOGUES)
+            Question(_before_test_turn(line), frozenset(map(str, line["relevant-id"])))
+            for line in _json_lines(folder / _DIALOGUES)
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(
-            f"{folder}: expected {_DIALOGUES} and {_MEMORIES}, one JSON object a line ({error!r})"
+            f"{folder}: expected {_DIALOGUES} and {_MEMORIES}, one JSON object per line ({error!r})"
         ) from None
     return [Dialogue("madial", _USER, "Assistant", turns, questions)]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text("utf-8").splitlines():
         if line.strip():
             yield json.loads(line)
 
 
-def _before_the_test(dialogue: dict[str, Any]) -> str:
-    said = dialogue["dialogue"][: min(dialogue["test-turn"])]
-    return " ".join(line.strip() for line in said if line.strip() not in _MARKS)
+def _before_test_turn(dialogue: dict[str, Any]) -> str:
+    lines = dialogue["dialogue"][: min(dialogue["test-turn"])]
+    return " ".join(line.strip() for line in lines if line.strip() not in _MARKERS)

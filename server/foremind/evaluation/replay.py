@@ -1,4 +1,4 @@
-"""Tells a dialogue to a companion through the real store, as if it happened."""
+"""Replay a dialogue with a companion through the real store, as if it took place."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDialogue:
-    """A dialogue as far as it was told: the memory of each turn that was kept, by its id."""
+    """A dialogue replayed so far; `memory_of` maps the ids of turns that were kept to memories."""
 
     dialogue: Dialogue
     relationship_id: int
@@ -27,29 +27,29 @@ class ReplayedDialogue:
 
     @property
     def filler(self) -> list[DialogueTurn]:
-        """The turns that were not worth keeping."""
+        """The turns that did not become memories."""
         return [turn for turn in self.dialogue.turns if turn.id not in self.memory_of]
 
 
 class VectorCache:
-    """The vectors of texts that are needed again and again; as many as the dialogues hold."""
+    """Vectors of texts that are embedded repeatedly; bounded only by the dialogues' texts."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._known: dict[str, Vector] = {}
+        self._vectors: dict[str, Vector] = {}
 
-    async def of(self, text: str) -> Vector:
-        """Return the vector of a query, made once."""
-        if text not in self._known:
-            self._known[text] = await self._core.embedder.embed_query(text, Priority.ENTER)
-        return self._known[text]
+    async def embed(self, text: str) -> Vector:
+        """Return the vector of a query, embedding it the first time."""
+        if text not in self._vectors:
+            self._vectors[text] = await self._core.embedder.embed_query(text, Priority.ENTER)
+        return self._vectors[text]
 
 
-#: Called when a session begins, before its first turn is told: what was told, that first turn.
+#: Called before a session's first turn is stored, with the dialogue so far and that turn.
 BeforeSession = Callable[[ReplayedDialogue, DialogueTurn], Awaitable[None]]
 
 
-async def tell(
+async def replay_dialogue(
     core: Core,
     dialogue: Dialogue,
     label: str,
@@ -64,41 +64,43 @@ async def tell(
         CompanionFile(slug, dialogue.companion_name, "Evaluated.", settings=settings)
     )
     memory_of: dict[str, int] = {}
-    for _, said in groupby(dialogue.turns, key=lambda turn: turn.session):
-        turns = list(said)
+    for _, session_turns in groupby(dialogue.turns, key=lambda turn: turn.session):
+        turns = list(session_turns)
         session = await core.turns.open_session(
             slug, dialogue.user_name, companion.id, turns[0].said_at
         )
-        told = ReplayedDialogue(dialogue, session.relationship_id, memory_of)
+        replayed = ReplayedDialogue(dialogue, session.relationship_id, memory_of)
         if before_session is not None:
-            await before_session(told, turns[0])
-        asked: tuple[str, int] | None = None  # the turn before: its id in the file and in the store
+            await before_session(replayed, turns[0])
+        previous: tuple[str, int] | None = None  # ids of the turn before: in the file, in the store
         for turn in turns:
-            turn_id = await _tell_turn(core, session, turn)
+            turn_id = await _store_turn(core, session, turn)
             if turn_id is not None:
-                core.rememberer.hand_over(turn_id, await vectors.of(turn.text))
-                verdict = await core.rememberer.remember(session.relationship_id, turn_id)
-                _note(memory_of, turn.id, verdict)
-                if asked is not None and verdict is not None and _answers(verdict):
-                    # The question was judged again with its answer; once more changes nothing.
-                    again = await core.rememberer.remember(session.relationship_id, asked[1])
-                    _note(memory_of, asked[0], again)
-                asked = turn.id, turn_id
+                core.rememberer.hand_over(turn_id, await vectors.embed(turn.text))
+                outcome = await core.rememberer.remember(session.relationship_id, turn_id)
+                _record_memory(memory_of, turn.id, outcome)
+                if previous is not None and outcome is not None and _is_answer(outcome):
+                    # The question was rescored with its answer; this only reads the outcome.
+                    rescored = await core.rememberer.remember(session.relationship_id, previous[1])
+                    _record_memory(memory_of, previous[0], rescored)
+                previous = turn.id, turn_id
             advance(1)
-    return told
+    return replayed
 
 
-async def _tell_turn(core: Core, session: OpenedSession, turn: DialogueTurn) -> int | None:
+async def _store_turn(core: Core, session: OpenedSession, turn: DialogueTurn) -> int | None:
     """Store one turn; return its id."""
     if turn.speaker == "user":
         return (await core.turns.commit_message(session, turn.id, turn.text, turn.said_at)).id
     return await core.turns.commit_reply(session, None, "completed", turn.text, turn.said_at)
 
 
-def _note(memory_of: dict[str, int], turn: str, verdict: MemoryAnnouncement | None) -> None:
-    if verdict is not None and verdict.memory_id is not None:
-        memory_of[turn] = verdict.memory_id
+def _record_memory(
+    memory_of: dict[str, int], turn_id: str, outcome: MemoryAnnouncement | None
+) -> None:
+    if outcome is not None and outcome.memory_id is not None:
+        memory_of[turn_id] = outcome.memory_id
 
 
-def _answers(verdict: MemoryAnnouncement) -> bool:
-    return any(reason.name == "answer" for reason in verdict.reasons)
+def _is_answer(outcome: MemoryAnnouncement) -> bool:
+    return any(reason.name == "answer" for reason in outcome.reasons)

@@ -1,4 +1,4 @@
-"""Fills a store with made-up memories, fast: for plans and benchmarks at realistic sizes."""
+"""Bulk-load synthetic memories, for query plans and benchmarks at realistic sizes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,22 +16,22 @@ from foremind.domain.record import Details, NewRecord, RecordLayer
 from foremind.domain.turn import OpenedSession
 from foremind.text.packed_terms import pack_words
 
-_WORDS = 5000  # distinct
-# Zipf-Mandelbrot: without the stop words, the commonest word stands in a tenth of the memories.
-_SHARES = 1 / (np.arange(1, _WORDS + 1) + 30.0) ** 1.1
-_SHARES /= _SHARES.sum()
+_VOCABULARY = 5000
+# Zipf-Mandelbrot without stop words: the most frequent word is in a tenth of the memories.
+_PROBABILITIES = 1 / (np.arange(1, _VOCABULARY + 1) + 30.0) ** 1.1
+_PROBABILITIES /= _PROBABILITIES.sum()
 _WORDS_PER_MEMORY = 12
-# As in LoCoMo: the turns around one bring twice as many words again, at a quarter each.
-_WORDS_BESIDE, _SHARE_BESIDE = 2.0, 0.25
-# Layer, records, words of each.
-_A_YEAR: tuple[tuple[RecordLayer, int, int], ...] = (
+# As in LoCoMo: a context window adds twice as many words, each with a quarter of the weight.
+_WINDOW_RATIO, _WINDOW_WEIGHT = 2.0, 0.25
+# Layer, number of records, words per record.
+_RECORDS_OF_A_YEAR: tuple[tuple[RecordLayer, int, int], ...] = (
     ("hot", 1, 500), ("summary", 1, 80), ("opening", 1, 50), ("profile", 20, 8),
     ("scratchpad", 60, 10), ("episodes", 300, 60), ("topics", 100, 80), ("questions", 50, 12),
     ("vault", 50, 12),
 )  # fmt: skip
 _OTHER_USERS = 40
 _BATCH = 5000
-_PATIENCE_S = 600.0  # for a statement, on a slow disk
+_STATEMENT_TIMEOUT_S = 600.0  # enough on a slow disk
 _COLUMNS = (
     "relationship_id", "id", "created_at", "significance", "term_count", "memory_type", "speaker",
     "embedding", "content", "version", "words",
@@ -39,14 +39,14 @@ _COLUMNS = (
 
 
 def words_said(rng: np.random.Generator, count: int) -> list[str]:
-    """Draw words as often as talk uses them."""
-    return [f"word{index}" for index in rng.choice(_WORDS, count, p=_SHARES)]
+    """Draw words with the frequencies of natural language."""
+    return [f"word{index}" for index in rng.choice(_VOCABULARY, count, p=_PROBABILITIES)]
 
 
 @asynccontextmanager
 async def owner_connection(core: Core) -> AsyncIterator[Any]:
-    """Connect as the tables' owner, for what no server does; a statement has minutes."""
-    raw = await asyncpg.connect(core.database_url, command_timeout=_PATIENCE_S)
+    """Connect as the tables' owner, past row-level security, with a timeout of minutes."""
+    raw = await asyncpg.connect(core.database_url, command_timeout=_STATEMENT_TIMEOUT_S)
     try:
         await register_vector(raw)
         yield raw
@@ -55,7 +55,7 @@ async def owner_connection(core: Core) -> AsyncIterator[Any]:
 
 
 async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSession:
-    """Give one user `own` memories, mixed among `others` of other users; return its session.
+    """Store `own` memories of one user among `others` of other users; return its session.
 
     Vectors are random unit vectors, ages up to 80 days, significance 0.3 to 1.
     """
@@ -78,29 +78,30 @@ async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSes
             await raw.copy_records_to_table("memories", records=memories, columns=_COLUMNS)
             await raw.copy_records_to_table("memory_terms", records=terms)
         await raw.execute(
-            "UPDATE relationships AS bond SET memory_count = own.memories, term_count = own.terms "
+            "UPDATE relationships AS relationship "
+            "SET memory_count = own.memories, term_count = own.terms "
             "FROM (SELECT relationship_id, count(*) AS memories, sum(term_count) AS terms "
-            "FROM memories GROUP BY 1) AS own WHERE own.relationship_id = bond.id"
+            "FROM memories GROUP BY 1) AS own WHERE own.relationship_id = relationship.id"
         )
-        # The ids were given: let the next memory's come after them.
+        # The ids were set explicitly: advance the sequence past them.
         await raw.execute(
             "SELECT setval(pg_get_serial_sequence('memories', 'id'), max(id)) FROM memories"
         )
-        # What autovacuum does by itself within minutes.
+        # As autovacuum would do within minutes.
         await raw.execute("VACUUM ANALYZE memories")
         await raw.execute("VACUUM ANALYZE memory_terms")
     return session
 
 
 async def fill_layers(core: Core, session: OpenedSession, now: datetime) -> None:
-    """Give a relationship as many records of every layer as a year of talk leaves."""
+    """Store as many records of every layer as a year of conversation produces."""
     rng = np.random.default_rng(2)
 
     def text(words: int) -> str:
         return " ".join(words_said(rng, words))
 
     async with core.records.changing(session.relationship_id, now) as changes:
-        for layer, count, words in _A_YEAR:
+        for layer, count, words in _RECORDS_OF_A_YEAR:
             for number in range(count):
                 vector = rng.standard_normal(core.embedder.manifest.dimension).astype(np.float32)
                 await changes.add(
@@ -125,17 +126,17 @@ def _rows(
     memories: list[tuple[object, ...]] = []
     terms: list[tuple[object, ...]] = []
     for index, owner in enumerate(map(int, owners)):
-        said = words_said(rng, _WORDS_PER_MEMORY)
-        beside = words_said(rng, round(_WORDS_PER_MEMORY * _WORDS_BESIDE))
-        words = dict.fromkeys(beside, _SHARE_BESIDE) | {
-            word: float(said.count(word)) for word in said
+        content = words_said(rng, _WORDS_PER_MEMORY)
+        window = words_said(rng, round(_WORDS_PER_MEMORY * _WINDOW_RATIO))
+        frequencies = dict.fromkeys(window, _WINDOW_WEIGHT) | {
+            word: float(content.count(word)) for word in content
         }
         memory_id = first_id + index
         memories.append(
             (owner, memory_id, now - timedelta(days=float(rng.uniform(0, 80))),
-             float(rng.uniform(0.3, 1)), len(said) * (1 + _WORDS_BESIDE * _SHARE_BESIDE),
-             "conversation", "user", HalfVector(vectors[index]), " ".join(said), 0,
-             pack_words(words))
+             float(rng.uniform(0.3, 1)), len(content) * (1 + _WINDOW_RATIO * _WINDOW_WEIGHT),
+             "conversation", "user", HalfVector(vectors[index]), " ".join(content), 0,
+             pack_words(frequencies))
         )  # fmt: skip
-        terms += [(owner, word, memory_id, frequency) for word, frequency in words.items()]
+        terms += [(owner, word, memory_id, frequency) for word, frequency in frequencies.items()]
     return memories, terms

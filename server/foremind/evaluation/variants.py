@@ -1,4 +1,4 @@
-"""What an evaluation compares: the improvements, switched on one after the other."""
+"""The variants that an evaluation compares: improvements, switched on one after the other."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +7,8 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, SignificanceRules
 
-_SIGNALS_ALONE = SignificanceRules(
+_DECAYS = ("half_life", "hourly", "product")
+_SIGNALS_ONLY = SignificanceRules(
     floors={"identity": 0.0, "goal": 0.0, "constraint": 0.0, "preference": 0.0, "answer": 0.0},
     learned=False,
 )
@@ -15,23 +16,23 @@ _SIGNALS_ALONE = SignificanceRules(
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A companion's settings under a name; those with an equal `telling` store alike."""
+    """A companion's settings under a name; variants with equal `store` share what is stored."""
 
     name: str
-    telling: str
+    store: str
     settings: CompanionSettings
 
-    def asked_with(self, name: str, **changes: Any) -> "Variant":
-        """Return this variant with other settings for recall."""
-        return replace(self, name=name, settings=_changed(self.settings, changes))
+    def with_recall(self, name: str, **changes: Any) -> "Variant":
+        """Return this variant with other recall settings, on the same store."""
+        return replace(self, name=name, settings=msgspec.structs.replace(self.settings, **changes))
 
-    def told_with(self, name: str, **changes: Any) -> "Variant":
-        """Return this variant with other settings for storing."""
-        return Variant(name, name, _changed(self.settings, changes))
+    def with_storage(self, name: str, **changes: Any) -> "Variant":
+        """Return this variant with other settings for what is stored, on a store of its own."""
+        return Variant(name, name, msgspec.structs.replace(self.settings, **changes))
 
 
 def one_variant(*, significance: bool, age_window: bool) -> Variant:
-    """Return the server's own way, with the two filters on or off."""
+    """Return the server's configuration, with the two filters on or off."""
     return Variant(
         "as configured",
         "as configured",
@@ -42,7 +43,7 @@ def one_variant(*, significance: bool, age_window: bool) -> Variant:
 
 
 def ablation(*, age_window: bool) -> list[Variant]:
-    """Return every improvement switched on in turn, then the other ways to fade."""
+    """Return every improvement switched on in turn, then the other decay functions."""
     hybrid = Variant(
         "70/30 vector + keyword",
         "bare",
@@ -59,40 +60,33 @@ def ablation(*, age_window: bool) -> list[Variant]:
             recall_min_share=0.0,
         ),
     )
-    signals = hybrid.told_with(
+    signals = hybrid.with_storage(
         "70/30, five signals decide what is kept",
         significance_threshold=None,
-        significance=_SIGNALS_ALONE,
+        significance=_SIGNALS_ONLY,
     )
-    exchange = hybrid.told_with("+ read in the exchange", read_in_exchange=True)
-    learned = exchange.told_with(
+    windowed = hybrid.with_storage("+ read in the exchange", read_in_exchange=True)
+    learned = windowed.with_storage(
         "+ learned significance decides what is kept", significance_threshold=None
     )
-    ranked = learned.asked_with("+ significance in the order", significance_weight=None)
-    timed = ranked.asked_with("+ times that are asked for", time_weight=None)
-    together = timed.asked_with("+ the session they stand in", session_weight=None)
-    merged = together.told_with("+ consolidation", consolidate=None)
-    gated = merged.asked_with("+ recall gate", recall_gate=None, recall_min_score=None)
-    helpful = gated.asked_with("+ only what is near the best (all)", recall_min_share=None)
+    ranked = learned.with_recall("+ significance in the order", significance_weight=None)
+    timed = ranked.with_recall("+ times that are asked for", time_weight=None)
+    cohesive = timed.with_recall("+ the session they stand in", session_weight=None)
+    merged = cohesive.with_storage("+ consolidation", consolidate=None)
+    gated = merged.with_recall("+ recall gate", recall_gate=None, recall_min_score=None)
+    trimmed = gated.with_recall("+ only what is near the best (all)", recall_min_share=None)
     return [
-        hybrid.asked_with("vector alone", vector_weight=1.0, keyword_weight=0.0),
-        hybrid.asked_with("keyword alone", vector_weight=0.0, keyword_weight=1.0),
+        hybrid.with_recall("vector alone", vector_weight=1.0, keyword_weight=0.0),
+        hybrid.with_recall("keyword alone", vector_weight=0.0, keyword_weight=1.0),
         hybrid,
         signals,
-        exchange,
+        windowed,
         learned,
         ranked,
         timed,
-        together,
+        cohesive,
         merged,
         gated,
-        helpful,
-        *(helpful.asked_with(f"all, {name} decay", memory_decay=name) for name in _DECAYS),
+        trimmed,
+        *(trimmed.with_recall(f"all, {name} decay", memory_decay=name) for name in _DECAYS),
     ]
-
-
-_DECAYS = ("half_life", "hourly", "product")
-
-
-def _changed(settings: CompanionSettings, changes: dict[str, Any]) -> CompanionSettings:
-    return msgspec.structs.replace(settings, **changes)

@@ -1,4 +1,4 @@
-"""How many connections an address has that are not known to be a host's."""
+"""Connection limits per client address; game servers and loopback are exempt."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,89 +8,98 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from foremind.domain.errors import Overloaded
 from foremind.domain.settings import is_loopback
 
-_MOST_BEYOND = 500  # of one address: those that may still turn out to be a host's
+_MAX_EXCESS = 500  # unidentified connections of one address over its limit: they may be a host's
 
 
 class AddressSlot:
-    """What one connection counts for among those of its address."""
+    """The slot that one connection occupies at its address.
+
+    Args:
+        on_identified: called once the connection has identified itself.
+    """
 
     def __init__(
-        self, addresses: "AddressLimits", address: str, known: Callable[[], None] = lambda: None
+        self,
+        limits: "AddressLimits",
+        address: str,
+        on_identified: Callable[[], None] = lambda: None,
     ) -> None:
-        self._addresses = addresses
-        self._known = known
+        self._limits = limits
+        self._on_identified = on_identified
         self._address = address
         self._counted = bool(address)
-        beyond = addresses.enter(address) - addresses.most if address else 0
-        #: It came when its address had as many as it may: only a host may stay.
-        self.for_hosts_only = beyond > 0
-        #: It came when not even that is left.
-        self.refused = beyond > _MOST_BEYOND
+        excess = limits.acquire(address) - limits.max_connections if address else 0
+        #: The address was at its limit when this connection arrived: only a host may stay.
+        self.for_hosts_only = excess > 0
+        #: The address was also over the allowance for unidentified connections.
+        self.refused = excess > _MAX_EXCESS
 
-    def identified(self, *, host: bool) -> None:
-        """Learn whether its token is a host's, which is not bound to an address.
+    def identify(self, *, host: bool) -> None:
+        """Record whether the connection's token is a host's, which has no limit per address.
 
         Raises:
-            Overloaded: its address has as many connections as it may.
+            Overloaded: the address is at its connection limit.
         """
         if host:
-            self.leave()
-        elif self.for_hosts_only and self._addresses.count(self._address) > self._addresses.most:
+            self.release()
+        elif (
+            self.for_hosts_only and self._limits.count(self._address) > self._limits.max_connections
+        ):
             raise Overloaded("Too many connections from this address.")
         self.for_hosts_only = False
-        self._known()
+        self._on_identified()
 
-    def leave(self) -> None:
-        """Count no longer."""
+    def release(self) -> None:
+        """Free the slot; idempotent."""
         if self._counted:
             self._counted = False
-            self._addresses.leave(self._address)
+            self._limits.release(self._address)
 
 
 class AddressLimits:
-    """Counts connections by address; loopback and the addresses of hosts have no limit.
+    """Counts connections by address; loopback and host networks are unlimited.
 
     Args:
-        most: connections of one address.
-        hosts: networks of game servers, each of which speaks for many players.
+        max_connections: limit per address.
+        hosts: networks of game servers, each of which connects for many players.
     """
 
-    def __init__(self, most: int, hosts: tuple[IPv4Network | IPv6Network, ...]) -> None:
-        self.most = most
+    def __init__(self, max_connections: int, hosts: tuple[IPv4Network | IPv6Network, ...]) -> None:
+        self.max_connections = max_connections
         self._hosts = hosts
-        self._of: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     @contextmanager
-    def place(
-        self, address: str, known: Callable[[], None] = lambda: None
+    def slot(
+        self, address: str, on_identified: Callable[[], None] = lambda: None
     ) -> Iterator[AddressSlot]:
-        """Count a connection for as long as the block lasts.
+        """Count a connection for the duration of the block.
 
         Args:
-            known: called once it has said who it is.
+            on_identified: called once the connection has identified itself.
         """
-        place = AddressSlot(self, "" if self._boundless(address) else address, known)
+        slot = AddressSlot(self, "" if self._exempt(address) else address, on_identified)
         try:
-            yield place
+            yield slot
         finally:
-            place.leave()
+            slot.release()
 
     def count(self, address: str) -> int:
-        """Return how many are counted for an address."""
-        return self._of[address]
+        """Return the number of connections counted for an address."""
+        return self._counts[address]
 
-    def enter(self, address: str) -> int:
-        """Count one more; return how many there are."""
-        self._of[address] += 1
-        return self._of[address]
+    def acquire(self, address: str) -> int:
+        """Count one more connection; return the new number."""
+        self._counts[address] += 1
+        return self._counts[address]
 
-    def leave(self, address: str) -> None:
-        """Count one less."""
-        self._of[address] -= 1
-        if not self._of[address]:
-            del self._of[address]
+    def release(self, address: str) -> None:
+        """Count one connection less."""
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
 
-    def _boundless(self, address: str) -> bool:
+    def _exempt(self, address: str) -> bool:
         if not address or is_loopback(address):
             return True
         try:

@@ -1,4 +1,4 @@
-"""What was said so far in a session, as far as its prompts hold it."""
+"""The turns of a session that its prompts can hold."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -9,97 +9,97 @@ from foremind.runtime.offload import aside
 
 
 class ChatHistory:
-    """The newest turns of a session, oldest first; read from the database when they are needed.
+    """The newest turns of a session, oldest first; loaded from the database on demand.
 
     Args:
-        turns: what was said so far; None, it is still to be read.
-        held: returns those of some turns that a prompt may hold.
+        turns: the turns so far; None if they have not been loaded.
+        newest_fitting: returns the newest of some turns that fit into a prompt.
     """
 
     def __init__(
         self,
         turns: list[PastTurn] | None,
-        held: Callable[[list[PastTurn]], list[PastTurn]],
+        newest_fitting: Callable[[list[PastTurn]], list[PastTurn]],
     ) -> None:
-        self._held = held
-        self._turns = held(turns or [])
-        self._changes = 0  # of what is stored, as far as `_turns` does not hold them
-        #: Whether this is all that was said; else it is to be read.
+        self._newest_fitting = newest_fitting
+        self._turns = newest_fitting(turns or [])
+        self._changes = 0  # stored changes that `_turns` does not include
+        #: Whether the history is loaded.
         self.known = turns is not None
 
     @property
     def turns(self) -> Sequence[PastTurn]:
-        """What was said, as far as it is known."""
+        """The loaded turns."""
         return self._turns
 
-    def but_for(self, message_id: str | None) -> list[PastTurn]:
-        """Return what was said, without a message."""
+    def without(self, message_id: str | None) -> list[PastTurn]:
+        """Return the loaded turns except a user message."""
         return [turn for turn in self._turns if message_id is None or turn.message_id != message_id]
 
     async def read(
-        self, stored: Callable[[], Awaitable[Sequence[Turn]]], message_id: str | None = None
+        self, fetch: Callable[[], Awaitable[Sequence[Turn]]], message_id: str | None = None
     ) -> None:
-        """Read what was said, unless it is known; anew, where it changes meanwhile.
+        """Load the history unless it is loaded; repeat if it changes meanwhile.
 
         Args:
-            stored: asks the database, each time anew.
-            message_id: of the message under way, which may be stored by now: no past of its own.
+            fetch: queries the database.
+            message_id: the message in progress, which is left out: it may already be stored.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
         while not self.known:
             changes = self._changes
-            told = [
+            stored = [
                 PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
-                for turn in await stored()
+                for turn in await fetch()
                 if message_id is None or turn.message_id != message_id
             ]
             if changes == self._changes:
-                held = self._held(told)
-                chars = sum(len(each.content) for each in held)
-                await aside(chars, partial(_read_sentences, held))
+                turns = self._newest_fitting(stored)
+                chars = sum(len(turn.content) for turn in turns)
+                await aside(chars, partial(_split_sentences, turns))
                 if changes == self._changes:
-                    self._turns, self.known = held, True
+                    self._turns, self.known = turns, True
 
     def drop(self) -> None:
-        """Hold nothing; what is stored is to be read."""
+        """Unload the history; the next `read` fetches it again."""
         self._turns.clear()
         self.known = False
         self._changes += 1
 
     def add(self, turn: PastTurn) -> None:
-        """Take in a turn; one that was said before and not answered moves to the end."""
-        _ = turn.says  # read while nobody waits
-        if self.known:  # else it is read with the next message
-            others = [each for each in self._turns if turn.id is None or each.id != turn.id]
-            self._turns = self._held([*others, turn])
+        """Append a turn; one that is already present moves to the end."""
+        _ = turn.says  # computed and cached now, when no reply waits for it
+        if self.known:  # otherwise it is loaded with the next message
+            others = [other for other in self._turns if turn.id is None or other.id != turn.id]
+            self._turns = self._newest_fitting([*others, turn])
 
-    def hear(self, turn: PastTurn) -> bool:
-        """Take in a turn that came about elsewhere; False where it was known."""
+    def add_remote(self, turn: PastTurn) -> bool:
+        """Append a turn from another connection; return False if it was already present."""
         if not self.known:
             self._changes += 1
             return True
-        if any(each.id == turn.id for each in self._turns):
+        if any(other.id == turn.id for other in self._turns):
             return False
         self.add(turn)
         return True
 
     def lacks(self, message_id: str, speaker: Speaker) -> bool:
-        """Tell whether a message, or the reply to it where that is what was stored, is missing."""
+        """Return whether a stored turn is missing: the user's message or the reply to it."""
         if not self.known:
             return False
-        past = iter(self._turns)
-        if not any(turn.message_id == message_id for turn in past):
+        remaining = iter(self._turns)
+        if not any(turn.message_id == message_id for turn in remaining):
             return True
-        return speaker == "companion" and all(turn.speaker == "user" for turn in past)
+        return speaker == "companion" and all(turn.speaker == "user" for turn in remaining)
 
 
 def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
-    """Return the turns that no summary holds: those after one."""
+    """Return the turns after the last summarised one, whose id is `upto`."""
     return [turn for turn in turns if turn.id is None or turn.id > upto]
 
 
-def _read_sentences(turns: Sequence[PastTurn]) -> None:
+def _split_sentences(turns: Sequence[PastTurn]) -> None:
     for turn in turns:
         _ = turn.says

@@ -1,4 +1,4 @@
-"""One WebSocket connection: frames in, a session behind them, close codes out."""
+"""One WebSocket connection: decodes frames, passes them to its session, maps errors to closes."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from foremind.domain.errors import (
     RateLimited,
 )
 from foremind.gateway.address_limits import AddressLimits, AddressSlot
-from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, amount_of, kind_of
+from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, cost_of, kind_of
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.outbox import Outbox
 from foremind.gateway.protocol.decoding import (
@@ -50,10 +50,10 @@ from foremind.gateway.session_services import SessionServices
 TOO_LARGE = 1009
 NOT_THIS_PROTOCOL = 4400
 OVER_LIMIT = 4429
-_TOGETHER_S = 0.001  # since the frame before: it lay ready
-_HOST_S = 3.0  # in which a connection that its address has no room for must show a host's token
-_CROWDED = "too many connections from this address"
-_LET_WAIT_S = 5.0  # who was shut out, before it is told
+_BACK_TO_BACK_S = 0.001  # a frame that follows this soon was already buffered
+_HOST_TIMEOUT_S = 3.0  # to present a host's token when the address is at its limit
+_ADDRESS_FULL = "too many connections from this address"
+_LOCKOUT_DELAY_S = 5.0  # before a locked-out client is told, which delays its next attempt
 
 SUBPROTOCOL = "foremind.v1"
 _BEARER = "bearer."
@@ -71,29 +71,34 @@ class Gateway:
         self._addresses = AddressLimits(
             settings.max_connections_per_address, settings.host_addresses
         )
-        self._turn = asyncio.Lock()
+        self._fairness_lock = asyncio.Lock()
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one connection until it ends."""
         services, settings = self._services, self._services.settings
         offered: list[str] = socket.scope.get("subprotocols", [])
         origin, host = socket.headers.get("origin"), socket.headers.get("host")
-        await _next(self._turn)
+        await _wait_for_turn(self._fairness_lock)
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         address = "" if socket.client is None else socket.client.host
-        known = socket.state.connection.identified
-        with self._counted(), self._addresses.place(address, known) as place:
+        on_identified = socket.state.connection.identified
+        with self._counted(), self._addresses.slot(address, on_identified) as address_slot:
             async with Outbox(socket, settings.outbound_bytes, services.metrics) as outbox:
                 if not origin_allowed(origin, host, settings):
                     outbox.close(NOT_ALLOWED, "origin not allowed")
                 elif self._registry.draining:
                     outbox.close(DRAINING, "server draining")
-                elif place.refused:
-                    outbox.close(OVER_LIMIT, _CROWDED)
+                elif address_slot.refused:
+                    outbox.close(OVER_LIMIT, _ADDRESS_FULL)
                 else:
-                    token = token_offered(offered)
                     await Connection(
-                        socket, outbox, services, self._registry, self._turn, token, place
+                        socket,
+                        outbox,
+                        services,
+                        self._registry,
+                        self._fairness_lock,
+                        offered_token(offered),
+                        address_slot,
                     ).serve()
 
     @contextmanager
@@ -106,33 +111,33 @@ class Gateway:
 
 
 class Deadline:
-    """Calls something once so much time has passed, not counting the time while it is paused."""
+    """Calls `on_timeout` after `seconds`, not counting the time while paused."""
 
-    def __init__(self, clock: Clock, seconds: float, late: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, seconds: float, on_timeout: Callable[[], None]) -> None:
         self._clock = clock
-        self._left_s = seconds
-        self._late = late
+        self._remaining_s = seconds
+        self._on_timeout = on_timeout
         self._timer: Timer | None = None
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
-        """Count time, from now on."""
-        self._begun = self._clock.monotonic()
-        self._timer = self._clock.call_at(self._begun + self._left_s, self._late)
+    def resume(self) -> None:
+        """Let the time run."""
+        self._resumed_at = self._clock.monotonic()
+        self._timer = self._clock.call_at(self._resumed_at + self._remaining_s, self._on_timeout)
 
     def pause(self) -> None:
-        """Count no time until it goes on."""
+        """Stop the time until `resume`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._left_s -= self._clock.monotonic() - self._begun
+            self._remaining_s -= self._clock.monotonic() - self._resumed_at
 
 
 class Connection:
     """Reads frames until the client leaves or is closed.
 
-    Frames that come together are handled one at a time over all connections, with everything else
-    going on in between: who pours them in waits for others who do, not the others for them.
+    Frames that arrive back to back are handled one at a time over all connections, and the event
+    loop runs everything else in between. A flood of frames thus delays only other floods.
     """
 
     def __init__(
@@ -141,34 +146,26 @@ class Connection:
         outbox: Outbox,
         services: SessionServices,
         registry: SessionRegistry,
-        turn: asyncio.Lock,
+        fairness_lock: asyncio.Lock,
         token: str | None,
-        place: AddressSlot,
+        address_slot: AddressSlot,
     ) -> None:
         self._socket = socket
         self._outbox = outbox
         self._services = services
         self._registry = registry
-        self._turn = turn
+        self._fairness_lock = fairness_lock
         self._token = token
-        self._place = place
+        self._address_slot = address_slot
         self._handshake = Handshake(services, registry)
         self._session: Session | None = None
-        self._pace = FlowControl(ConnectionBudget(services.settings))
+        self._flow_control = FlowControl(ConnectionBudget(services.settings))
 
     async def serve(self) -> None:
-        """Handle every frame, then leave the session to whoever comes back for it."""
+        """Handle every frame, then detach from the session, which can be resumed."""
         clock = self._services.clock
-        patience_s, code, reason = (
-            self._services.settings.open_timeout_s,
-            NOT_AUTHENTICATED,
-            "no session.open in time",
-        )
-        if self._place.for_hosts_only:
-            patience_s, code, reason = min(patience_s, _HOST_S), OVER_LIMIT, _CROWDED
-        outbox = self._outbox  # nothing in it refers back to this
-        self._deadline = Deadline(clock, patience_s, lambda: outbox.close(code, reason))
-        asked = clock.monotonic()
+        self._deadline = self._open_deadline()
+        waiting_since = clock.monotonic()
         try:
             while (frame := await self._socket.receive())["type"] == "websocket.receive":
                 arrived = clock.monotonic()
@@ -179,19 +176,31 @@ class Connection:
                 if too_large(text):
                     self._outbox.close(TOO_LARGE, "frame too large")
                     continue
-                if arrived - asked < _TOGETHER_S:
-                    await _next(self._turn)
-                await self._handle(text, arrived, arrived - asked)
-                asked = clock.monotonic()
+                if arrived - waiting_since < _BACK_TO_BACK_S:
+                    await _wait_for_turn(self._fairness_lock)
+                await self._handle(text, arrived, arrived - waiting_since)
+                waiting_since = clock.monotonic()
         finally:
             self._deadline.pause()
             if self._session is not None:
                 self._registry.detach(self._session, self._outbox)
                 _log.info("session.detached")
 
+    def _open_deadline(self) -> Deadline:
+        """Start the deadline for `session.open`."""
+        timeout_s, code, reason = (
+            self._services.settings.open_timeout_s,
+            NOT_AUTHENTICATED,
+            "no session.open in time",
+        )
+        if self._address_slot.for_hosts_only:
+            timeout_s, code, reason = min(timeout_s, _HOST_TIMEOUT_S), OVER_LIMIT, _ADDRESS_FULL
+        outbox = self._outbox  # the callback must not keep this connection alive
+        return Deadline(self._services.clock, timeout_s, lambda: outbox.close(code, reason))
+
     async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
         cause = DecodingProblem()
-        kind: Kind = "send"  # what is no message counts as one
+        kind: Kind = "send"  # also charged for frames that cannot be decoded
         chars = len(raw)
         try:
             try:
@@ -214,34 +223,33 @@ class Connection:
                 )
         except ForemindError as error:
             self._fail(error, cause)
-        except Exception:  # a defect must not take the connection along
+        except Exception:  # a defect must not end the connection
             _log.exception("message.failed")
             self._fail(ForemindError("The message could not be handled."), cause)
-        await self._slow_down(kind, idle_s, amount_of(kind, chars))
+        await self._apply_backpressure(kind, idle_s, cost_of(kind, chars))
 
-    async def _slow_down(self, kind: Kind, idle_s: float, amount: float) -> None:
-        """Leave the next frame waiting for as long as this client is ahead of what it may send."""
+    async def _apply_backpressure(self, kind: Kind, idle_s: float, cost: float) -> None:
+        """Delay reading the next frame while the client is over its rate; close persistent ones."""
         clock = self._services.clock
-        wait = self._pace.take(kind, idle_s, clock.monotonic(), amount)
-        if wait is None:
+        wait_s = self._flow_control.take(kind, idle_s, clock.monotonic(), cost)
+        if wait_s is None:
             self._fail(RateLimited("Too many messages a second; see limits."), DecodingProblem())
             self._outbox.close(OVER_LIMIT, "too many messages")
-        elif wait > 0:
+        elif wait_s > 0:
             self._services.metrics.slowed.labels(kind).inc()
-            await clock.sleep(wait)
+            await clock.sleep(wait_s)
 
     async def _open(self, message: SessionOpen) -> None:
-        services = self._services
-        self._deadline.pause()  # how long the server takes is not the client's doing
+        self._deadline.pause()  # the server's own time does not count against the client
         try:
             self._session = await self._handshake.open(
-                message, self._token, self._outbox, self._place
+                message, self._token, self._outbox, self._address_slot
             )
         except ForemindError as error:
-            if isinstance(error, RateLimited):  # it would only be back at once
-                await services.clock.sleep(_LET_WAIT_S)
+            if isinstance(error, RateLimited):
+                await self._services.clock.sleep(_LOCKOUT_DELAY_S)
             self._fail(error, cause_of(message))
-            self._deadline.go_on()
+            self._deadline.resume()
             match error:
                 case NotAuthenticated():
                     self._outbox.close(NOT_AUTHENTICATED, "not authenticated")
@@ -254,9 +262,10 @@ class Connection:
                 case Draining():
                     self._outbox.close(DRAINING, "server draining")
             return
-        self._pace.of_user = self._registry.allowance(self._session.caller.user_id)
+        user_id = self._session.principal.user_id
+        self._flow_control.user_budget = self._registry.user_budget(user_id)
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
-        await self._handshake.read_again(self._session)
+        await self._handshake.reload_history(self._session)
 
     def _fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         if self._session is not None:
@@ -266,14 +275,14 @@ class Connection:
         self._outbox.put(encode(ErrorEvent(error=error_body(error, cause))))
 
 
-async def _next(turn: asyncio.Lock) -> None:
-    """Wait in line, and let everything else go on between this and who was before."""
-    async with turn:
+async def _wait_for_turn(fairness_lock: asyncio.Lock) -> None:
+    """Wait in line, and let the event loop run between this waiter and the one before."""
+    async with fairness_lock:
         await asyncio.sleep(0)
 
 
-def token_offered(subprotocols: list[str]) -> str | None:
-    """Return the token among the subprotocols that a client offers, as a browser must send it."""
+def offered_token(subprotocols: list[str]) -> str | None:
+    """Return the token among the offered subprotocols, which is where browsers have to put it."""
     for subprotocol in subprotocols:
         if subprotocol.startswith(_BEARER):
             return subprotocol.removeprefix(_BEARER)

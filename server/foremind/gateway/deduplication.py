@@ -1,4 +1,4 @@
-"""Which messages are being answered, over whichever connection of this process."""
+"""Deduplication of messages that several connections of this process send."""
 
 import asyncio
 
@@ -7,24 +7,24 @@ from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
 
 
 class TurnInProgress:
-    """A message that is being answered: what others who sent it too wait for."""
+    """A message that is being answered; other connections that sent it wait for it."""
 
     def __init__(self, relationship_id: int, text: str) -> None:
         loop = asyncio.get_running_loop()
         self._relationship_id = relationship_id
         self._text_hash = hash(text)
-        #: Whether another process answers it: this one only waits.
+        #: Whether another process is answering it and this one only waits.
         self.elsewhere = False
-        #: Done once it is stored: the id of its turn, None where it could not be.
+        #: Resolved once the message is stored: its turn id, None if it could not be stored.
         self.stored: asyncio.Future[int | None] = loop.create_future()
-        #: Done at the end: the id of the reply's turn, None where there is none.
+        #: Resolved at the end: the turn id of the reply, None if there is none.
         self.replied: asyncio.Future[int | None] = loop.create_future()
 
     def check_same(self, relationship_id: int, text: str) -> None:
-        """Check that what another connection sent with the same id is the same message.
+        """Check that a message with the same id is the same message.
 
         Raises:
-            Conflict: it is not.
+            Conflict: its companion or its text differs.
         """
         if relationship_id != self._relationship_id:
             raise Conflict(ANOTHER_COMPANION, param="id")
@@ -33,25 +33,25 @@ class TurnInProgress:
 
 
 class Deduplicator:
-    """The messages under way, by their user and id: each is answered over one connection."""
+    """Messages in progress by user and message id, so that one connection answers each."""
 
     def __init__(self) -> None:
-        self._under_way: dict[tuple[int, str], TurnInProgress] = {}
+        self._in_progress: dict[tuple[int, str], TurnInProgress] = {}
 
     def find(self, user_id: int, message_id: str) -> TurnInProgress | None:
-        """Return a message that is being answered."""
-        return self._under_way.get((user_id, message_id))
+        """Return the turn in progress for a message, if there is one."""
+        return self._in_progress.get((user_id, message_id))
 
     def begin(
         self, user_id: int, message_id: str, relationship_id: int, text: str
     ) -> TurnInProgress:
-        """Note that a message is being answered from now on; nobody else does."""
-        begun = self._under_way[user_id, message_id] = TurnInProgress(relationship_id, text)
-        return begun
+        """Register a message that the caller is going to answer."""
+        turn = self._in_progress[user_id, message_id] = TurnInProgress(relationship_id, text)
+        return turn
 
     def end(self, user_id: int, message_id: str, reply_turn: int | None) -> None:
-        """Note that it is over, and tell who waits."""
-        under_way = self._under_way.pop((user_id, message_id))
-        if not under_way.stored.done():
-            under_way.stored.set_result(None)
-        under_way.replied.set_result(reply_turn)
+        """Remove a message and resolve its futures."""
+        turn = self._in_progress.pop((user_id, message_id))
+        if not turn.stored.done():
+            turn.stored.set_result(None)
+        turn.replied.set_result(reply_turn)

@@ -1,4 +1,4 @@
-"""When each of many sessions is to be looked at next, without looking at all of them. Pure."""
+"""A priority queue of deadlines with updates: which of many items is due next. Pure."""
 
 import heapq
 import itertools
@@ -9,40 +9,42 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class ExpiryQueue(Generic[Item]):
-    """Holds at most one time for each item, in seconds of a clock that never steps back.
+    """Holds at most one deadline for each item, in seconds of a monotonic clock.
 
-    Finding what is due costs the logarithm of their number.
+    Finding due items takes logarithmic time: a binary heap with lazy deletion.
     """
 
     def __init__(self) -> None:
-        self._times: dict[Item, float] = {}
-        # Entries whose time is not the item's any more are passed over when they come up.
-        self._queue: list[tuple[float, int, Item]] = []
-        self._numbers = itertools.count()
+        self._deadlines: dict[Item, float] = {}
+        # Stale entries, whose deadline is no longer the item's, are skipped when they come up.
+        self._heap: list[tuple[float, int, Item]] = []
+        self._sequence = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._deadlines)
 
-    def set(self, item: Item, when: float | None) -> None:
-        """Give an item its next time, instead of the one that it had; None: it has none."""
-        if when is None:
-            self._times.pop(item, None)
-        elif self._times.get(item) != when:
-            self._times[item] = when
-            heapq.heappush(self._queue, (when, next(self._numbers), item))
-        if len(self._queue) > 2 * len(self._times) + 16:
-            self._queue = [entry for entry in self._queue if self._times.get(entry[2]) == entry[0]]
-            heapq.heapify(self._queue)
+    def set(self, item: Item, deadline: float | None) -> None:
+        """Set or replace an item's deadline; None removes it."""
+        if deadline is None:
+            self._deadlines.pop(item, None)
+        elif self._deadlines.get(item) != deadline:
+            self._deadlines[item] = deadline
+            heapq.heappush(self._heap, (deadline, next(self._sequence), item))
+        if len(self._heap) > 2 * len(self._deadlines) + 16:
+            self._heap = [
+                entry for entry in self._heap if self._deadlines.get(entry[2]) == entry[0]
+            ]
+            heapq.heapify(self._heap)
 
-    def first(self) -> float | None:
-        """Return the earliest time; None where no item has one."""
-        while self._queue and self._times.get(self._queue[0][2]) != self._queue[0][0]:
-            heapq.heappop(self._queue)
-        return self._queue[0][0] if self._queue else None
+    def earliest(self) -> float | None:
+        """Return the earliest deadline, or None if there is none."""
+        while self._heap and self._deadlines.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
-    def take(self, now: float) -> Iterator[Item]:
-        """Yield the items whose time has come, each without a time from then on."""
-        while (first := self.first()) is not None and first <= now:
-            item = heapq.heappop(self._queue)[2]
-            del self._times[item]
+    def pop_due(self, now: float) -> Iterator[Item]:
+        """Yield and remove the items whose deadline has passed, earliest first."""
+        while (earliest := self.earliest()) is not None and earliest <= now:
+            item = heapq.heappop(self._heap)[2]
+            del self._deadlines[item]
             yield item

@@ -1,10 +1,10 @@
-"""How much one sender may ask for. Pure: `now` is given, in monotonic seconds."""
+"""Rate limits of connections and users. Pure: `now` is given, in monotonic seconds."""
 
 from typing import Literal
 
 from foremind.domain.rate_limits import TokenBucket, ViolationBudget
 from foremind.domain.settings import Settings
-from foremind.gateway.event_stream import MOST_EVENTS
+from foremind.gateway.event_stream import MAX_REPLAY_EVENTS
 from foremind.gateway.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_ID_CHARS,
@@ -17,15 +17,15 @@ from foremind.gateway.turn_pipeline import MAX_WAITING
 
 Kind = Literal["draft", "send"]
 
-_BURST_S = 4.0  # what may come at once: the rate of so many seconds
-_OF_A_USER = 2.0  # connections' worth that one user may send over all of them
-_CHARS_OF_ONE = 512  # of what is sent: so many more count as one message more
-_PATIENCE_S = 3.0  # pressed on for longer than this, a client is no typist
-_FIRST_SHUT_S, _LONGEST_SHUT_S = 30.0, 600.0  # for which its user then opens no session
+_BURST_S = 4.0  # burst size in seconds of the rate
+_USER_SHARE = 2.0  # a user's rate over all connections, in rates of one connection
+_CHARS_PER_UNIT = 512  # a sent message costs one more unit for this many characters
+_PATIENCE_S = 3.0  # a client that exceeds its rate for longer than this is closed
+_FIRST_LOCKOUT_S, _MAX_LOCKOUT_S = 30.0, 600.0
 
 
 class ConnectionBudget:
-    """What one connection, or one user over all of them, may send."""
+    """The rates of one connection, or with a larger `share` of a user over all of them."""
 
     def __init__(self, settings: Settings, share: float = 1.0) -> None:
         self._buckets: dict[Kind, TokenBucket] = {
@@ -34,85 +34,85 @@ class ConnectionBudget:
         }
 
     def take(self, kind: Kind, now: float, amount: float = 1.0) -> float:
-        """Take in what counts as so many messages; return the seconds after which it is due.
+        """Charge `amount` units, if need be in advance; return the seconds until they are due.
 
-        None counts for more than may come at once: a single message is never too many.
+        The charge is capped at the burst size, so that no single message is too expensive.
         """
         bucket = self._buckets[kind]
         return bucket.take(now, min(amount, bucket.most))
 
 
 class UserBudget(ConnectionBudget):
-    """What a user may send over all its connections, and whether it may open any.
+    """The rates of a user over all connections, and the lockout of a user who violated them.
 
-    One that pressed on is shut out for a while, each time for twice as long as before; after as
-    long in peace that is forgotten.
+    Each lockout is twice as long as the one before, up to a maximum. The doubling is reset after a
+    period without violations as long as the last lockout.
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings, _OF_A_USER)
-        self._shut_s = 0.0
-        self._open_at = 0.0
+        super().__init__(settings, _USER_SHARE)
+        self._last_lockout_s = 0.0
+        self._locked_until = 0.0
 
-    def pressed_on(self, now: float) -> None:
-        """Shut it out."""
-        if self.shut_s(now):
-            return  # for another of its connections
-        peaceful = now >= self._open_at + self._shut_s
-        longer = _FIRST_SHUT_S if peaceful else 2 * self._shut_s
-        self._shut_s = min(_LONGEST_SHUT_S, longer)
-        self._open_at = now + self._shut_s
+    def lock_out(self, now: float) -> None:
+        """Lock the user out, unless it is locked out already."""
+        if self.lockout_s(now):
+            return  # because of another connection
+        reset = now >= self._locked_until + self._last_lockout_s
+        lockout_s = _FIRST_LOCKOUT_S if reset else 2 * self._last_lockout_s
+        self._last_lockout_s = min(_MAX_LOCKOUT_S, lockout_s)
+        self._locked_until = now + self._last_lockout_s
 
-    def shut_s(self, now: float) -> float:
-        """Return the seconds for which it is still shut out."""
-        return max(0.0, self._open_at - now)
+    def lockout_s(self, now: float) -> float:
+        """Return the remaining seconds of the lockout, 0 if there is none."""
+        return max(0.0, self._locked_until - now)
 
 
 class FlowControl:
-    """Slows one connection down to what is allowed, and tells when to give it up.
+    """Slows one connection down to its rate, and tells when it must be closed.
 
-    Not reading is all that slows a sender without costing others anything.
+    Backpressure, by not reading, is the only brake that costs other connections nothing.
     """
 
-    def __init__(self, own: ConnectionBudget) -> None:
-        self._own = own
-        #: What its user may send over all connections, once it is known.
-        self.of_user: UserBudget | None = None
-        self._patience = ViolationBudget(_PATIENCE_S)
+    def __init__(self, budget: ConnectionBudget) -> None:
+        self._budget = budget
+        #: The user's budget over all connections, once the user is known.
+        self.user_budget: UserBudget | None = None
+        self._violations = ViolationBudget(_PATIENCE_S)
 
     def take(self, kind: Kind, idle_s: float, now: float, amount: float = 1.0) -> float | None:
-        """Return how long to wait before reading on; None: it pressed on for too long.
+        """Return how long to wait before reading on; None if the connection is to be closed.
 
         Args:
             idle_s: how long the server had waited for this message.
-            amount: how many messages it counts as.
+            amount: its cost in units.
         """
-        wait = self._own.take(kind, now, amount)
-        if self.of_user is not None:
-            wait = max(wait, self.of_user.take(kind, now, amount))
-        if not self._patience.lost(wait, idle_s):
-            return wait
-        if self.of_user is not None:
-            self.of_user.pressed_on(now)
+        wait_s = self._budget.take(kind, now, amount)
+        if self.user_budget is not None:
+            wait_s = max(wait_s, self.user_budget.take(kind, now, amount))
+        if not self._violations.lost(wait_s, idle_s):
+            return wait_s
+        if self.user_budget is not None:
+            self.user_budget.lock_out(now)
         return None
 
 
 def kind_of(message: ClientMessage) -> Kind:
-    """Return what a message counts as."""
+    """Return which rate a message is charged to."""
     return "draft" if isinstance(message, DraftUpdate | DraftClear) else "send"
 
 
-def amount_of(kind: Kind, chars: int) -> float:
-    """Return how many messages one of so many characters counts as, however JSON writes them.
+def cost_of(kind: Kind, chars: int) -> float:
+    """Return the cost of a message of `chars` characters, in units.
 
-    What is sent costs by its length: it is embedded, stored, judged and answered. Drafts do not:
-    the next one takes the last one's place.
+    Sent messages cost by length, because they are embedded, stored, scored and answered. Drafts
+    have a flat cost: each one supersedes the one before.
     """
-    return 1.0 + chars / _CHARS_OF_ONE if kind == "send" else 1.0
+    return 1.0 + chars / _CHARS_PER_UNIT if kind == "send" else 1.0
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return the limits that a client is told of."""
+    """Return the limits announced to clients."""
     return Limits(
         max_frame_bytes=MAX_FRAME_BYTES,
         max_text_chars=settings.max_text_chars,
@@ -123,6 +123,6 @@ def limits_of(settings: Settings) -> Limits:
         http_per_s=settings.http_per_s,
         max_sessions_per_user=settings.max_sessions_per_user,
         resume_s=settings.resume_s,
-        replay_events=MOST_EVENTS,
+        replay_events=MAX_REPLAY_EVENTS,
         outbound_bytes=settings.outbound_bytes,
     )

@@ -1,4 +1,4 @@
-"""One reply: begun before anything is confirmed, heard only once the gate opens."""
+"""A reply generated before its message is confirmed, withheld from the client by a gate."""
 
 import asyncio
 import uuid
@@ -17,17 +17,17 @@ from foremind.runtime.supervision import begin
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
 
-# What is held of a reply: pieces (about tokens) and characters. They leave all at once when the
-# gate opens; the voice waits with the rest.
-_MOST_HELD = 128
-_MOST_HELD_CHARS = 8192
+# Buffered behind the gate at most; beyond that the model waits. Everything buffered is emitted at
+# once when the gate opens. A piece is about one token.
+_MAX_BUFFERED_PIECES = 128
+_MAX_BUFFERED_CHARS = 8192
 
 _log = structlog.get_logger("foremind.gateway")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyResult:
-    """How a reply ended; `text` is what the player was shown of it, but what was thinking."""
+    """How a reply ended; `text` is what the client was sent, without what a restart discarded."""
 
     status: ReplyStatus
     text: str
@@ -36,48 +36,48 @@ class ReplyResult:
 
 
 class GatedReply:
-    """A voice speaking in a task of its own.
+    """A chat model generating one reply in its own task.
 
-    The request to the language model starts at once; its words wait at a gate until
-    `open_gate`, so that nothing unconfirmed is heard.
+    The request to the model starts at once; its pieces are buffered until `open_gate`, so that
+    nothing unconfirmed reaches the client.
     """
 
     def __init__(
         self,
-        voice: ChatModel,
+        model: ChatModel,
         assembled: AssembledPrompt,
         on_piece: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self.id = uuid.uuid4().hex
-        self.voice = voice
+        self.model = model
         self.prompt = assembled.prompt
-        self.afterwards = assembled.afterwards
+        self.behaviours = assembled.afterwards
         self._on_piece = on_piece
         self._clock = clock
         self._gate = asyncio.Event()
-        self._held: list[str] = []
-        self._said: list[str] = []
+        self._buffered: list[str] = []
+        self._emitted: list[str] = []
         self._first_token_at: float | None = None
-        #: Ends when the voice has said everything.
-        self.task = begin(self._speak(), "reply")
+        #: Ends with the reply.
+        self.task = begin(self._generate(), "reply")
 
     def open_gate(self) -> None:
-        """Let the words be heard, those first that came before."""
+        """Emit the buffered pieces, and from now on every piece as it arrives."""
         self._gate.set()
-        for piece in self._held:
-            self._say(piece)
-        self._held.clear()
+        for piece in self._buffered:
+            self._emit(piece)
+        self._buffered.clear()
 
     @property
     def alive(self) -> bool:
-        """True unless it was cancelled or has failed."""
+        """True unless the reply was cancelled or has failed."""
         if not self.task.done():
             return self.task.cancelling() == 0
         return not self.task.cancelled() and self.task.exception() is None
 
     def cancel(self) -> None:
-        """Stop speaking; what was heard stays said."""
+        """Stop generating; what was emitted stands."""
         self.task.cancel()
 
     async def result(self) -> ReplyResult:
@@ -90,30 +90,32 @@ class GatedReply:
         elif (failure := self.task.exception()) is not None:
             status = "failed"
             error = _as_foremind_error(failure)
-        return ReplyResult(status, "".join(self._said), self._first_token_at, error)
+        return ReplyResult(status, "".join(self._emitted), self._first_token_at, error)
 
-    async def _speak(self) -> None:
-        async with aclosing(self.voice.speak(self.prompt)) as pieces:
+    async def _generate(self) -> None:
+        async with aclosing(self.model.speak(self.prompt)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, RestartedText):
-                    self._said.clear()
-                    self._held.clear()
+                    self._emitted.clear()
+                    self._buffered.clear()
                 if not piece:
                     continue
                 if self._gate.is_set():
-                    self._say(piece)
+                    self._emit(piece)
                 else:
-                    self._held.append(piece)
-                    if len(self._held) >= _MOST_HELD or self._held_chars() >= _MOST_HELD_CHARS:
+                    self._buffered.append(piece)
+                    if self._buffer_full():
                         await self._gate.wait()
 
-    def _held_chars(self) -> int:
-        return sum(map(len, self._held))
+    def _buffer_full(self) -> bool:
+        if len(self._buffered) >= _MAX_BUFFERED_PIECES:
+            return True
+        return sum(map(len, self._buffered)) >= _MAX_BUFFERED_CHARS
 
-    def _say(self, piece: str) -> None:
+    def _emit(self, piece: str) -> None:
         if self._first_token_at is None:
             self._first_token_at = self._clock.monotonic()
-        self._said.append(piece)
+        self._emitted.append(piece)
         self._on_piece(piece)
 
 

@@ -1,10 +1,11 @@
-"""`session.open`: who it is, whether it may, and which session it gets."""
+"""`session.open` and `session.update`: authentication, and which session a client gets."""
 
 from dataclasses import replace
 
 import structlog
 
 from foremind.auth.authority import require
+from foremind.auth.principal import Principal
 from foremind.domain.clock import zone_named
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
@@ -22,8 +23,9 @@ _log = structlog.get_logger("foremind.gateway")
 class Handshake:
     """Opens, resumes and renews sessions.
 
-    Whoever waits for the database here is told meanwhile of what is announced (`PendingSession`),
-    has a place before it reads, and is greeted without waiting once everything is read.
+    While a session waits for the database, a `PendingSession` collects the announcements for it.
+    Its place is reserved before anything is read, and after the last read nothing is awaited
+    before the client is sent `session.opened`.
     """
 
     def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
@@ -31,156 +33,166 @@ class Handshake:
         self._registry = registry
 
     async def open(
-        self, message: SessionOpen, token: str | None, listener: EventListener, place: AddressSlot
+        self,
+        message: SessionOpen,
+        token: str | None,
+        listener: EventListener,
+        address_slot: AddressSlot,
     ) -> Session:
-        """Return the session that a client is connected to from now on; it has been greeted.
+        """Return the session that the client is now connected to; `session.opened` is sent.
 
         Args:
-            token: one that came with the connection rather than in the message.
-            place: what the connection counts for at its address.
+            token: a token that came with the connection instead of the message.
+            address_slot: the connection's slot at its address.
 
         Raises:
-            NotAuthenticated, NotAllowed, NotFound: it may not enter.
+            NotAuthenticated, NotAllowed, NotFound: the client may not open the session.
             InvalidMessage: a field is wrong.
-            Overloaded, RateLimited, Draining, Interrupted, StorageUnavailable: it may try again.
+            Overloaded, RateLimited, Draining, Interrupted, StorageUnavailable: it may retry.
         """
         authority, registry = self._services.authority, self._registry
-        caller = authority.of_session(
+        principal = authority.of_session(
             message.token or token,
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
-        shut_s = registry.allowance(caller.user_id).shut_s(self._services.clock.monotonic())
-        if shut_s:
-            raise RateLimited(
-                f"Too many messages before; come back in {shut_s:.0f} s.", retry_after_s=shut_s
-            )
-        with registry.opening(caller) as opening:
-            await authority.check_revoked(caller)
-            place.identified(host=caller.allows("host"))
+        self._check_lockout(principal)
+        with registry.opening(principal) as pending:
+            await authority.check_revoked(principal)
+            address_slot.identify(host=principal.allows("host"))
             companion = await self._services.companions.find(message.companion)
             if companion.retired:
-                raise NotFound("companion: it is not there any more", param="companion")
-            opening.check()
-            known = self._known(message.resume, opening, message.companion)
+                raise NotFound("companion: this companion has been retired", param="companion")
+            pending.check()
+            known = self._find(message.resume, pending, message.companion)
             if known is not None and message.resume is not None:
-                return await self._resume(known, message.resume, opening, listener)
-            registry.reserve(opening)
-            async with registry.reading:
-                return await self._begin(message, companion, opening, listener)
+                return await self._resume(known, message.resume, pending, listener)
+            registry.reserve(pending)
+            async with registry.read_slots:
+                return await self._begin(message, companion, pending, listener)
 
-    async def read_again(self, session: Session) -> None:
-        """Have it read what was said, where it let that go while nobody was connected."""
+    async def reload_history(self, session: Session) -> None:
+        """Load the history of a session that dropped it while nobody was connected."""
         if not session.knows_history:
-            async with self._registry.reading:
+            async with self._registry.read_slots:
                 await session.read_history()
 
     async def update(self, session: Session, message: SessionUpdate) -> None:
-        """Do what a running session is asked to: go on by another token, take a state.
+        """Apply `session.update`: a fresh token, a state patch, or both.
 
         Raises:
             InvalidMessage: there is nothing to do, or a field is wrong.
             NotAuthenticated: the token is wrong, expired or revoked.
-            NotAllowed: it is another user's, or does not allow this session or its state.
-            Draining, NotFound, StorageUnavailable: it may try again.
+            NotAllowed: the token belongs to another user, or lacks the companion or scope.
+            Draining, NotFound, StorageUnavailable: the client may retry.
         """
         if message.token is None and message.state is None:
             raise InvalidMessage("token: expected a token or a state", param="token")
         if message.token is not None:
             await self._renew(session, message.token)
         if message.state is not None:
-            require(session.caller, "memory:write")
+            require(session.principal, "memory:write")
             await session.change_state(message.state)
-        session.tell_updated(message.event_id)
+        session.send_updated(message.event_id)
+
+    def _check_lockout(self, principal: Principal) -> None:
+        budget = self._registry.user_budget(principal.user_id)
+        lockout_s = budget.lockout_s(self._services.clock.monotonic())
+        if lockout_s:
+            raise RateLimited(
+                f"Too many messages before; retry in {lockout_s:.0f} s.", retry_after_s=lockout_s
+            )
 
     async def _renew(self, session: Session, token: str) -> None:
-        """Let a session go on by another token of its user.
+        """Continue a session under another token of its user.
 
         Raises:
             InvalidMessage: the server runs open.
             NotAuthenticated: the token is wrong, expired or revoked.
-            NotAllowed: it is another user's, or does not allow this session.
-            Draining, StorageUnavailable: it may try again.
+            NotAllowed: the token belongs to another user, or does not allow the companion.
+            Draining, StorageUnavailable: the client may retry.
         """
         if self._services.settings.open_mode:
-            raise InvalidMessage("token: this server asks for none", param="token")
+            raise InvalidMessage("token: this server does not use tokens", param="token")
         authority = self._services.authority
-        caller = authority.named_by(token)
-        require(caller, "chat")
-        if caller.user_id != session.caller.user_id or not caller.may_open(session.companion):
+        principal = authority.named_by(token)
+        require(principal, "chat")
+        if principal.user_id != session.principal.user_id or not principal.may_open(
+            session.companion
+        ):
             raise NotAllowed(
-                "token: expected one of this session's user that allows its companion",
+                "token: expected a token of this session's user that allows its companion",
                 param="token",
             )
-        with self._registry.opening(caller) as opening:
-            await authority.check_revoked(caller)
-            opening.check()
-            session.renew(replace(caller, name=session.caller.name))
+        with self._registry.opening(principal) as pending:
+            await authority.check_revoked(principal)
+            pending.check()
+            session.renew(replace(principal, name=session.principal.name))
         _log.info("session.renewed", session_id=session.id)
 
     async def _resume(
-        self, session: Session, resume: Resume, opening: PendingSession, listener: EventListener
+        self, session: Session, resume: Resume, pending: PendingSession, listener: EventListener
     ) -> Session:
-        """Go on with a session that this process holds."""
-        session.renew(opening.caller)
+        """Resume a session of this process; without a replay if events are missing."""
+        session.renew(pending.principal)
         if session.resume(listener, resume.seq):
             _log.info("session.resumed", session_id=session.id)
             return session
-        past = await self._read_past(session, opening)
-        if not self._registry.holds(session):
+        turns = await self._read_turns(session, pending)
+        if not self._registry.is_open(session):
             raise Interrupted("The session ended meanwhile; open it again.")
-        session.greet(listener, past)
+        session.connect(listener, turns)
         return session
 
     async def _begin(
         self,
         message: SessionOpen,
         companion: Companion,
-        opening: PendingSession,
+        pending: PendingSession,
         listener: EventListener,
     ) -> Session:
-        """Begin a session, or go on with one of which this process holds nothing."""
+        """Begin a session, or continue one that this process has no events of."""
         session = await Session.open(
             self._services,
-            opening.caller,
+            pending.principal,
             companion,
             zone_named(message.time_zone),
             message.consent,
         )
         resume = message.resume
         if resume is not None and resume.session_id == session.id:
-            session.go_on_after(resume.seq)
-            await session.tell_taken()
-        past = await self._read_past(session, opening)
-        session.greet(listener, past)
-        self._registry.add(session, opening)
+            session.continue_after(resume.seq)
+            await session.announce_takeover()
+        turns = await self._read_turns(session, pending)
+        session.connect(listener, turns)
+        self._registry.add(session, pending)
         _log.info("session.opened", session_id=session.id, companion=message.companion)
         return session
 
-    async def _read_past(self, session: Session, opening: PendingSession) -> list[TurnView]:
-        """Read what was said; anew, where something of it is forgotten meanwhile."""
+    async def _read_turns(self, session: Session, pending: PendingSession) -> list[TurnView]:
+        """Read the newest turns; repeat if some are erased meanwhile."""
         while True:
-            past = await session.read_past()
-            opening.check()
-            forgets = opening.take_forgets(session.relationship_id)
-            if not forgets:
-                return past
-            for forget in forgets:
-                session.forget(forget.memory_version, forget.erasures)
+            turns = await session.read_recent_turns()
+            pending.check()
+            erasures = pending.take_erasures(session.relationship_id)
+            if not erasures:
+                return turns
+            for erasure in erasures:
+                session.on_memories_erased(erasure.memory_version, erasure.erasures)
 
-    def _known(
-        self, resume: Resume | None, opening: PendingSession, companion: str
+    def _find(
+        self, resume: Resume | None, pending: PendingSession, companion: str
     ) -> Session | None:
-        """Return the session that a client wants back, if this process holds it.
+        """Return the session to resume, if this process has it.
 
         Raises:
-            NotAllowed: it is another user's, or with another companion.
+            NotAllowed: it belongs to another user, or is with another companion.
         """
         session = None if resume is None else self._registry.find(resume.session_id, resume.seq)
         if session is None:
             return None
-        whose = (session.caller.user_id, session.companion)
-        if whose != (opening.caller.user_id, companion):
+        owner = (session.principal.user_id, session.companion)
+        if owner != (pending.principal.user_id, companion):
             raise NotAllowed(
                 "resume.session_id: expected a session of this user with this companion",
                 param="resume.session_id",

@@ -1,4 +1,4 @@
-"""What open sessions go by, as it is now: companions, and relationships' own settings."""
+"""Companions and relationship settings that open sessions share, kept up to date."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -25,89 +25,90 @@ _log = structlog.get_logger("foremind.gateway")
 
 
 class SharedValue(Generic[Value]):
-    """Something that all sessions it concerns look at; replaced, never changed."""
+    """A holder that several sessions share; its value is replaced, never mutated."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
-        self.read = 0  #: the number of the reading that it comes from
+        self.load_number = 0  #: the number of the load that the value comes from
 
 
 class LiveSettings:
-    """Shares companions and settings among open sessions, and reads them anew when they change.
+    """Shares companions and settings among open sessions, and reloads them when they change.
 
-    Holds nothing that no session holds. Runs while entered.
+    Caches nothing that no session uses. Active while entered.
     """
 
     def __init__(
         self, companions: CompanionStore, relationships: RelationshipStore, clock: Clock
     ) -> None:
         self._clock = clock
-        self._companions: _CachedValue[Companion] = _CachedValue(companions.get)
-        self._settings: _CachedValue[RelationshipSettings] = _CachedValue(relationships.settings)
-        self._reading = TaskSet()
-        #: How often something changed; whoever reads notes it first, and shares what it read.
+        self._companions: _SharedValues[Companion] = _SharedValues(companions.get)
+        self._settings: _SharedValues[RelationshipSettings] = _SharedValues(relationships.settings)
+        self._reloads = TaskSet()
+        #: Number of changes so far; note it before reading what is passed to `settings`.
         self.changes = 0
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._reading.stop()
+        await self._reloads.stop()
 
     async def companion(self, known: Companion) -> SharedValue[Companion]:
-        """Return what is shared of a companion, as it is by now.
+        """Return the shared, current version of a companion.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        return await self._companions.share(known.id, known, anew=True)
+        return await self._companions.share(known.id, known, reload=True)
 
     async def settings(
-        self, relationship_id: int, read: RelationshipSettings, changes: int
+        self, relationship_id: int, known: RelationshipSettings, changes: int
     ) -> SharedValue[RelationshipSettings]:
-        """Return what is shared of settings that were read when there were so many `changes`.
+        """Return the shared settings of a relationship, reloading them if `known` may be stale.
+
+        Args:
+            known: settings that were read from the database.
+            changes: `self.changes` before they were read.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        return await self._settings.share(relationship_id, read, anew=changes != self.changes)
+        return await self._settings.share(relationship_id, known, reload=changes != self.changes)
 
     async def changed(self, announcement: CompanionChanged | SettingsChanged) -> None:
-        """Read anew what was changed here, so that it is in force when this returns.
+        """Reload what this process changed, so that it is in force on return.
 
-        Where the database does not answer it is when the announcement is heard.
+        If the database does not answer, the reload is left to the announcement.
         """
         with contextlib.suppress(ForemindError):
-            await self._reader(announcement)()
+            await self._loader(announcement)()
 
     def heard(self, announcement: Announcement) -> None:
-        """Learn that something changed, here or in another process."""
-        if isinstance(announcement, MemoriesForgotten):  # settings of its user's may be among it
+        """Handle an announcement from this or another process."""
+        if isinstance(announcement, MemoriesForgotten):  # may include the user's own settings
             announcement = SettingsChanged(announcement.relationship_id)
         if isinstance(announcement, CompanionChanged | SettingsChanged):
             self.changes += 1
-            self._keep_reading(self._reader(announcement))
+            self._reloads.begin(self._load_with_retries(self._loader(announcement)), "read-current")
 
     async def forget(self) -> None:
-        """Read everything anew, after announcements may have been missed."""
+        """Reload everything, after announcements may have been missed."""
         self.changes += 1
-        await self._companions.read_all()
-        await self._settings.read_all()
+        await self._companions.load_all()
+        await self._settings.load_all()
 
-    def _reader(
+    def _loader(
         self, announcement: CompanionChanged | SettingsChanged
     ) -> Callable[[], Awaitable[None]]:
         if isinstance(announcement, CompanionChanged):
-            return partial(self._companions.read, announcement.companion_id)
-        return partial(self._settings.read, announcement.relationship_id)
+            return partial(self._companions.load, announcement.companion_id)
+        return partial(self._settings.load, announcement.relationship_id)
 
-    def _keep_reading(self, read: Callable[[], Awaitable[None]]) -> None:
-        self._reading.begin(self._until_read(read), "read-current")
-
-    async def _until_read(self, read: Callable[[], Awaitable[None]]) -> None:
+    async def _load_with_retries(self, load: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await read()
+                await load()
             except ForemindError as error:
                 _log.warning("settings.not_read", reason=error.code)
                 await self._clock.sleep(_RETRY_S)
@@ -115,33 +116,33 @@ class LiveSettings:
                 return
 
 
-class _CachedValue(Generic[Value]):
-    """Values by id, as long as anybody holds them."""
+class _SharedValues(Generic[Value]):
+    """Shared values by id, for as long as a session uses them."""
 
-    def __init__(self, find: Callable[[int], Awaitable[Value | None]]) -> None:
-        self._find = find
+    def __init__(self, fetch: Callable[[int], Awaitable[Value | None]]) -> None:
+        self._fetch = fetch
         self._held: WeakValueDictionary[int, SharedValue[Value]] = WeakValueDictionary()
-        self._readings = 0
+        self._loads = 0
 
-    async def share(self, key: int, read: Value, *, anew: bool) -> SharedValue[Value]:
-        """Return what is held under an id, or hold what was read of it."""
-        held = self._held.setdefault(key, SharedValue(read))
-        if anew:
-            await self.read(key)
-        return held
+    async def share(self, key: int, known: Value, *, reload: bool) -> SharedValue[Value]:
+        """Return the shared value of an id, which is `known` if it is not shared yet."""
+        shared = self._held.setdefault(key, SharedValue(known))
+        if reload:
+            await self.load(key)
+        return shared
 
-    async def read_all(self) -> None:
-        """Read everything anew."""
+    async def load_all(self) -> None:
+        """Reload every value."""
         for key in list(self._held):
-            await self.read(key)
+            await self.load(key)
 
-    async def read(self, key: int) -> None:
-        """Read a value anew, if anybody holds it; an older reading never replaces a newer one."""
-        held = self._held.get(key)
-        if held is None:
+    async def load(self, key: int) -> None:
+        """Reload a value if it is shared; an older load never overwrites a newer one."""
+        shared = self._held.get(key)
+        if shared is None:
             return
-        self._readings += 1
-        number = self._readings
-        value = await self._find(key)
-        if value is not None and number > held.read:
-            held.read, held.value = number, value
+        self._loads += 1
+        number = self._loads
+        value = await self._fetch(key)
+        if value is not None and number > shared.load_number:
+            shared.load_number, shared.value = number, value

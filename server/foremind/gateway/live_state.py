@@ -1,4 +1,4 @@
-"""What goes on in a session, as this process knows it."""
+"""The session state as this process knows it."""
 
 from datetime import datetime
 from uuid import UUID
@@ -8,45 +8,45 @@ from foremind.storage.state_store import StateStore
 
 
 class LiveState:
-    """The state of one session; read anew where it changed elsewhere, or may have."""
+    """The cached state of one session; reloaded once it may have changed elsewhere."""
 
     def __init__(self, store: StateStore, relationship_id: int, session_id: UUID) -> None:
         self._store = store
         self._relationship_id = relationship_id
         self._session_id = session_id
-        self._changes = 0  # of what is stored, as far as they are known here
-        #: What is known of it; nothing, while it is to be read.
+        self._changes = 0  # changes to the stored state that this process knows of
+        #: The cached state; empty while it has to be loaded.
         self.value: SessionState = NO_STATE
         self.known = False
 
-    def forget(self) -> None:
-        """Learn that it is another one by now, or that something in it may be forgotten."""
+    def invalidate(self) -> None:
+        """Drop the cached state: it changed elsewhere, or part of it may have been erased."""
         self._changes += 1
         self.value, self.known = NO_STATE, False
 
     def move_to(self, session_id: UUID) -> None:
-        """Be the state of the session that goes on after another."""
+        """Switch to the session that succeeds this one."""
         self._session_id = session_id
-        self.forget()
+        self.invalidate()
 
     async def read(self) -> None:
-        """Read it, unless it is known; anew, where it changes meanwhile.
+        """Load the state unless it is loaded; repeat if it changes meanwhile.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
         while not self.known:
             changes = self._changes
-            read = await self._store.read(self._relationship_id, self._session_id)
+            state = await self._store.read(self._relationship_id, self._session_id)
             if changes == self._changes:
-                self.value, self.known = read, True
+                self.value, self.known = state, True
 
     async def change(self, patch: StatePatch, now: datetime) -> None:
-        """Change it, here and for everybody.
+        """Apply a patch to the stored and the cached state.
 
         Raises:
-            InvalidMessage: it would have too many flags.
-            NotFound: the session is over.
+            InvalidMessage: there would be too many flags.
+            NotFound: the session has ended.
             StorageUnavailable: nothing was changed.
         """
         changes = self._changes
@@ -54,4 +54,4 @@ class LiveState:
         if changes == self._changes:
             self._changes += 1
             self.value, self.known = state, True
-        await self.read()  # where a change, this or another one, was announced meanwhile
+        await self.read()  # needed if this or another change was announced meanwhile

@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection: bounded in bytes, written by one task at a time."""
+"""The send queue of one connection: bounded in bytes, written by at most one task."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,15 @@ from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
 
 SLOW_READER = 4413
-_GONE = 1006  # nobody is told: there is nobody
+_ABNORMAL_CLOSURE = 1006  # RFC 6455: never sent on the wire
 
 
 class Outbox:
-    """Sends frames in order without ever making the sender wait.
+    """Sends frames in order without ever blocking the sender.
 
-    A reader so slow that more than `capacity` bytes would wait first loses telemetry, then its
-    connection. Use as an async context manager: leaving it sends what it can, then closes.
+    A client that reads too slowly, so that more than `capacity` bytes would be queued, first loses
+    telemetry, then its connection. Use as an async context manager: leaving it flushes the queue
+    as far as possible, then closes the connection.
     """
 
     def __init__(self, socket: WebSocket, capacity: int, metrics: Metrics) -> None:
@@ -25,10 +26,10 @@ class Outbox:
         self._capacity = capacity
         self._metrics = metrics
         self._frames: list[bytes] = []
-        self._waiting = 0
-        self._sending = False  # a writer that is cancelled before it begins would never close
+        self._queued_bytes = 0
+        self._sending = False  # a writer cancelled before it starts would never close
         self._close: tuple[int, str] | None = None
-        #: Writes while there is something to write: most connections are idle.
+        #: Exists only while there is something to write: most connections are idle.
         self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -40,14 +41,14 @@ class Outbox:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
-        """Queue a frame; after `close` it is ignored.
+        """Queue a frame; ignored after `close`.
 
-        Telemetry may take half of the room, and is dropped beyond that: then return False.
+        Telemetry may use half of the capacity and is dropped beyond that: then return False.
         """
         if self._close is not None:
             return True
-        room = self._capacity // 2 if telemetry else self._capacity
-        if self._waiting + len(frame) > room:
+        capacity = self._capacity // 2 if telemetry else self._capacity
+        if self._queued_bytes + len(frame) > capacity:
             if telemetry:
                 self._metrics.dropped.labels("telemetry").inc()
                 return False
@@ -57,29 +58,29 @@ class Outbox:
                 self._writer.cancel()
             return True
         self._frames.append(frame)
-        self._waiting += len(frame)
-        self._write_on()
+        self._queued_bytes += len(frame)
+        self._ensure_writer()
         return True
 
     def close(self, code: int, reason: str) -> None:
-        """Close the connection once what waits is sent; the first call decides."""
+        """Close the connection once the queue is sent; only the first call has an effect."""
         if self._close is None:
             self._close = (code, reason)
-            self._write_on()
+            self._ensure_writer()
 
-    def _write_on(self) -> None:
+    def _ensure_writer(self) -> None:
         if self._writer is None:
             self._writer = begin(self._run(), "outbox")
 
     async def _run(self) -> None:
         try:
-            # Only `put` cancels the writer, when it hangs on a reader that does not read.
+            # Only `put` cancels the writer, when it is blocked by a client that does not read.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._write()
             if self._close is not None:
                 await self._socket.close(*self._close)
         except (WebSocketDisconnect, RuntimeError, OSError):
-            self._close = self._close or (_GONE, "")
+            self._close = self._close or (_ABNORMAL_CLOSURE, "")
         finally:
             self._writer = None
 
@@ -90,4 +91,4 @@ class Outbox:
                 self._sending = True
                 await self._socket.send_text(frame.decode())
                 self._sending = False
-                self._waiting -= len(frame)
+                self._queued_bytes -= len(frame)

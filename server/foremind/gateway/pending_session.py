@@ -1,4 +1,4 @@
-"""Somebody who wants in: hears what is announced while the database is still being read."""
+"""A session being opened: collects announcements while the database is still being read."""
 
 from foremind.auth.authority import revoked
 from foremind.auth.principal import Principal
@@ -6,39 +6,40 @@ from foremind.domain.announcements import AccessRevoked, MemoriesForgotten
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.storage.notifications import Announcement
 
-_MOST_HEARD = 4096  # of all relationships: whose session it becomes is read only meanwhile
+_MAX_ANNOUNCEMENTS = 4096  # of all relationships: which one it will be is not known yet
 
 
 class PendingSession:
-    """What happens between a caller's first word and its session, kept for that session.
+    """Announcements between a client's first message and its session, kept for that session.
 
-    What is read from the database is as old as the moment it was asked for. An announcement that
-    comes after that moment and before the session is there would otherwise reach nobody.
+    Data read from the database is as old as its query. An announcement that arrives after the query
+    and before the session exists would otherwise be lost.
     """
 
-    def __init__(self, caller: Principal) -> None:
-        self.caller = caller
-        #: Whether a place is kept for the session that comes of it.
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        #: Whether a place is reserved for the session.
         self.reserved = False
-        self._heard: list[Announcement] = []
+        self._announcements: list[Announcement] = []
         self._refusal: ForemindError | None = None
 
-    def announce(self, told: Announcement) -> None:
-        """Learn that something happened, here or in another process."""
-        if isinstance(told, AccessRevoked):
-            if told.covers(self.caller.user_id, self.caller.token_id, self.caller.issued_at):
+    def announce(self, announcement: Announcement) -> None:
+        """Record an announcement from this or another process."""
+        if isinstance(announcement, AccessRevoked):
+            principal = self.principal
+            if announcement.covers(principal.user_id, principal.token_id, principal.issued_at):
                 self.refuse(revoked())
-        elif len(self._heard) < _MOST_HEARD:
-            self._heard.append(told)
+        elif len(self._announcements) < _MAX_ANNOUNCEMENTS:
+            self._announcements.append(announcement)
         else:
             self.refuse(StorageUnavailable("The session took too long to open; try again shortly."))
 
     def refuse(self, error: ForemindError) -> None:
-        """Let nothing come of it; the first reason counts."""
+        """Make the next `check` fail; the first error counts."""
         self._refusal = self._refusal or error
 
     def check(self) -> None:
-        """Check that it may go on, after every wait.
+        """Check that the session may still be opened; call after every wait.
 
         Raises:
             NotAuthenticated, StorageUnavailable, Draining: it may not.
@@ -46,17 +47,20 @@ class PendingSession:
         if self._refusal is not None:
             raise self._refusal
 
-    def take_forgets(self, relationship_id: int) -> list[MemoriesForgotten]:
-        """Return what was forgotten of a relationship since this was asked last."""
-        forgets = [
-            each
-            for each in self._heard
-            if isinstance(each, MemoriesForgotten) and each.relationship_id == relationship_id
+    def take_erasures(self, relationship_id: int) -> list[MemoriesForgotten]:
+        """Remove and return the erasures of a relationship announced since the last call."""
+        erasures = [
+            announcement
+            for announcement in self._announcements
+            if isinstance(announcement, MemoriesForgotten)
+            and announcement.relationship_id == relationship_id
         ]
-        self._heard = [each for each in self._heard if each not in forgets]
-        return forgets
+        self._announcements = [
+            announcement for announcement in self._announcements if announcement not in erasures
+        ]
+        return erasures
 
     def take_heard(self) -> list[Announcement]:
-        """Return what else was announced meanwhile, in order."""
-        heard, self._heard = self._heard, []
-        return heard
+        """Remove and return the remaining announcements, in order."""
+        announcements, self._announcements = self._announcements, []
+        return announcements

@@ -1,4 +1,4 @@
-"""What a client may have missed: the last events of a session, to be sent again. Pure."""
+"""The newest events of a session, buffered for clients that reconnect. Pure."""
 
 from collections.abc import Callable
 
@@ -12,52 +12,54 @@ class _BufferedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplayBuffer:
-    """Holds at most so many events, bytes and seconds of a session; the oldest go first."""
+    """Bounded in events, bytes and seconds; the oldest events are evicted first."""
 
-    def __init__(self, most_events: int, most_bytes: int, seconds: float) -> None:
-        self._most_events = most_events
-        self._most_bytes = most_bytes
-        self._seconds = seconds
-        self._kept: list[_BufferedEvent] = []  # a hundred or so: a deque would be larger
+    def __init__(self, max_events: int, max_bytes: int, max_age_s: float) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._events: list[_BufferedEvent] = []  # at about a hundred, a deque would be larger
         self._bytes = 0
-        self._newest = 0
+        self._newest_seq = 0
 
     def add(self, seq: int, frame: bytes, now: float) -> None:
-        """Keep an event; `seq` is one more than that of the event before."""
-        self._kept.append(_BufferedEvent(seq, frame, now))
+        """Append an event; `seq` is one more than that of the previous event."""
+        self._events.append(_BufferedEvent(seq, frame, now))
         self._bytes += len(frame)
-        self._newest = seq
-        while len(self._kept) > self._most_events or self._bytes > self._most_bytes:
-            self._drop()
+        self._newest_seq = seq
+        while len(self._events) > self._max_events or self._bytes > self._max_bytes:
+            self._evict()
         self.prune(now)
 
     def replace_newest(self, frame: bytes, now: float) -> None:
-        """Let the newest event say more than it did."""
-        self._bytes -= len(self._kept.pop().frame)
-        self.add(self._newest, frame, now)
+        """Replace the newest event's frame."""
+        self._bytes -= len(self._events.pop().frame)
+        self.add(self._newest_seq, frame, now)
 
-    def rewrite(self, changed: Callable[[bytes], bytes]) -> None:
-        """Let every event read as `changed` returns it."""
-        self._kept = [_BufferedEvent(each.seq, changed(each.frame), each.at) for each in self._kept]
-        self._bytes = sum(len(each.frame) for each in self._kept)
+    def rewrite(self, rewritten: Callable[[bytes], bytes]) -> None:
+        """Replace every frame by what `rewritten` returns for it."""
+        self._events = [
+            _BufferedEvent(event.seq, rewritten(event.frame), event.at) for event in self._events
+        ]
+        self._bytes = sum(len(event.frame) for event in self._events)
 
     def after(self, seq: int, now: float) -> list[bytes] | None:
-        """Return every event after `seq`, or None where some of them are gone or never were."""
+        """Return all events after `seq`; None if some were evicted, or `seq` was never reached."""
         self.prune(now)
-        missed = self._newest - seq
-        if not 0 <= missed <= len(self._kept):
+        missed = self._newest_seq - seq
+        if not 0 <= missed <= len(self._events):
             return None
-        return [each.frame for each in self._kept[len(self._kept) - missed :]]
+        return [event.frame for event in self._events[len(self._events) - missed :]]
 
     def prune(self, now: float) -> None:
-        """Drop what is too old."""
-        while self._kept and self._kept[0].at <= now - self._seconds:
-            self._drop()
+        """Drop expired events."""
+        while self._events and self._events[0].at <= now - self._max_age_s:
+            self._evict()
 
     def clear(self) -> None:
-        """Drop everything."""
-        self._kept.clear()
+        """Drop all events."""
+        self._events.clear()
         self._bytes = 0
 
-    def _drop(self) -> None:
-        self._bytes -= len(self._kept.pop(0).frame)
+    def _evict(self) -> None:
+        self._bytes -= len(self._events.pop(0).frame)

@@ -1,4 +1,4 @@
-"""The terms of a session: with whom, under which settings, as of which versions."""
+"""The settings in force in a session, and the versions that its contexts depend on."""
 
 from dataclasses import replace
 from zoneinfo import ZoneInfo
@@ -8,7 +8,7 @@ from foremind.domain.policy import Policy, laid_over, policy_for
 from foremind.domain.setting_levels import in_force, settings_of_turn
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
-from foremind.gateway.protocol.messages import Consented, MessageSend
+from foremind.gateway.protocol.messages import ConsentStatus, MessageSend
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_builder import RetrievalScope
@@ -16,11 +16,11 @@ from foremind.typeahead.context_cache import CacheKey
 
 
 class SessionPolicy:
-    """The settings in force and the versions known, which others may change meanwhile.
+    """The effective settings and known versions of one session; others may change both.
 
     Args:
-        companion: with whom; an edit is in force from the next look at it on.
-        own: what the relationship has of its own, likewise.
+        companion: the shared companion; edits apply from the next access on.
+        overrides: the relationship's own settings, likewise.
     """
 
     def __init__(
@@ -28,32 +28,32 @@ class SessionPolicy:
         services: SessionServices,
         user_name: str,
         companion: SharedValue[Companion],
-        own: SharedValue[RelationshipSettings],
+        overrides: SharedValue[RelationshipSettings],
         opened: OpenedSession,
         time_zone: ZoneInfo,
     ) -> None:
         self._services = services
         self._user_name = user_name
         self._shared_companion = companion
-        self._shared_own = own
+        self._shared_overrides = overrides
         self._user_id = opened.user_id
         self._relationship_id = opened.relationship_id
         self._memory_version = opened.memory_version
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
         self._consented = opened.consented
-        self._configure()
+        self._resolve()
 
     @property
     def companion(self) -> Companion:
-        """Whom the session is with, and the settings in force."""
-        self._look()
+        """The session's companion, with the effective settings."""
+        self._refresh()
         return self._companion
 
     @property
     def policy(self) -> Policy:
         """The settings in force."""
-        self._look()
+        self._refresh()
         return self._policy
 
     @property
@@ -62,48 +62,52 @@ class SessionPolicy:
         return self._services.voices.model_of(self.policy.voice)
 
     @property
-    def consent(self) -> Consented:
-        """Whether the user agreed to be remembered; `assumed` where the companion does not ask."""
+    def consent(self) -> ConsentStatus:
+        """The user's consent to be remembered; `assumed` if the companion does not require it."""
         if self.policy.consent == "assumed":
             return "assumed"
         return "given" if self._consented else "missing"
 
-    def consented(self, *, given: bool) -> None:
-        """Learn that the user agreed to be remembered, or no longer does."""
+    def set_consent(self, *, given: bool) -> None:
+        """Record that the user gave or withdrew consent to be remembered."""
         self._consented = given
 
-    def observe_version(self, memory_version: int) -> None:
-        """Learn the relationship's memory version; versions only rise."""
+    def observe_memory_version(self, memory_version: int) -> None:
+        """Record the relationship's memory version; older versions are ignored."""
         self._memory_version = max(self._memory_version, memory_version)
 
-    def observe_layers(self, layers_version: int) -> None:
-        """Learn the version of the relationship's layers, likewise."""
+    def observe_layers_version(self, layers_version: int) -> None:
+        """Record the version of the relationship's layers, likewise."""
         self._layers_version = max(self._layers_version, layers_version)
 
-    def forget_layers(self) -> None:
-        """Hold no version of the layers for the newest: something may have been missed."""
+    def forget_layers_version(self) -> None:
+        """Reset the layers version to unknown: a change may have been missed."""
         self._layers_version = -1
 
     def policy_of(self, message: MessageSend, *, player: bool) -> Policy:
         """Return the settings in force for one turn.
 
         Args:
-            player: it is sent by a player, who may set less than an operator.
+            player: whether a player sent it, who may override less than an operator.
 
         Raises:
-            InvalidMessage: it has settings of its own that it may not have.
+            InvalidMessage: a setting may not be overridden in a message.
         """
         if message.settings is None:
             return self.policy
         server = self._services.settings
-        wider = self.companion.settings
-        operators = laid_over(self._plain.settings, self._own.operator) if player else None
-        own = settings_of_turn(message.settings, wider, server, operators)
-        return policy_for(own, server)
+        companion_settings = self.companion.settings
+        bounds = laid_over(self._base.settings, self._overrides.operator) if player else None
+        settings = settings_of_turn(message.settings, companion_settings, server, bounds)
+        return policy_for(settings, server)
 
-    def subject(self, policy: Policy | None = None) -> RetrievalScope:
-        """Return whose memories a context is prepared from, and all that it depends on."""
-        held = self._services.held.get(self._relationship_id)
+    def retrieval_scope(self, policy: Policy | None = None) -> RetrievalScope:
+        """Return whose memories are searched, and the cache key of the contexts.
+
+        Args:
+            policy: the settings of a turn; by default those of the session.
+        """
+        layers = self._services.held.get(self._relationship_id)
         companion = self.companion
         policy = policy or self._policy
         return RetrievalScope(
@@ -112,7 +116,7 @@ class SessionPolicy:
             self._user_name,
             CacheKey(
                 memory_version=self._memory_version,
-                layers_version=self._layers_version if held is None else held.version,
+                layers_version=self._layers_version if layers is None else layers.version,
                 companion_version=companion.version,
                 model=self._services.voices.model_of(policy.voice),
                 embedding=self._services.embedding,
@@ -124,22 +128,22 @@ class SessionPolicy:
             self._user_id,
         )
 
-    def _look(self) -> None:
-        """Take in what changed since the last look."""
+    def _refresh(self) -> None:
+        """Resolve the settings again if the companion or the overrides changed."""
         if (
-            self._plain is not self._shared_companion.value
-            or self._own is not self._shared_own.value
+            self._base is not self._shared_companion.value
+            or self._overrides is not self._shared_overrides.value
         ):
             before = self._policy.layers.tokenizer
-            self._configure()
+            self._resolve()
             tokenizer = self._policy.layers.tokenizer
             if tokenizer != before:
                 self._services.held.count_by(self._relationship_id, counter_for(tokenizer))
 
-    def _configure(self) -> None:
-        """Lay the relationship's own settings over the companion's."""
-        self._plain, self._own = self._shared_companion.value, self._shared_own.value
+    def _resolve(self) -> None:
+        """Apply the relationship's overrides to the companion's settings."""
+        self._base, self._overrides = self._shared_companion.value, self._shared_overrides.value
         server = self._services.settings
-        settings = in_force(self._plain.settings, self._own, server)
-        self._companion = replace(self._plain, settings=settings)
+        settings = in_force(self._base.settings, self._overrides, server)
+        self._companion = replace(self._base, settings=settings)
         self._policy = policy_for(settings, server)

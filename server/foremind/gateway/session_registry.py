@@ -1,8 +1,8 @@
-"""The sessions of this process: found by id, told of what happens, ended in time."""
+"""The sessions of this process: lookup, announcements, limits and expiry."""
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -43,20 +43,20 @@ NOT_ALLOWED = 4403
 DRAINING = 4503
 
 _POLL_S = 0.05
-_LOOK_AGAIN_S = 2.0  # for what has no time of its own: keys withdrawn, a wall clock that stepped
-_CATCH_UP_S = 600.0  # revocations that a lost database connection may have kept from us
-_PRUNE_S = 30.0  # between two looks for events that are too old to be asked for
-_SWEPT_AT_ONCE = 50  # sessions, before others get their turn
-_OPENED_AT_ONCE = 4  # so that a crowd that comes back leaves the database to who is there
-_USERS_KNOWN = 10_000  # whose rates are counted
+_TOKEN_CHECK_S = 2.0  # polled: keys can be withdrawn, and the wall clock can step
+_CATCH_UP_S = 600.0  # age of revocations that may have been missed with the database connection
+_PRUNE_S = 30.0  # between two removals of expired events
+_SWEEP_BATCH = 50  # sessions checked before the event loop runs other tasks
+_MAX_CONCURRENT_READS = 4  # so that mass reconnection leaves the database to open sessions
+_MAX_USERS = 10_000  # whose rates are tracked
 
 _log = structlog.get_logger("foremind.gateway")
 
 
 class SessionRegistry:
-    """At most `max_sessions` sessions, those included that lost their connection a while ago.
+    """Holds at most `max_sessions` sessions, including those that wait to be resumed.
 
-    Runs while entered; leaving it ends every session.
+    Active while entered; leaving it ends every session.
     """
 
     def __init__(
@@ -76,23 +76,23 @@ class SessionRegistry:
         self._sessions: set[Session] = set()
         self._by_id: defaultdict[str, list[Session]] = defaultdict(list)
         self._by_relationship: defaultdict[int, set[Session]] = defaultdict(set)
-        #: Sessions of each user, and of all: those included for which a place is reserved.
-        self._of_user: Counter[str] = Counter()
-        self._places = 0
-        self._openings: set[PendingSession] = set()
-        #: Taken while a session is read from the database.
-        self.reading = asyncio.Semaphore(_OPENED_AT_ONCE)
-        self._allowances: LRUCache[str, UserBudget] = LRUCache(_USERS_KNOWN)
-        self._timetable: ExpiryQueue[Session] = ExpiryQueue()
-        self._look = asyncio.Event()  # something is due earlier than the sweeper knows
-        self._ending = TaskSet()
+        #: Sessions by user and in total, including reserved places.
+        self._count_by_user: Counter[str] = Counter()
+        self._count = 0
+        self._pending: set[PendingSession] = set()
+        #: Held while a session is read from the database.
+        self.read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+        self._user_budgets: LRUCache[str, UserBudget] = LRUCache(_MAX_USERS)
+        self._check_times: ExpiryQueue[Session] = ExpiryQueue()
+        self._sweeper_wakeup = asyncio.Event()  # set when a check is due
+        self._tasks = TaskSet()
         self._supervisor = supervisor
         self._sweeper: SupervisedLoop | None = None
         self.draining = False
         self._stopping = False
 
     async def __aenter__(self) -> Self:
-        self._sweeper = self._supervisor.start("session-sweeper", self._sweep_on)
+        self._sweeper = self._supervisor.start("session-sweeper", self._sweep_loop)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -101,99 +101,98 @@ class SessionRegistry:
         for session in self._all():
             self.end(session)
         self._stopping = True
-        await self._ending.finish()
+        await self._tasks.finish()
 
     def is_draining(self) -> bool:
-        """Tell whether no new sessions are taken, for the server is to stop."""
+        """Return whether new sessions are refused because the server is about to stop."""
         return self.draining
 
     def find(self, session_id: str, seq: int) -> Session | None:
-        """Return the session that a client wants back which has its events up to `seq`.
+        """Return the session to resume by a client that has its events up to `seq`.
 
-        Windows of one user share an id: who lost its connection comes first, then the newest.
+        Windows of one user share an id: prefer one that can replay the missed events, then one that
+        lost its connection, then the newest.
         """
         known = self._by_id.get(session_id, ())
-        fitting = [each for each in known if each.holds_after(seq)]
-        lost = [each for each in fitting if each.detached_at is not None]
-        return next(reversed(lost or fitting or known), None)
+        replayable = [session for session in known if session.can_replay_after(seq)]
+        detached = [session for session in replayable if session.detached_at is not None]
+        return next(reversed(detached or replayable or known), None)
 
-    def allowance(self, user_id: str) -> UserBudget:
-        """Return what a user may still send, over all its connections."""
-        known = self._allowances.get(user_id)
-        if known is None:
-            known = self._allowances[user_id] = UserBudget(self._settings)
-        return known
+    def user_budget(self, user_id: str) -> UserBudget:
+        """Return the rate budget of a user over all its connections."""
+        budget = self._user_budgets.get(user_id)
+        if budget is None:
+            budget = self._user_budgets[user_id] = UserBudget(self._settings)
+        return budget
 
-    def holds(self, session: Session) -> bool:
-        """Tell whether a session is open, with or without a connection."""
+    def is_open(self, session: Session) -> bool:
+        """Return whether a session is open, with or without a connection."""
         return session in self._sessions
 
     @contextmanager
-    def opening(self, caller: Principal) -> Iterator[PendingSession]:
-        """Hear for a caller, as long as the block lasts, what is announced meanwhile.
+    def opening(self, principal: Principal) -> Iterator[PendingSession]:
+        """Collect announcements for a session being opened, for the duration of the block.
 
-        A place that was reserved and not taken is given back.
+        A reserved place that was not used is released.
 
         Raises:
-            Draining: no session is opened any more.
+            Draining: new sessions are refused.
         """
         if self.draining:
             raise Draining("The server is draining; connect again.")
-        opening = PendingSession(caller)
-        self._openings.add(opening)
+        pending = PendingSession(principal)
+        self._pending.add(pending)
         try:
-            yield opening
+            yield pending
         finally:
-            self._openings.discard(opening)
-            if opening.reserved:
-                self._give_back(caller.user_id)
+            self._pending.discard(pending)
+            if pending.reserved:
+                self._release_place(principal.user_id)
 
-    def reserve(self, opening: PendingSession) -> None:
-        """Keep a place for one more session, ending one that lost its connection if need be.
+    def reserve(self, pending: PendingSession) -> None:
+        """Reserve a place for a session, if need be by ending one that lost its connection.
 
         Raises:
-            Overloaded: the server, or this user, has as many as it may.
+            Overloaded: the server, or this user, is at its session limit.
         """
-        user_id = opening.caller.user_id
-        if self._of_user[user_id] >= self._settings.max_sessions_per_user and not self._leave(
-            each for each in self._all() if each.caller.user_id == user_id
+        user_id = pending.principal.user_id
+        limit = self._settings.max_sessions_per_user
+        if self._count_by_user[user_id] >= limit and not self._end_longest_detached(
+            session for session in self._all() if session.principal.user_id == user_id
         ):
-            raise Overloaded(
-                f"At most {self._settings.max_sessions_per_user} sessions of a user may be open."
-            )
-        if self._places >= self._settings.max_sessions and not self._leave(self._all()):
-            raise Overloaded("The server holds as many sessions as it may; try again shortly.")
-        self._of_user[user_id] += 1
-        self._places += 1
-        opening.reserved = True
+            raise Overloaded(f"At most {limit} sessions of a user may be open.")
+        if self._count >= self._settings.max_sessions and not self._end_longest_detached(
+            self._all()
+        ):
+            raise Overloaded("The server is at its session limit; try again shortly.")
+        self._count_by_user[user_id] += 1
+        self._count += 1
+        pending.reserved = True
 
-    def add(self, session: Session, opening: PendingSession) -> None:
-        """Take in a session that opened, in the place that was kept for it.
-
-        It learns of what was announced meanwhile.
-        """
-        opening.reserved = False
+    def add(self, session: Session, pending: PendingSession) -> None:
+        """Add a session in its reserved place, and pass it the announcements made meanwhile."""
+        pending.reserved = False
         self._sessions.add(session)
         self._by_id[session.id].append(session)
         self._by_relationship[session.relationship_id].add(session)
-        session.on_turn = partial(self._said, session)
+        session.on_turn = partial(self._share_turn, session)
         self._metrics.sessions.set(len(self._sessions))
-        self._schedule(session)
-        for told in opening.take_heard():
-            self._tell(told, [session])
+        self._schedule_check(session)
+        for announcement in pending.take_heard():
+            self._dispatch(announcement, [session])
 
     def detach(self, session: Session, listener: EventListener) -> None:
-        """Learn that a connection is gone."""
+        """Detach a closed connection from its session."""
         session.detach(listener)
         if session in self._sessions:
-            self._schedule(session)
+            self._schedule_check(session)
 
     def end(self, session: Session, grace_s: float = 0.0) -> None:
-        """End a session, in the background: a reply under way may go on for `grace_s`."""
+        """End a session in the background; a reply in progress may continue for `grace_s`."""
         if session not in self._sessions:
             return
         self._sessions.discard(session)
-        self._timetable.set(session, None)
+        self._check_times.set(session, None)
         self._by_id[session.id].remove(session)
         if not self._by_id[session.id]:
             del self._by_id[session.id]
@@ -201,16 +200,16 @@ class SessionRegistry:
         group.discard(session)
         if not group:
             del self._by_relationship[session.relationship_id]
-        self._give_back(session.caller.user_id)
+        self._release_place(session.principal.user_id)
         self._metrics.sessions.set(len(self._sessions))
-        self._do(self._close(session, grace_s), "session-close")
+        self._begin(self._close(session, grace_s), "session-close")
 
     def listed(self) -> list[SessionSnapshot]:
-        """Return the sessions of this process as an operator sees them."""
-        return [each.shown() for each in self._all()]
+        """Return snapshots of all sessions of this process, for the operator."""
+        return [session.snapshot() for session in self._all()]
 
     def dismiss(self, session_id: str) -> bool:
-        """End a session and its connection, for the operator; False where there is none."""
+        """End a session and its connection, for the operator; return False if there is none."""
         known = list(self._by_id.get(session_id, ()))
         for session in known:
             session.disconnect(NOT_ALLOWED, "closed by the operator")
@@ -218,12 +217,12 @@ class SessionRegistry:
         return bool(known)
 
     def announce(self, announcement: Announcement) -> None:
-        """Tell the sessions that it concerns what happened, here or in another process."""
-        for opening in self._openings:
-            opening.announce(announcement)
+        """Pass an announcement of this or another process to the sessions that it concerns."""
+        for pending in self._pending:
+            pending.announce(announcement)
         match announcement:
             case SessionTaken() | ReplyStored():
-                concerned = list(self._by_id.get(announcement.session_id, ()))
+                sessions = list(self._by_id.get(announcement.session_id, ()))
             case (
                 MemoriesForgotten()
                 | LayersChanged()
@@ -231,86 +230,89 @@ class SessionRegistry:
                 | MemoryAnnouncement()
                 | StateChanged()
             ):
-                concerned = list(self._by_relationship.get(announcement.relationship_id, ()))
+                sessions = list(self._by_relationship.get(announcement.relationship_id, ()))
             case _:
-                concerned = self._all()
-        self._tell(announcement, concerned)
+                sessions = self._all()
+        self._dispatch(announcement, sessions)
 
-    def _tell(self, told: Announcement, sessions: list[Session]) -> None:
-        """Tell sessions what happened, each if it concerns it."""
+    def _dispatch(self, event: Announcement, sessions: list[Session]) -> None:
+        """Apply an announcement to those of some sessions that it concerns."""
         for session in sessions:
-            match told:
-                case SessionTaken() | ReplyStored() if told.session_id == session.id:
-                    self._happened_elsewhere(told, session)
-                case StateChanged() if told.relationship_id == session.relationship_id:
-                    self._do(session.read_state(), "read-state")
+            match event:
+                case SessionTaken() | ReplyStored() if event.session_id == session.id:
+                    self._on_used_elsewhere(event, session)
+                case StateChanged() if event.relationship_id == session.relationship_id:
+                    self._begin(session.read_state(), "read-state")
                 case AccessRevoked():
-                    self._revoked(told, session)
-                case UserErased() if told.user_id == session.caller.user_id:
+                    self._on_revoked(event, session)
+                case UserErased() if event.user_id == session.principal.user_id:
                     session.disconnect(NOT_ALLOWED, "the user was erased")
                     self.end(session)
-                case ConsentGiven() if told.relationship_id == session.relationship_id:
-                    session.consented(given=told.given)
-                case MemoriesForgotten() if told.relationship_id == session.relationship_id:
-                    session.forget(told.memory_version, told.erasures)
-                case LayersChanged() if told.relationship_id == session.relationship_id:
-                    session.layers_changed(told)
-                case MemoriesChanged() if told.relationship_id == session.relationship_id:
-                    session.observe_version(told.memory_version)
-                case MemoryAnnouncement() if told.relationship_id == session.relationship_id:
-                    session.heard(told)
+                case ConsentGiven() if event.relationship_id == session.relationship_id:
+                    session.set_consent(given=event.given)
+                case MemoriesForgotten() if event.relationship_id == session.relationship_id:
+                    session.on_memories_erased(event.memory_version, event.erasures)
+                case LayersChanged() if event.relationship_id == session.relationship_id:
+                    session.on_layers_changed(event)
+                case MemoriesChanged() if event.relationship_id == session.relationship_id:
+                    session.observe_memory_version(event.memory_version)
+                case MemoryAnnouncement() if event.relationship_id == session.relationship_id:
+                    session.on_turn_scored(event)
 
-    def _happened_elsewhere(self, told: SessionTaken | ReplyStored, session: Session) -> None:
-        if session.origin == told.origin:
+    def _on_used_elsewhere(self, event: SessionTaken | ReplyStored, session: Session) -> None:
+        if session.origin == event.origin:
             return
-        if isinstance(told, SessionTaken):
+        if isinstance(event, SessionTaken):
             self._replace(session)
         else:
-            self._do(session.read_reply(told.turn_id), "read-reply")
+            self._begin(session.read_reply(event.turn_id), "read-reply")
 
-    def _said(self, session: Session, turn: PastTurn) -> None:
-        """Tell other windows of a session what was said in one of them."""
-        for each in self._by_id.get(session.id, ()):
-            if each is not session:
-                each.hear(turn)
-
-    def _revoked(self, told: AccessRevoked, session: Session) -> None:
-        caller = session.caller
-        if told.covers(caller.user_id, caller.token_id, caller.issued_at):
+    def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
+        principal = session.principal
+        if event.covers(principal.user_id, principal.token_id, principal.issued_at):
             self._expel(session, "token revoked")
 
+    def _share_turn(self, session: Session, turn: PastTurn) -> None:
+        """Pass a new turn of one window to the other windows of its session."""
+        for other in self._by_id.get(session.id, ()):
+            if other is not session:
+                other.add_remote_turn(turn)
+
     async def catch_up(self) -> None:
-        """Learn the memory versions anew, after announcements may have been missed."""
-        for opening in self._openings:
-            opening.refuse(StorageUnavailable("The database was away; try again shortly."))
+        """Reload memory versions and revocations, after announcements may have been missed."""
+        for pending in self._pending:
+            pending.refuse(StorageUnavailable("The database was unavailable; try again shortly."))
         versions = await self._store.versions(list(self._by_relationship))
         for relationship_id, (version, erasures) in versions.items():
             for session in self._by_relationship.get(relationship_id, ()):
-                # That something was forgotten may have been missed too.
-                session.forget(version, erasures)
-        for each in await self._authority.revoked_lately(_CATCH_UP_S):
-            self.announce(each)
+                session.on_memories_erased(version, erasures)  # an erasure may have been missed
+        for revocation in await self._authority.revoked_lately(_CATCH_UP_S):
+            self.announce(revocation)
 
     async def drain(self, seconds: float) -> None:
-        """Let replies under way finish for at most `seconds`, then close every session."""
+        """Refuse new sessions, let replies finish for at most `seconds`, then close all."""
         self.draining = True
-        for opening in self._openings:
-            opening.refuse(Draining("The server is draining; connect again."))
-        until = self._clock.monotonic() + seconds
-        while any(each.busy for each in self._all()) and self._clock.monotonic() < until:
+        for pending in self._pending:
+            pending.refuse(Draining("The server is draining; connect again."))
+        deadline = self._clock.monotonic() + seconds
+        while any(session.busy for session in self._all()) and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
         for session in self._all():
             session.disconnect(DRAINING, "server draining")
             self.end(session)
 
-    async def _sweep_on(self, loop: SupervisedLoop) -> None:
-        """Look at each session when its time has come."""
+    async def _sweep_loop(self, loop: SupervisedLoop) -> None:
+        """Check each session when it is due."""
         while True:
-            self._look.clear()
-            first = self._timetable.first()
-            timer = None if first is None else self._clock.call_at(first, self._look.set)
+            self._sweeper_wakeup.clear()
+            earliest = self._check_times.earliest()
+            timer = (
+                None
+                if earliest is None
+                else self._clock.call_at(earliest, self._sweeper_wakeup.set)
+            )
             try:
-                await self._look.wait()
+                await self._sweeper_wakeup.wait()
             finally:
                 if timer is not None:
                     timer.cancel()
@@ -318,48 +320,49 @@ class SessionRegistry:
             loop.well()
 
     async def _sweep_due(self) -> None:
-        """Look at the sessions that are due; what waits afterwards holds none of them any more."""
-        for number, session in enumerate(self._timetable.take(self._clock.monotonic()), 1):
+        """Check the sessions that are due; a separate frame, so that no reference outlives it."""
+        due = self._check_times.pop_due(self._clock.monotonic())
+        for number, session in enumerate(due, 1):
             self._sweep_one(session)
-            if number % _SWEPT_AT_ONCE == 0:
+            if number % _SWEEP_BATCH == 0:
                 await asyncio.sleep(0)
 
     def _sweep_one(self, session: Session) -> None:
         try:
             self._sweep(session, self._clock.monotonic())
-        except Exception:  # the loop starts again without it
+        except Exception:  # the loop restarts without this session
             self.end(session)
             raise
         if session in self._sessions:
-            self._schedule(session)
+            self._schedule_check(session)
 
-    def _schedule(self, session: Session) -> None:
-        """Note when a session is to be looked at next."""
-        before = self._timetable.first()
-        when = self._due(session, self._clock.monotonic())
-        self._timetable.set(session, when)
-        if before is None or when < before:
-            self._look.set()
+    def _schedule_check(self, session: Session) -> None:
+        """Schedule the next check of a session."""
+        earliest = self._check_times.earliest()
+        check_at = self._next_check(session, self._clock.monotonic())
+        self._check_times.set(session, check_at)
+        if earliest is None or check_at < earliest:
+            self._sweeper_wakeup.set()
 
-    def _due(self, session: Session, now: float) -> float:
-        """Return when a session is to be looked at next."""
+    def _next_check(self, session: Session, now: float) -> float:
+        """Return when a session is to be checked next."""
         settings = self._settings
         if session.detached_at is not None:
-            waits = settings.reply_grace_s if session.busy else settings.resume_s
-            return max(session.detached_at + waits, now + _POLL_S)
-        return now + (_PRUNE_S if session.caller.expires_at is None else _LOOK_AGAIN_S)
+            wait_s = settings.reply_grace_s if session.busy else settings.resume_s
+            return max(session.detached_at + wait_s, now + _POLL_S)
+        return now + (_PRUNE_S if session.principal.expires_at is None else _TOKEN_CHECK_S)
 
     def _sweep(self, session: Session, now: float) -> None:
-        """Do what a session's time has come for."""
+        """Drop a session's expired events, and enforce its time limits."""
         session.prune()
         if session.detached_at is None:
-            if not self._authority.still_valid(session.caller):
+            if not self._authority.still_valid(session.principal):
                 self._expel(session, "token expired")
             return
-        alone_s = now - session.detached_at
-        if session.busy and alone_s >= self._settings.reply_grace_s:
-            session.hush()
-        elif not session.busy and alone_s >= self._settings.resume_s:
+        detached_s = now - session.detached_at
+        if session.busy and detached_s >= self._settings.reply_grace_s:
+            session.stop_reply()
+        elif not session.busy and detached_s >= self._settings.resume_s:
             self.end(session)
 
     def _replace(self, session: Session) -> None:
@@ -371,22 +374,22 @@ class SessionRegistry:
         session.disconnect(NOT_AUTHENTICATED, reason)
         self.end(session)
 
-    def _leave(self, sessions: "Iterator[Session] | list[Session]") -> bool:
-        """End whichever of some sessions lost its connection longest ago; False: none did."""
-        alone = [
+    def _end_longest_detached(self, sessions: Iterable[Session]) -> bool:
+        """End the idle session that lost its connection first; return False if there is none."""
+        detached = [
             (session.detached_at, session)
             for session in sessions
             if session.detached_at is not None
         ]
-        idle = [(since, each) for since, each in alone if not each.busy]
+        idle = [(since, session) for since, session in detached if not session.busy]
         if not idle:
             return False
-        self.end(min(idle, key=lambda each: each[0])[1])
+        self.end(min(idle, key=lambda entry: entry[0])[1])
         return True
 
     async def _close(self, session: Session, grace_s: float) -> None:
-        until = self._clock.monotonic() + grace_s
-        while session.busy and not self._stopping and self._clock.monotonic() < until:
+        deadline = self._clock.monotonic() + grace_s
+        while session.busy and not self._stopping and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
         try:
             await session.close()
@@ -394,15 +397,15 @@ class SessionRegistry:
             _log.warning("session.not_closed", session_id=session.id, reason=error.code)
         _log.info("session.closed", session_id=session.id)
 
-    def _give_back(self, user_id: str) -> None:
-        """Free a place: that of a session that ended, or one from which nothing came."""
-        self._places -= 1
-        self._of_user[user_id] -= 1
-        if not self._of_user[user_id]:
-            del self._of_user[user_id]
+    def _release_place(self, user_id: str) -> None:
+        """Release the place of a session that ended or never opened."""
+        self._count -= 1
+        self._count_by_user[user_id] -= 1
+        if not self._count_by_user[user_id]:
+            del self._count_by_user[user_id]
 
-    def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._ending.begin(work, name)
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.begin(work, name)
 
     def _all(self) -> list[Session]:
         return list(self._sessions)

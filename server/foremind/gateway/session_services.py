@@ -1,4 +1,4 @@
-"""What every session of a server shares."""
+"""The services that all sessions of a server share."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,10 @@ from foremind.typeahead.context_cache import ContextCache
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """What every session of a server shares."""
+    """The services that all sessions of a server share.
+
+    `embedding` is the fingerprint of the embedding model.
+    """
 
     settings: Settings
     clock: Clock
@@ -48,4 +51,4 @@ class SessionServices:
     uses: AccessCounts
     voices: ChatModels
     embedding: str
-    answering: Deduplicator = field(default_factory=Deduplicator)
+    deduplicator: Deduplicator = field(default_factory=Deduplicator)

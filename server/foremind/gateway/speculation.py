@@ -1,7 +1,7 @@
-"""What the language model does before Enter: it reads the prompt, or speaks behind a gate.
+"""Speculative generation: before Enter the model prefills the prompt, or replies behind a gate.
 
-Speculation: nothing here is sent, stored or counted as said. A reply made ahead is released only if
-the prompt that Enter leads to is the one it was made from, to the letter.
+Nothing here is sent, stored or counted as said. A speculative reply is released only if the prompt
+at Enter equals the one it was generated from, character by character.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
-from foremind.domain.settings import Ahead as Mode
+from foremind.domain.setting_groups import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
-from foremind.gateway.protocol.messages import DoneAhead
+from foremind.gateway.protocol.messages import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.prefix_reuse import staying
@@ -29,10 +29,10 @@ from foremind.typeahead.prefetcher import Trigger
 if TYPE_CHECKING:
     from foremind.llm.openai_model import OpenAIChatModel
 
-_MOST_READINGS = 8  # for one message
-_MOST_SETTLED = 4  # of these, before any pause
-_MOST_REPLIES = 2  # for one message
-_HELD_S = 30.0  # a reply that nobody asks for by then is dropped
+_MAX_PREFILLS = 8  # per message
+_MAX_SETTLED_PREFILLS = 4  # of these, before any pause
+_MAX_REPLIES = 2  # per message
+_REPLY_TTL_S = 30.0  # a reply not claimed within this time is dropped
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 _log = structlog.get_logger("foremind.gateway")
@@ -40,24 +40,24 @@ _log = structlog.get_logger("foremind.gateway")
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """What the model is to read, and what it may answer then."""
+    """The messages to prefill, and the prompt to reply to after that, if any."""
 
     messages: Sequence[Message]
     reply_to: AssembledPrompt | None
 
 
 class SpeculativeGeneration:
-    """Follows one session's drafts; at most one task at a time, and one reply held.
+    """Follows the drafts of one session; runs at most one task and keeps at most one reply.
 
     Args:
-        server: the companion's model server and what it may do ahead, as of now.
-        assemble: puts the prompt together that a draft would lead to.
-        on_piece: called with the words of a reply, once it is heard.
+        server: returns the current model server and speculation mode.
+        assemble: assembles the prompt that a draft would lead to.
+        on_piece: called with each piece of a reply once its gate is open.
     """
 
     def __init__(
         self,
-        server: Callable[[], "tuple[OpenAIChatModel | None, Mode]"],
+        server: Callable[[], "tuple[OpenAIChatModel | None, SpeculationMode]"],
         assemble: Callable[[str, PreparedContext], AssembledPrompt],
         on_piece: Callable[[str], None],
         clock: Clock,
@@ -69,145 +69,148 @@ class SpeculativeGeneration:
         self._clock = clock
         self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
-        self._ended: set[asyncio.Task[None]] = set()  # cancelled, not over yet
-        self._target = _Candidate((), None)
-        self._laid: AssembledPrompt | None = None  # the layout that it has read, or is reading
+        self._ending: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
+        self._candidate = _Candidate((), None)
+        self._prefilled: AssembledPrompt | None = None  # the layout prefilled, or being prefilled
         self._reply: GatedReply | None = None
-        self._drop: Timer | None = None
-        self._begin()
+        self._reply_expiry: Timer | None = None
+        self._begin_message()
 
-    def ready(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        """A context is there for the draft as it stands."""
+    def on_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        """A context is ready for the current draft."""
         server, mode = self._server()
-        if server is None or mode == "off" or self._readings >= _MOST_READINGS:
+        if server is None or mode == "off" or self._prefills >= _MAX_PREFILLS:
             return
         paused = trigger == "pause"
         finished = draft.rstrip().endswith(_SENTENCE_ENDS)
-        if not paused and self._readings >= (_MOST_SETTLED if finished else 1):
-            return  # what does not depend on the draft is being read already
-        fresh = self._assemble(draft, context)
-        if paused or finished:  # likely to be sent as it is: a pause then has only to speak
-            fresh = self._laid = self.lay(fresh)
-            messages = fresh.prompt.messages()
+        if not paused and self._prefills >= (_MAX_SETTLED_PREFILLS if finished else 1):
+            return  # the part that does not depend on the draft is being prefilled already
+        assembled = self._assemble(draft, context)
+        if paused or finished:  # likely to be sent as is: at a pause only generation is left
+            assembled = self._prefilled = self.reuse_prefix(assembled)
+            messages = assembled.prompt.messages()
         else:
-            messages = fresh.prompt.messages()[:-1]
-        speaks = mode == "reply" and paused and finished
-        self._readings += 1
-        # A reading under way goes on with the new prompt: mostly it begins like the one before.
-        self._target = _Candidate(messages, fresh if speaks else None)
+            messages = assembled.prompt.messages()[:-1]
+        replies = mode == "reply" and paused and finished
+        self._prefills += 1
+        # A prefill in flight continues with the new prompt, which mostly shares its prefix.
+        self._candidate = _Candidate(messages, assembled if replies else None)
         if self._task is None:
-            self._task = begin(self._work(server), "model-ahead")
+            self._task = begin(self._run(server), "model-ahead")
 
-    def typed(self, text: str) -> None:
-        """The draft now reads `text`: a reply to anything else is of no use."""
+    def on_draft(self, text: str) -> None:
+        """The draft is now `text`: drop a reply to any other; an empty draft was discarded."""
         server, _ = self._server()
         if server is not None and text:
             server.slots.typed()
         if self._reply is not None and self._reply.prompt.message != text:
             self._drop_reply()
-        answering = self._target.reply_to
-        if answering is not None and answering.prompt.message != text:
-            self._target = _Candidate(self._target.messages, None)
+        reply_to = self._candidate.reply_to
+        if reply_to is not None and reply_to.prompt.message != text:
+            self._candidate = _Candidate(self._candidate.messages, None)
         if not text:
-            self.forget()
+            self.reset()
 
-    def forget(self) -> None:
-        """Nothing that was laid out or said may be used: something in it may be forgotten."""
+    def reset(self) -> None:
+        """Drop all speculative work: it may contain erased text."""
         server, _ = self._server()
         if server is not None:
             server.slots.last_wanted = ()
         self._stop_task()
         self._drop_reply()
-        self._begin()
+        self._begin_message()
 
-    def entered(self) -> None:
-        """Enter was pressed: reading makes way for the answer."""
+    def on_enter(self) -> None:
+        """Enter was pressed: free the model server for the answer."""
         self._stop_task()
 
-    def lay(self, fresh: AssembledPrompt) -> AssembledPrompt:
-        """Return the prompt of a message, laid out so that it begins as what was read does."""
-        return fresh if self._laid is None else staying(self._laid.prompt, fresh)
+    def reuse_prefix(self, assembled: AssembledPrompt) -> AssembledPrompt:
+        """Return the prompt laid out to share the longest prefix with the prefilled one."""
+        return assembled if self._prefilled is None else staying(self._prefilled.prompt, assembled)
 
-    def take(
-        self, asked: AssembledPrompt, server: "OpenAIChatModel | None"
-    ) -> tuple[GatedReply | None, DoneAhead]:
-        """Hand over the reply that was made from exactly this prompt; a new message begins.
+    def claim(
+        self, assembled: AssembledPrompt, server: "OpenAIChatModel | None"
+    ) -> tuple[GatedReply | None, SpeculativeWork]:
+        """Hand over the reply generated from exactly this prompt, and begin the next message.
 
-        `server` is that of the message's own settings. Also tells what was done ahead that serves
-        this prompt.
+        Also return what was done speculatively that serves this prompt.
+
+        Args:
+            server: the model server under the message's own settings.
         """
-        did: DoneAhead = "prefill" if self._finished else "nothing"
-        taken = None
-        if self._reply is not None and self._answers(self._reply, asked, server):
-            taken, self._reply, did = self._reply, None, "reply"
+        work: SpeculativeWork = "prefill" if self._finished else "nothing"
+        claimed = None
+        if self._reply is not None and self._keep_if_matching(self._reply, assembled, server):
+            claimed, self._reply, work = self._reply, None, "reply"
             self._count("reply", "used")
         self._drop_reply()
-        self._begin()
-        return taken, did
-
-    def _answers(
-        self, reply: GatedReply, asked: AssembledPrompt, server: "OpenAIChatModel | None"
-    ) -> bool:
-        """Tell whether a reply made ahead is the one to this prompt, and have it kept if so."""
-        voice = reply.voice
-        return (
-            isinstance(voice, SpeculativeChatModel)
-            and server is not None
-            and voice.server.options == server.options
-            and reply.prompt.messages() == asked.prompt.messages()
-            and reply.alive
-            and voice.keep()
-        )
+        self._begin_message()
+        return claimed, work
 
     async def close(self) -> None:
-        """Stop what is done ahead, and wait for its end."""
+        """Stop all speculative work, and wait until it has ended."""
         self._stop_task()
         self._drop_reply()
-        while self._ended:
-            await asyncio.wait(self._ended)
+        while self._ending:
+            await asyncio.wait(self._ending)
 
-    def _begin(self) -> None:
-        self._readings = self._finished = self._replies = 0
-        self._target = _Candidate((), None)
-        self._laid = None
+    def _keep_if_matching(
+        self, reply: GatedReply, assembled: AssembledPrompt, server: "OpenAIChatModel | None"
+    ) -> bool:
+        """Return whether a speculative reply answers this prompt, and keep its slot if so."""
+        model = reply.model
+        return (
+            isinstance(model, SpeculativeChatModel)
+            and server is not None
+            and model.server.options == server.options
+            and reply.prompt.messages() == assembled.prompt.messages()
+            and reply.alive
+            and model.keep()
+        )
 
-    async def _work(self, server: "OpenAIChatModel") -> None:
-        """Have the prompt read, again where somebody else came first, and then answered."""
+    def _begin_message(self) -> None:
+        self._prefills = self._finished = self._replies = 0
+        self._candidate = _Candidate((), None)
+        self._prefilled = None
+
+    async def _run(self, server: "OpenAIChatModel") -> None:
+        """Prefill the prompt, again after each preemption, then generate the reply."""
         try:
             while True:
                 try:
-                    await server.read(lambda: self._target.messages)
+                    await server.read(lambda: self._candidate.messages)
                     break
                 except Preempted:
                     self._count("prefill", "displaced")
             self._task = None
             self._finished += 1
             self._count("prefill", "finished")
-            reply_to = self._target.reply_to
-            if reply_to is not None and self._replies < _MOST_REPLIES:
+            reply_to = self._candidate.reply_to
+            if reply_to is not None and self._replies < _MAX_REPLIES:
                 self._replies += 1
-                self._speak(server, reply_to)
+                self._begin_reply(server, reply_to)
         except asyncio.CancelledError:
             self._count("prefill", "dropped")
             raise
-        except Exception as error:  # Enter will tell the player, if it fails as well
+        except Exception as error:  # a failure that persists is reported to the player at Enter
             self._task = None
             self._count("prefill", "failed")
             if not isinstance(error, ForemindError):
-                raise  # a defect: it is logged where the task ends
+                raise  # a defect: logged where the task ends
             _log.warning("prefill.failed", reason=error.code)
 
-    def _speak(self, server: "OpenAIChatModel", reply_to: AssembledPrompt) -> None:
+    def _begin_reply(self, server: "OpenAIChatModel", reply_to: AssembledPrompt) -> None:
         self._drop_reply()
         self._reply = GatedReply(
             SpeculativeChatModel(server), reply_to, self._on_piece, self._clock
         )
-        self._drop = self._clock.call_at(self._clock.monotonic() + _HELD_S, self._drop_reply)
+        expires_at = self._clock.monotonic() + _REPLY_TTL_S
+        self._reply_expiry = self._clock.call_at(expires_at, self._drop_reply)
 
     def _drop_reply(self) -> None:
-        if self._drop is not None:
-            self._drop.cancel()
-            self._drop = None
+        if self._reply_expiry is not None:
+            self._reply_expiry.cancel()
+            self._reply_expiry = None
         if self._reply is not None:
             self._count("reply", "dropped")
             self._reply.cancel()
@@ -221,13 +224,13 @@ class SpeculativeGeneration:
             self._task = None
 
     def _await_end(self, task: "asyncio.Task[None]") -> None:
-        def over(task: "asyncio.Task[None]") -> None:
-            self._ended.discard(task)
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._ending.discard(task)
             if not task.cancelled():
-                task.exception()  # seen: how it ended does not matter to anybody
+                task.exception()  # retrieved, so that asyncio does not log it
 
-        self._ended.add(task)
-        task.add_done_callback(over)
+        self._ending.add(task)
+        task.add_done_callback(ended)
 
     def _count(self, kind: str, outcome: str) -> None:
         self._metrics.ahead.labels(kind, outcome).inc()

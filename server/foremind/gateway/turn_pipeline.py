@@ -1,180 +1,100 @@
-"""Right of Enter: commit, reply, store. One message at a time, in the order they came."""
+"""What happens at Enter: store the message, answer it, store the reply, in order of arrival."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from datetime import tzinfo
-from functools import partial
+from dataclasses import dataclass
 
 import structlog
 from cachetools import LRUCache
 
-from foremind.background.post_reply import PostReplyBehaviours
-from foremind.background.worker import BackgroundWorker
 from foremind.domain.announcements import ReplyStored
-from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion
 from foremind.domain.errors import Conflict, ForemindError, Overloaded
-from foremind.domain.policy import LayerPolicy, Policy
-from foremind.domain.turn import OpenedSession, Speaker, StoredTurn, Turn
-from foremind.gateway.chat_history import ChatHistory, without_summarised
-from foremind.gateway.deduplication import Deduplicator, TurnInProgress
+from foremind.domain.policy import Policy
+from foremind.domain.turn import Speaker, StoredTurn
+from foremind.gateway.conversation import Conversation
+from foremind.gateway.deduplication import TurnInProgress
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
-from foremind.gateway.live_state import LiveState
-from foremind.gateway.protocol.decoding import DecodingProblem, cause_of, error_body
+from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
 from foremind.gateway.protocol.messages import (
-    BehaviourDone,
-    DoneAhead,
     Event,
     MessageAccepted,
     MessageSend,
-    ResponseCreated,
-    ResponseDelta,
-    ResponseDone,
-    ResponseTimings,
+    SpeculativeWork,
 )
-from foremind.gateway.speculation import SpeculativeGeneration
-from foremind.llm.model_selection import ChatModels
-from foremind.llm.prompt.assembly import MOST_TURNS, AssembledPrompt, assemble, newest_held
+from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
+from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
-from foremind.llm.prompt.sections import StandingLayers, state_section
-from foremind.llm.prompt.token_counter import counter_for
-from foremind.memory.ingest import MemoryIngester
-from foremind.retrieval.access_counts import AccessCounts
 from foremind.retrieval.attribution import used_in
-from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import aside
 from foremind.runtime.supervision import begin
-from foremind.storage.turn_store import ANOTHER_TEXT, TurnStore
+from foremind.storage.turn_store import ANOTHER_TEXT
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher, Trigger
 
-MAX_WAITING = 4  # messages of one session that are not answered yet
-_LOOK_S = 0.5  # between two looks at whether another process has answered
-_SETTLED_IDS = 256  # answered message ids that are remembered without asking the database
+MAX_WAITING = 4  # unanswered messages of one session
+_POLL_S = 0.5  # between two checks whether another process has answered
+_MAX_ANSWERED = 256  # answered messages that are recognised without the database
 
 _log = structlog.get_logger("foremind.gateway")
 
 
 @dataclass(frozen=True, slots=True)
-class Participants:
-    """Who talks, in which session."""
+class SessionCallbacks:
+    """How the pipeline reports to its session.
 
-    opened: OpenedSession
-    user_name: str
-    time_zone: tzinfo
-
-
-@dataclass(frozen=True, slots=True)
-class _RunningTurn:
-    """A message that is stored, and the reply under way to it.
-
-    `erasures` is how often something had been erased before anything was gathered for the reply.
+    Attributes:
+        emit: sends an event to the client.
+        fail: sends an error about a message.
+        on_context: called with a context at Enter, of which the client may not know yet.
+        read_reply: loads and reports a reply that another connection received.
+        undelivered_reply: returns what to announce of a stored reply if nobody is connected.
     """
 
-    message: MessageSend
-    stored: StoredTurn
-    reply: GatedReply
-    policy: Policy
-    arrived: float
-    erasures: int
+    emit: Callable[[Event], None]
+    fail: Callable[[ForemindError, DecodingProblem], None]
+    on_context: Callable[[str, ContextAtEnter], None]
+    read_reply: Callable[[int], Awaitable[None]]
+    undelivered_reply: Callable[[int], ReplyStored | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredReply:
-    """A message that is answered."""
-
+class _AnsweredMessage:
     text_hash: int
     turn_id: int
 
 
 class TurnPipeline:
-    """Answers the messages of one session.
+    """Answers the messages of one session, one at a time, each of them once.
 
     Args:
-        history: what was said so far; None, it is still to be read.
-        companion: with whom, as of now.
-        policy: the settings in force, as of now.
-        subject: whose memories are searched, under which settings.
-        state: what goes on in the session.
-        emit: sends an event to the client.
-        unheard: what others are told of a reply's turn, where nobody is connected to hear it.
-        read_reply: takes in, and tells of, a reply that another connection heard.
-        answering: what is being answered over every connection.
-        fail: sends an error that answers a message.
-        on_context: called with a context that the client has not been told of.
-        on_turn: called with each turn as it is stored, for other windows of the session.
+        retrieval_scope: returns whose memories are searched under some settings.
     """
 
     def __init__(
         self,
-        parties: Participants,
-        history: list[PastTurn] | None,
-        *,
-        watcher: Prefetcher,
-        curation: BackgroundWorker,
-        afterwards: PostReplyBehaviours,
-        voices: ChatModels,
-        turns: TurnStore,
-        rememberer: MemoryIngester,
-        uses: AccessCounts,
-        clock: Clock,
-        metrics: Metrics,
-        companion: Callable[[], Companion],
-        policy: Callable[[], Policy],
-        subject: Callable[[Policy], RetrievalScope],
-        state: LiveState,
-        emit: Callable[[Event], None],
-        unheard: Callable[[int], ReplyStored | None],
-        read_reply: Callable[[int], Awaitable[None]],
-        answering: Deduplicator,
-        fail: Callable[[ForemindError, DecodingProblem], None],
-        on_context: Callable[[str, ContextAtEnter], None],
-        on_turn: Callable[[PastTurn], None],
+        conversation: Conversation,
+        replies: ReplyGeneration,
+        prefetcher: Prefetcher,
+        services: SessionServices,
+        callbacks: SessionCallbacks,
+        retrieval_scope: Callable[[Policy], RetrievalScope],
     ) -> None:
-        self._parties = parties
-        self._past = ChatHistory(
-            history, lambda turns: newest_held(turns, policy().layers.context_tokens)
-        )
-        self._watcher = watcher
-        self._curation = curation
-        self._afterwards = afterwards
-        self._voices = voices
-        self._turns = turns
-        self._rememberer = rememberer
-        self._uses = uses
-        self._clock = clock
-        self._metrics = metrics
-        self._companion = companion
-        self._subject = subject
-        self._state = state
-        self._emit = emit
-        self._unheard = unheard
-        self._read_reply = read_reply
-        self._answering = answering
-        self._fail = fail
-        self._on_context = on_context
-        self._active_at = parties.opened.active_at or clock.now()
-        self._on_turn = on_turn
-        self._erasures = parties.opened.erasures  # of which this session has heard
+        self._conversation = conversation
+        self._replies = replies
+        self._prefetcher = prefetcher
+        self._services = services
+        self._callbacks = callbacks
+        self._retrieval_scope = retrieval_scope
         self._one_at_a_time = asyncio.Lock()
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        #: Of these, those that are answered over another connection.
+        #: The waiting messages that another connection answers.
         self._following: set[str] = set()
-        self._settled: LRUCache[str, _StoredReply] = LRUCache(_SETTLED_IDS)
-        self._reply: GatedReply | None = None
-        self._ahead = SpeculativeGeneration(
-            lambda: voices.ahead_of(policy().voice),
-            self._assembled_ahead,
-            self._heard,
-            clock,
-            metrics,
-        )
+        self._answered: LRUCache[str, _AnsweredMessage] = LRUCache(_MAX_ANSWERED)
 
     @property
     def busy(self) -> bool:
-        """True while a message is not answered yet."""
+        """True while a message is unanswered."""
         return bool(self._waiting)
 
     def send(self, message: MessageSend, policy: Policy, arrived: float) -> None:
@@ -184,384 +104,297 @@ class TurnPipeline:
             policy: the settings in force for this turn.
 
         Raises:
-            Overloaded: too many messages of this session wait for their answer.
-            Conflict: its id is that of another message.
+            Overloaded: too many messages of this session are unanswered.
+            Conflict: another message has the same id.
         """
-        settled = self._settled.get(message.id)
-        if settled is not None:
-            _check_same(settled.text_hash, message)
-            self._emit(self._accepted(message.id, settled.turn_id, arrived))
+        answered = self._answered.get(message.id)
+        if answered is not None:
+            _check_same(answered.text_hash, message)
+            self._acknowledge_duplicate(message.id, answered.turn_id, arrived)
             return
-        opened = self._parties.opened
-        first = self._answering.find(opened.user_id, message.id)
+        opened = self._conversation.opened
+        first = self._services.deduplicator.find(opened.user_id, message.id)
         if first is not None:
             first.check_same(opened.relationship_id, message.text)
         if message.id in self._waiting:
-            return  # being answered: its own message.accepted is on the way
+            return  # in progress: its own message.accepted follows
         if len(self._waiting) >= MAX_WAITING:
-            raise Overloaded(
-                f"At most {MAX_WAITING} messages may wait for their answer.", param="id"
-            )
-        self.hush()
+            raise Overloaded(f"At most {MAX_WAITING} messages may be unanswered.", param="id")
+        self.stop_reply()
         if first is None:
-            self._watcher.enter(message.text)
-            self._ahead.entered()
-            task = begin(self._answer(message, policy, arrived, self._claim(message)), "answer")
+            self._prefetcher.enter(message.text)
+            self._replies.speculation.on_enter()
+            work = self._answer(message, policy, arrived, self._claim(message))
+            task = begin(work, "answer")
         else:
-            self._watcher.clear()
+            self._prefetcher.clear()
             self._following.add(message.id)
             task = begin(self._follow(message, policy, arrived, first), "follow")
         self._waiting[message.id] = task
-        task.add_done_callback(lambda task: self._over(message.id, task))
+        task.add_done_callback(lambda task: self._end_waiting(message.id, task))
 
-    def typed(self, text: str) -> None:
-        """The draft now reads `text`; empty, it was given up."""
+    def on_draft(self, text: str) -> None:
+        """The draft is now `text`; an empty draft was discarded."""
         if not self.busy:
-            self._ahead.typed(text)
+            self._replies.speculation.on_draft(text)
 
-    def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        """A context is there for the draft: the model may do something ahead."""
-        if not self.busy and self._past.known and self._state.known:
-            self._ahead.ready(draft, context, trigger)
+    def on_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        """A context is ready for the draft: the model may work speculatively."""
+        if not self.busy and self._conversation.loaded:
+            self._replies.speculation.on_context(draft, context, trigger)
 
-    @property
-    def knows_history(self) -> bool:
-        """Whether what was said so far is there, and need not be read."""
-        return self._past.known
-
-    async def read_history(self, message_id: str | None = None) -> None:
-        """Read what was said so far, unless it is known; anew, where it changes meanwhile.
+    def drop_history(self, erasures: int | None = None) -> None:
+        """Drop the history, which is loaded again with the next message.
 
         Args:
-            message_id: of the message under way, which may be stored by now: no past of its own.
+            erasures: the current number of erasures, if some happened. If it is higher than known,
+                a reply in progress is stopped: it may contain erased text, and is neither stored
+                nor sent any further.
+        """
+        self._conversation.history.drop()
+        self._answered.clear()  # contains hashes of texts that may be erased
+        self.drop_speculation()
+        if erasures is not None and erasures > self._conversation.erasures:
+            self._conversation.erasures = erasures
+            self.stop_reply()
+
+    def release_history(self) -> None:
+        """Free memory while nobody is connected: unload what can be loaded again."""
+        if not self.busy:
+            self._conversation.history.drop()
+
+    def lacks(self, message_id: str, speaker: Speaker) -> bool:
+        """Return whether a turn stored elsewhere, or the reply to it, is missing here."""
+        if message_id in self._waiting:
+            return False
+        return self._conversation.history.lacks(message_id, speaker)
+
+    def drop_speculation(self) -> None:
+        """Drop all speculative work: it may contain erased text."""
+        self._replies.speculation.reset()
+
+    def cancel(self, response_id: str) -> bool:
+        """Stop a reply; return False if it is not the one in progress."""
+        return self._replies.cancel(response_id)
+
+    def stop_reply(self) -> None:
+        """Stop the reply in progress."""
+        self._replies.stop()
+
+    async def roll_over_if_idle(self, policy: Policy) -> None:
+        """Begin the next session if this one was idle for longer than the policy allows.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        await self._past.read(self._stored, message_id)
-
-    def forget_history(self, erasures: int | None = None) -> None:
-        """Drop what was said so far; what is left of it is read again with the next message.
-
-        Where more was erased than was known (`erasures`), a reply under way is stopped: it may be
-        made of that, and is neither kept nor told any further.
-        """
-        self._past.drop()
-        self._settled.clear()  # by what it was is no longer to be known
-        self.forget_ahead()
-        if erasures is not None and erasures > self._erasures:
-            self._erasures = erasures
-            self.hush()
-
-    def rest(self) -> None:
-        """Nobody is connected: hold nothing that can be read again when somebody is."""
-        if not self.busy:
-            self._past.drop()
-
-    def heard_elsewhere(self, turn: PastTurn) -> bool:
-        """Take in a turn of this session that came about over another connection.
-
-        False where it was known.
-        """
-        return self._past.hear(turn)
-
-    def lacks(self, message_id: str, speaker: Speaker) -> bool:
-        """Tell whether a turn that was stored elsewhere, or the reply to it, is not known here."""
-        return message_id not in self._waiting and self._past.lacks(message_id, speaker)
-
-    def forget_ahead(self) -> None:
-        """Drop what the model read or said ahead: it may hold what is forgotten."""
-        self._ahead.forget()
-
-    def cancel(self, response_id: str) -> bool:
-        """Stop a reply; False where it is not being spoken."""
-        if self._reply is None or self._reply.id != response_id:
-            return False
-        self._reply.cancel()
-        return True
-
-    def hush(self) -> None:
-        """Stop the reply under way."""
-        if self._reply is not None:
-            self._reply.cancel()
+        if await self._conversation.roll_over_if_idle(policy):
+            self.drop_speculation()
 
     async def close(self) -> None:
-        """Stop speaking, store what was said, and wait until that is done."""
-        await self._ahead.close()
+        """Stop generating, and wait until replies are stored as far as they were sent."""
+        await self._replies.speculation.close()
         for message_id in self._following:
             self._waiting[message_id].cancel()
         while self._waiting:
-            self.hush()
+            self.stop_reply()
             await asyncio.wait(self._waiting.values(), timeout=0.05)
 
-    def _over(self, message_id: str, task: "asyncio.Task[None] | None") -> None:
-        if self._waiting.get(message_id) is task:  # else it came again meanwhile
+    def _end_waiting(self, message_id: str, task: "asyncio.Task[None] | None") -> None:
+        if self._waiting.get(message_id) is task:  # otherwise it was sent again meanwhile
             self._waiting.pop(message_id, None)
             self._following.discard(message_id)
 
     def _claim(self, message: MessageSend) -> TurnInProgress:
-        opened = self._parties.opened
-        return self._answering.begin(
+        opened = self._conversation.opened
+        return self._services.deduplicator.begin(
             opened.user_id, message.id, opened.relationship_id, message.text
         )
 
     async def _follow(
         self, message: MessageSend, policy: Policy, arrived: float, first: TurnInProgress | None
     ) -> None:
-        """Tell what becomes of a message that is being answered over another connection.
+        """Report on a message that another connection is answering.
 
-        Where it could not be stored there, it is answered here.
+        If it could not be stored there, it is answered here.
         """
         while first is not None:
             await asyncio.wait({first.stored})
             turn_id = first.stored.result()
             if turn_id is not None:
-                await self._hear_elsewhere(message, arrived, turn_id, first)
+                await self._await_other_connection(message, arrived, turn_id, first)
                 return
-            first = self._answering.find(self._parties.opened.user_id, message.id)
+            first = self._services.deduplicator.find(self._conversation.opened.user_id, message.id)
         self._following.discard(message.id)
         await self._answer(message, policy, arrived, self._claim(message))
 
-    async def _hear_elsewhere(
+    async def _await_other_connection(
         self, message: MessageSend, arrived: float, turn_id: int, first: TurnInProgress
     ) -> None:
-        self.heard_elsewhere(PastTurn("user", message.text, turn_id, message.id))
-        self._emit(self._accepted(message.id, turn_id, arrived))
+        self._add_remote_message(message, turn_id)
+        self._acknowledge_duplicate(message.id, turn_id, arrived)
         await asyncio.wait({first.replied})
         reply_turn = first.replied.result()
         if reply_turn is not None:
-            self._settle(message, turn_id)
-            await self._read_reply(reply_turn)
+            self._mark_answered(message, turn_id)
+            await self._callbacks.read_reply(reply_turn)
 
     async def _answer(
-        self, message: MessageSend, policy: Policy, arrived: float, under_way: TurnInProgress
+        self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
     ) -> None:
         reply_turn: int | None = None
         try:
             async with self._one_at_a_time:
                 with structlog.contextvars.bound_contextvars(message_id=message.id):
-                    reply_turn = await self._answered(message, policy, arrived, under_way)
-            if under_way.elsewhere:
-                reply_turn = await self._hear_another_process(message, under_way.stored.result())
+                    reply_turn = await self._answer_or_fail(message, policy, arrived, in_progress)
+            if in_progress.elsewhere:
+                reply_turn = await self._await_other_process(message, in_progress.stored.result())
         finally:
-            self._end(message, under_way, reply_turn)
+            self._end_claim(message, in_progress, reply_turn)
 
-    def _end(self, message: MessageSend, under_way: TurnInProgress, reply_turn: int | None) -> None:
-        if not under_way.replied.done():
-            self._answering.end(self._parties.opened.user_id, message.id, reply_turn)
+    def _end_claim(
+        self, message: MessageSend, in_progress: TurnInProgress, reply_turn: int | None
+    ) -> None:
+        if not in_progress.replied.done():
+            user_id = self._conversation.opened.user_id
+            self._services.deduplicator.end(user_id, message.id, reply_turn)
 
-    async def _answered(
-        self, message: MessageSend, policy: Policy, arrived: float, under_way: TurnInProgress
+    async def _answer_or_fail(
+        self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
     ) -> int | None:
         reply_turn: int | None = None
         try:
-            reply_turn = await self._commit_and_reply(message, policy, arrived, under_way)
+            reply_turn = await self._commit_and_reply(message, policy, arrived, in_progress)
         except ForemindError as error:
-            self._fail(error, cause_of(message))
-        except Exception as error:  # a defect here must not take the session along
+            self._callbacks.fail(error, cause_of(message))
+        except Exception as error:  # a defect must not end the session
             _log.exception("answer.failed", reason=type(error).__name__)
-            self._fail(
+            self._callbacks.fail(
                 ForemindError("The message could not be answered.", param="id"),
                 cause_of(message),
             )
-        if reply_turn is None and not under_way.elsewhere and message.id not in self._settled:
-            # It may be sent again from here on, and is then answered after this.
-            self._end(message, under_way, None)
-            self._over(message.id, asyncio.current_task())
+        if reply_turn is None and not in_progress.elsewhere and message.id not in self._answered:
+            # From here on it may be sent again, and is then answered after this.
+            self._end_claim(message, in_progress, None)
+            self._end_waiting(message.id, asyncio.current_task())
             await self._release(message)
         return reply_turn
 
-    async def _hear_another_process(self, message: MessageSend, turn_id: int | None) -> int | None:
-        """Wait for the reply that another process gives; return its turn, if there is one.
+    async def _await_other_process(self, message: MessageSend, turn_id: int | None) -> int | None:
+        """Wait for the reply of another process; return its turn id, None if there is none.
 
-        Where there is none, the message is answered when it comes again.
+        Without a reply, the message is answered when it is sent again.
         """
         assert turn_id is not None
-        bond_id = self._parties.opened.relationship_id
-        under_way, reply_turn = True, None
+        relationship_id = self._conversation.opened.relationship_id
+        in_progress, reply_turn = True, None
         try:
-            while under_way and reply_turn is None:  # at most as long as a turn is claimed
-                await self._clock.sleep(_LOOK_S)
-                reply_turn, under_way = await self._turns.answer_elsewhere(
-                    bond_id, turn_id, self._clock.now()
+            while in_progress and reply_turn is None:  # at most for the lease of the turn
+                await self._services.clock.sleep(_POLL_S)
+                reply_turn, in_progress = await self._services.turns.answer_elsewhere(
+                    relationship_id, turn_id, self._services.clock.now()
                 )
         except ForemindError:
-            self.forget_history()  # whether it was answered is read with the next message
+            self.drop_history()  # whether it was answered is read with the next message
             return None
         if reply_turn is not None:
-            self._settle(message, turn_id)
-            await self._read_reply(reply_turn)
+            self._mark_answered(message, turn_id)
+            await self._callbacks.read_reply(reply_turn)
         return reply_turn
 
     async def _commit_and_reply(
-        self, message: MessageSend, policy: Policy, arrived: float, under_way: TurnInProgress
+        self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
     ) -> int | None:
-        """Store the message while its context is fetched and the model begins to answer.
+        """Store the message while its context is fetched and the model begins the reply.
 
-        Return the turn of the reply, None where it was answered before or nothing was said.
+        Returns:
+            The turn id of the reply; None if another connection answers, or the reply is empty.
         """
-        await self._go_on(policy)
-        parties = self._parties
-        erasures = self._erasures  # before anything is gathered for the reply
+        await self.roll_over_if_idle(policy)
+        self._conversation.touch()
+        clock, conversation = self._services.clock, self._conversation
+        erasures = conversation.erasures  # noted before anything is gathered for the reply
         commit = begin(
-            self._turns.commit_message(
-                parties.opened,
+            self._services.turns.commit_message(
+                conversation.opened,
                 message.id,
                 message.text,
-                self._clock.now(),
+                clock.now(),
                 kept=message.remember,
             ),
             "commit-message",
         )
         reply: GatedReply | None = None
         try:
-            taken = await self._watcher.take(message.text, lambda: self._subject(policy))
-            await self.read_history(message.id)
-            await self._state.read()
-            reply, ahead = self._begin(message, taken, policy)
-            ready = self._clock.monotonic()
+            context = await self._prefetcher.take(
+                message.text, lambda: self._retrieval_scope(policy)
+            )
+            await conversation.read_history(message.id)
+            await conversation.state.read()
+            reply, work = self._replies.begin(message, context, policy)
+            ready_s = clock.monotonic() - arrived
             stored = await commit
         except BaseException:
-            # Without a stored message nothing may be answered. The commit runs to its own end:
-            # if it succeeds after all, the client's retry finds the message stored.
+            # A message that is not stored must not be answered. The commit is not cancelled: if it
+            # succeeds after all, the client's retry finds the message stored.
             if reply is not None:
-                self._give_up(reply)
+                self._replies.discard(reply)
             await asyncio.gather(commit, return_exceptions=True)
             raise
-        under_way.stored.set_result(stored.id)
+        in_progress.stored.set_result(stored.id)
+        if stored.answered or stored.elsewhere:
+            self._replies.discard(reply)
+            self._leave_to_other(message, stored, in_progress)
+            self._acknowledge_duplicate(message.id, stored.id, arrived)
+            return None
+        self._accept(message, stored, context, ready_s, work)
+        return await self._deliver(RunningTurn(message, stored, reply, policy, arrived, erasures))
+
+    def _leave_to_other(
+        self, message: MessageSend, stored: StoredTurn, in_progress: TurnInProgress
+    ) -> None:
+        """Record that a stored message was or is being answered elsewhere."""
         if stored.answered:
-            self._give_up(reply)
-            self._settle(message, stored.id)
-            self._emit(self._accepted(message.id, stored.id, arrived))
-            return None
-        if stored.elsewhere:
-            self._give_up(reply)
-            under_way.elsewhere = True
-            self._following.add(message.id)  # whatever comes next need not wait for it
-            self.heard_elsewhere(PastTurn("user", message.text, stored.id, message.id))
-            self._emit(self._accepted(message.id, stored.id, arrived))
-            return None
-        self._note(message, stored, taken, ready - arrived, ahead)
-        return await self._speak(_RunningTurn(message, stored, reply, policy, arrived, erasures))
+            self._mark_answered(message, stored.id)
+            return
+        in_progress.elsewhere = True
+        self._following.add(message.id)  # later messages need not wait for it
+        self._add_remote_message(message, stored.id)
 
-    def _give_up(self, reply: GatedReply) -> None:
-        """Drop a reply that nobody is to hear, with its prompt: what is in it may be forgotten."""
-        reply.cancel()
-        self._reply = None
-
-    async def _go_on(self, policy: Policy) -> None:
-        """Begin the next session where nothing was said for longer than one lives.
-
-        The connection stays as it is, and so does the id by which its client knows it.
-        """
-        await self.begin_anew_if_over(policy)
-        self._active_at = self._clock.now()
-
-    async def begin_anew_if_over(self, policy: Policy) -> None:
-        """Begin the next session where the time of this one is over.
-
-        Raises:
-            StorageUnavailable: the database did not answer.
-        """
-        now = self._clock.now()
-        if now - self._active_at > policy.layers.session:
-            before = self._parties.opened
-            opened = await self._turns.go_on(before, now, policy.layers.session)
-            if opened.session_id != before.session_id:
-                self._parties = replace(self._parties, opened=opened)
-                self._past.drop()
-                self._state.move_to(opened.session_id)
-                self.forget_ahead()
-            self._active_at = now
+    def _add_remote_message(self, message: MessageSend, turn_id: int) -> None:
+        turn = PastTurn("user", message.text, turn_id, message.id)
+        self._conversation.history.add_remote(turn)
 
     async def _release(self, message: MessageSend) -> None:
-        """Let another process answer what was not answered here, if it is stored at all."""
+        """Let another process answer a message that was not answered here."""
         try:
-            await self._turns.release(self._parties.opened, message.id)
-        except ForemindError as error:  # then it may once the claim is over
+            await self._services.turns.release(self._conversation.opened, message.id)
+        except ForemindError as error:  # it may once the lease has expired
             _log.warning("turn.not_released", reason=error.code)
 
-    def _stored(self) -> Awaitable[list[Turn]]:
-        """Ask for what is stored of the session that goes on."""
-        opened = self._parties.opened
-        return self._turns.working(opened.relationship_id, opened.session_id, MOST_TURNS)
-
-    def _say(self, turn: PastTurn) -> None:
-        """Take in a turn that came about here, and tell other windows of it."""
-        self._past.add(turn)
-        self._on_turn(turn)
-
-    def _begin(
-        self, message: MessageSend, taken: ContextAtEnter, policy: Policy
-    ) -> tuple[GatedReply, DoneAhead]:
-        """Begin the reply, or take over the one that was made ahead."""
-        fresh = self._assembled(
-            message.text, taken.standing, taken.context, policy.layers, message.id
-        )
-        assembled = self._ahead.lay(fresh)
-        assembled.prompt.messages()  # laid out now, so that ready means ready
-        reply, ahead = self._ahead.take(assembled, self._voices.server_of(policy.voice))
-        if reply is None:
-            voice = self._voices.voice_of(policy.voice)
-            reply = GatedReply(voice, assembled, self._heard, self._clock)
-        self._reply = reply
-        return reply, ahead
-
-    def _assembled_ahead(self, draft: str, context: PreparedContext) -> AssembledPrompt:
-        return self._assembled(draft, context.standing, context, context.validity.layers)
-
-    def _assembled(
-        self,
-        text: str,
-        standing: StandingLayers,
-        context: PreparedContext | None,
-        policy: LayerPolicy,
-        message_id: str | None = None,
-    ) -> AssembledPrompt:
-        """Put together the prompt that a message leads to, which may have come before."""
-        parties = self._parties
-        past = self._past.but_for(message_id)
-        now_going_on = state_section(self._state.value, counter_for(policy.tokenizer))
-        return assemble(
-            self._companion(),
-            policy,
-            user_name=parties.user_name,
-            standing={**standing.sections, "state": now_going_on},
-            recalled={} if context is None else context.recalled,
-            memories=() if context is None else context.memories,
-            history=without_summarised(past, standing.summarised_turn_id),
-            message=text,
-            opening=not past,
-            now=self._clock.now().astimezone(parties.time_zone),
-        )
-
-    def _heard(self, piece: str) -> None:
-        if self._reply is not None:
-            self._emit(ResponseDelta(response_id=self._reply.id, delta=piece))
-
-    def _note(
+    def _accept(
         self,
         message: MessageSend,
         stored: StoredTurn,
-        taken: ContextAtEnter,
+        at_enter: ContextAtEnter,
         ready_s: float,
-        ahead: DoneAhead,
+        work: SpeculativeWork,
     ) -> None:
-        """Tell the client and the metrics that the message is safe and its context ready."""
-        self._say(PastTurn("user", message.text, stored.id, message.id))
-        if taken.context is not None and message.remember:
-            self._rememberer.hand_over(stored.id, taken.context.vector)
-        self._metrics.contexts.labels(taken.outcome).inc()
-        self._metrics.stage_seconds.labels("ready").observe(ready_s)
-        self._on_context(message.text, taken)
-        self._emit(
+        """Report that the message is stored and its context ready."""
+        services, context = self._services, at_enter.context
+        self._conversation.add_turn(PastTurn("user", message.text, stored.id, message.id))
+        if context is not None and message.remember:
+            services.rememberer.hand_over(stored.id, context.vector)
+        services.metrics.contexts.labels(at_enter.outcome).inc()
+        services.metrics.stage_seconds.labels("ready").observe(ready_s)
+        self._callbacks.on_context(message.text, at_enter)
+        self._callbacks.emit(
             MessageAccepted(
                 id=message.id,
                 turn_id=str(stored.id),
                 duplicate=stored.duplicate,
-                context=taken.outcome,
+                context=at_enter.outcome,
                 ready_ms=round(ready_s * 1000, 3),
-                ahead=ahead,
+                ahead=work,
                 remembered=message.remember,
             )
         )
@@ -569,127 +402,88 @@ class TurnPipeline:
             "message.accepted",
             turn_id=stored.id,
             chars=len(message.text),
-            context=taken.outcome,
-            ahead=ahead,
-            memories=len(taken.context.memories) if taken.context else 0,
+            context=at_enter.outcome,
+            ahead=work,
+            memories=len(context.memories) if context else 0,
             ready_ms=round(ready_s * 1000, 3),
         )
 
-    async def _speak(self, exchange: _RunningTurn) -> int | None:
-        reply, erasures = exchange.reply, exchange.erasures
-        self._emit(ResponseCreated(response_id=reply.id, message_id=exchange.message.id))
-        if self._newer_waits() or erasures != self._erasures:
-            reply.cancel()  # a newer message waits already, or something was forgotten meanwhile
-        if erasures == self._erasures:
-            reply.open_gate()
-        result = await reply.result()
-        self._reply = None
+    async def _deliver(self, turn: RunningTurn) -> int | None:
+        """Send and store the reply; return its turn id, None if it is not stored."""
+        conversation = self._conversation
+        result = await self._replies.send(turn, superseded=self._newer_waiting())
         turn_id: int | None = None
-        if erasures == self._erasures and result.text:
-            turn_id = await self._keep(exchange, result)
-        if erasures != self._erasures:  # what was said may be made of what is forgotten
+        if turn.erasures == conversation.erasures and result.text:
+            turn_id = await self._store_reply(turn, result)
+        if turn.erasures != conversation.erasures:  # the text may repeat what was erased
             result = ReplyResult("cancelled", "", result.first_token_at, None)
-        self._finish(exchange, result)
-        if result.status == "completed":
-            self._run_afterwards(exchange, result)
+        self._replies.finish(turn, result)
         return turn_id
 
-    async def _keep(self, exchange: _RunningTurn, result: ReplyResult) -> int | None:
-        """Store a reply, unless the database knows that something was forgotten meanwhile."""
+    async def _store_reply(self, turn: RunningTurn, result: ReplyResult) -> int | None:
+        """Store a reply, unless the database knows of an erasure since its prompt was assembled."""
         try:
-            turn_id = await self._store_reply(exchange, result)
+            turn_id = await self._commit_reply(turn, result)
         except ForemindError as error:
-            # It was said all the same; only the record of it is missing.
-            _log.error("reply.not_stored", turn_id=exchange.stored.id, reason=error.code)
-            self._past.add(PastTurn("companion", result.text, None))
+            # The client has received it; only the stored copy is missing.
+            _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
+            self._conversation.history.add(PastTurn("companion", result.text, None))
             return None
-        self._settle(exchange.message, exchange.stored.id)
+        self._mark_answered(turn.message, turn.stored.id)
         if turn_id is None:
-            self.forget_history()
+            self.drop_history()
         else:
-            self._say(PastTurn("companion", result.text, turn_id))
+            self._conversation.add_turn(PastTurn("companion", result.text, turn_id))
         return turn_id
 
-    async def _store_reply(self, exchange: _RunningTurn, result: ReplyResult) -> int | None:
-        opened, prompt = self._parties.opened, exchange.reply.prompt
-        turn_id = await self._turns.commit_reply(
+    async def _commit_reply(self, turn: RunningTurn, result: ReplyResult) -> int | None:
+        services, conversation = self._services, self._conversation
+        opened, prompt = conversation.opened, turn.reply.prompt
+        turn_id = await services.turns.commit_reply(
             opened,
-            exchange.stored.id,
+            turn.stored.id,
             result.status,
             result.text,
-            self._clock.now(),
-            judged=exchange.reply.voice.says_new_things,
-            kept=exchange.message.remember,
-            erasures=exchange.erasures,
-            unheard=self._unheard,
+            services.clock.now(),
+            judged=turn.reply.model.says_new_things,
+            kept=turn.message.remember,
+            erasures=turn.erasures,
+            unheard=self._callbacks.undelivered_reply,
         )
         if turn_id is not None:
-            self._active_at = self._clock.now()
-            self._uses.note(opened.relationship_id, prompt.records, self._active_at)
+            now = conversation.touch()
+            services.uses.note(opened.relationship_id, prompt.records, now)
             used = await aside(len(result.text), lambda: used_in(result.text, prompt.memories))
-            await self._rememberer.refresh(opened.relationship_id, used)
-            self._curation.look()
+            await services.rememberer.refresh(opened.relationship_id, used)
+            services.curation.look()
         return turn_id
 
-    def _newer_waits(self) -> bool:
-        """Tell whether another message waits to be answered here."""
+    def _newer_waiting(self) -> bool:
+        """Return whether another message waits to be answered here."""
         return len(self._waiting) - len(self._following) > 1
 
-    def _run_afterwards(self, exchange: _RunningTurn, result: ReplyResult) -> None:
-        message = exchange.message
-        said = [PastTurn("user", message.text), PastTurn("companion", result.text)]
-        # This session may be over by the time that the model has room, and hears nothing then.
-        whose = self._parties.opened.relationship_id
-        check = partial(self._voices.forgets.check, whose, exchange.erasures)
+    def _mark_answered(self, message: MessageSend, turn_id: int) -> None:
+        self._answered[message.id] = _AnsweredMessage(hash(message.text), turn_id)
 
-        def done(name: str, text: str) -> None:
-            if exchange.erasures == self._erasures:
-                self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
-
-        for behaviour in exchange.reply.afterwards:
-            self._afterwards.run(behaviour, exchange.policy.voice, said, check, done)
-
-    def _finish(self, exchange: _RunningTurn, result: ReplyResult) -> None:
-        arrived = exchange.arrived
-        total = self._clock.monotonic() - arrived
-        first = None if result.first_token_at is None else result.first_token_at - arrived
-        self._metrics.responses.labels(result.status).inc()
-        self._metrics.stage_seconds.labels("reply").observe(total)
-        if first is not None:
-            self._metrics.stage_seconds.labels("first_token").observe(first)
-        self._emit(
-            ResponseDone(
-                response_id=exchange.reply.id,
-                status=result.status,
-                text=result.text,
-                timings=ResponseTimings(
-                    first_token_ms=None if first is None else round(first * 1000, 3),
-                    total_ms=round(total * 1000, 3),
-                ),
-                error=None if result.error is None else error_body(result.error, DecodingProblem()),
+    def _acknowledge_duplicate(self, message_id: str, turn_id: int, arrived: float) -> None:
+        """Acknowledge a message that was or is being answered elsewhere."""
+        elapsed_s = self._services.clock.monotonic() - arrived
+        self._callbacks.emit(
+            MessageAccepted(
+                id=message_id,
+                turn_id=str(turn_id),
+                duplicate=True,
+                context="miss",
+                ready_ms=round(elapsed_s * 1000, 3),
             )
-        )
-        _log.info("response.done", status=result.status, chars=len(result.text))
-
-    def _settle(self, message: MessageSend, turn_id: int) -> None:
-        self._settled[message.id] = _StoredReply(hash(message.text), turn_id)
-
-    def _accepted(self, message_id: str, turn_id: int, arrived: float) -> MessageAccepted:
-        """Acknowledge again a message that was answered before."""
-        return MessageAccepted(
-            id=message_id,
-            turn_id=str(turn_id),
-            duplicate=True,
-            context="miss",
-            ready_ms=round((self._clock.monotonic() - arrived) * 1000, 3),
         )
 
 
 def _check_same(text_hash: int, message: MessageSend) -> None:
-    """Check that a message that comes again says what it said.
+    """Check that a message sent again has the same text.
 
     Raises:
-        Conflict: it does not.
+        Conflict: it has not.
     """
     if text_hash != hash(message.text):
         raise Conflict(ANOTHER_TEXT, param="id")

@@ -1,1 +1,1 @@
-"""The language model: any OpenAI-compatible server, its slots, and the model for offline use."""
+"""Chat models: OpenAI-compatible servers and their slots, structured output, the offline model."""

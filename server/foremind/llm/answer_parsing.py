@@ -1,8 +1,7 @@
-"""Reads what a model wrote as an answer of a given shape, and keeps all that can be used. Pure.
+"""Parses what a model wrote into an answer of a given shape, leniently. Pure.
 
 Models wrap JSON in prose, think before it, forget a comma, write `null` for an empty list or "4"
-for 4. None of that makes an answer worthless. What had to be mended is told by codes, never by
-text.
+for 4. None of that makes an answer worthless. Corrections are reported by code, never by text.
 """
 
 import re
@@ -21,12 +20,12 @@ from foremind.llm.thinking_filter import without_thinking
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-_MOST_CANDIDATES = 32  # places in a text that are tried
-# What is no JSON is mended only where that takes little time: so many places, so long, so deep.
-_MOST_REPAIRED, _MOST_REPAIRED_CHARS, _MOST_DEPTH = 4, 8_000, 12
-_LEAST_PROSE = 20  # characters that stand for a text where there is no JSON
+_MAX_CANDIDATES = 32  # positions in a text where JSON is looked for
+# Limits of repairing malformed JSON, which is slow: candidates, characters and depth of nesting.
+_MAX_REPAIRED, _MAX_REPAIRED_CHARS, _MAX_DEPTH = 4, 8_000, 12
+_MIN_PROSE_CHARS = 20  # that are accepted as a text where there is no JSON
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]')
-_DEEPER = {"{": 1, "[": 1, "}": -1, "]": -1}
+_DEPTH_CHANGE = {"{": 1, "[": 1, "}": -1, "]": -1}
 _OPENING = re.compile(r"[{\[]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s|$)")
@@ -35,15 +34,15 @@ _FENCE = re.compile(r"^\s*```\w*\s*|\s*```\s*$")
 
 
 class UnparsableAnswer(Exception):
-    """Nothing of a text can be used; the message tells the model what was wrong, no quotation."""
+    """Nothing of a text is usable; the message tells the model why, without quoting the text."""
 
 
 @dataclass(slots=True)
 class ParsedAnswer(Generic[Answer]):
-    """An answer, and how often what had to be mended in it.
+    """An answer, and the corrections that it needed.
 
-    `mended` counts by code: `repaired` JSON that was none, `prose` in place of JSON, `dropped`
-    values that could not be read, `too_many` and `too_long` what was cut, `out_of_range` numbers.
+    `mended` counts by code: `repaired` malformed JSON, `prose` in place of JSON, `dropped`
+    unparsable values, `too_many` and `too_long` what was truncated, `out_of_range` numbers.
     """
 
     value: Answer
@@ -54,48 +53,53 @@ def read(text: str, shape: type[Answer], *, prose: bool = False) -> ParsedAnswer
     """Return the answer in a text.
 
     Args:
-        prose: take the text itself where it holds no JSON and the shape holds one text or lines.
+        prose: accept the text itself if it contains no JSON and the shape has one field, a text or
+            lines.
 
     Raises:
-        Unusable: there is none.
+        UnparsableAnswer: there is none.
     """
     try:
         return _fitted(msgspec.json.decode(text.strip()), shape)
     except (*NOT_JSON, UnparsableAnswer):
-        spoken = without_thinking(text)
-    problem = "there was no JSON in it" if spoken.strip() else "nothing came after the thinking"
-    found: list[ParsedAnswer[Answer]] = []
-    candidates = list(_candidates(spoken))
-    broken = []
-    for candidate, whole in candidates:
+        reply = without_thinking(text)
+    problem = "there was no JSON in it" if reply.strip() else "nothing came after the thinking"
+    answers: list[ParsedAnswer[Answer]] = []
+    candidates = list(_candidates(reply))
+    malformed = []
+    for candidate, closed in candidates:
         try:
-            found.append(_fitted(msgspec.json.decode(candidate), shape))
+            answers.append(_fitted(msgspec.json.decode(candidate), shape))
         except NOT_JSON:
-            broken.append((candidate, whole))
+            malformed.append((candidate, closed))
         except UnparsableAnswer as error:
             problem = str(error)
-    # What was cut off holds more than what is whole within it.
-    to_mend = (each for each, whole in broken if not (whole and found) and not _is_deep(each))
-    for candidate in islice(to_mend, _MOST_REPAIRED):
+    # A truncated candidate contains more than the well-formed parts within it.
+    repairable = (
+        candidate
+        for candidate, closed in malformed
+        if not (closed and answers) and not _is_deep(candidate)
+    )
+    for candidate in islice(repairable, _MAX_REPAIRED):
         try:
-            found.append(_fitted(_repaired(candidate), shape, repaired=True))
+            answers.append(_fitted(_repaired(candidate), shape, repaired=True))
         except UnparsableAnswer as error:
             problem = str(error)
-    if found:
-        return max(reversed(found), key=_worth)
-    if prose and (written := _as_prose(spoken, shape)) is not None:
-        return written
+    if answers:
+        return max(reversed(answers), key=_information)
+    if prose and (answer := _as_prose(reply, shape)) is not None:
+        return answer
     raise UnparsableAnswer(problem)
 
 
-def cut_at_sentence(text: str, most: int) -> str:
-    """Return a text of at most `most` characters: whole sentences, or whole words, of it."""
-    if len(text) <= most:
+def cut_at_sentence(text: str, max_chars: int) -> str:
+    """Return a text truncated to `max_chars` at the end of a sentence, or else of a word."""
+    if len(text) <= max_chars:
         return text
-    ends = [match.end() for match in _SENTENCE_END.finditer(text[:most])]
-    if ends and ends[-1] >= most // 3:
+    ends = [match.end() for match in _SENTENCE_END.finditer(text[:max_chars])]
+    if ends and ends[-1] >= max_chars // 3:
         return text[: ends[-1]]
-    return text[:most].rpartition(" ")[0].rstrip(" ,;:-") or text[:most]
+    return text[:max_chars].rpartition(" ")[0].rstrip(" ,;:-") or text[:max_chars]
 
 
 def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> ParsedAnswer[Answer]:
@@ -109,22 +113,22 @@ def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> Parse
     return ParsedAnswer(fitted, mended)
 
 
-def _worth(read_: ParsedAnswer[Any]) -> int:
-    """Return how much an answer tells, so that an example in the prose before it does not win."""
-    return len(msgspec.json.encode(read_.value)) - 50 * read_.mended["dropped"]
+def _information(answer: ParsedAnswer[Any]) -> int:
+    """Score how much an answer contains, so that an example in the prose before it does not win."""
+    return len(msgspec.json.encode(answer.value)) - 50 * answer.mended["dropped"]
 
 
 def _candidates(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the places in a text where JSON may stand, and whether their brackets are closed."""
+    """Yield the substrings that may be JSON, each with whether its brackets are closed."""
     position = 0
-    for _ in range(_MOST_CANDIDATES):
+    for _ in range(_MAX_CANDIDATES):
         opening = _OPENING.search(text, position)
         if opening is None:
             return
         depth = 0
         end = None
         for token in _TOKEN.finditer(text, opening.start()):
-            depth += _DEEPER.get(token[0], 0)
+            depth += _DEPTH_CHANGE.get(token[0], 0)
             if depth == 0:
                 end = token.end()
                 break
@@ -134,32 +138,32 @@ def _candidates(text: str) -> Iterator[tuple[str, bool]]:
 
 def _is_deep(text: str) -> bool:
     depth = deepest = 0
-    for token in _TOKEN.finditer(text[:_MOST_REPAIRED_CHARS]):
-        depth += _DEEPER.get(token[0], 0)
+    for token in _TOKEN.finditer(text[:_MAX_REPAIRED_CHARS]):
+        depth += _DEPTH_CHANGE.get(token[0], 0)
         deepest = max(deepest, depth)
-    return deepest > _MOST_DEPTH
+    return deepest > _MAX_DEPTH
 
 
 def _repaired(text: str) -> Any:
-    # It is needed for few answers only.
+    # Imported here because few answers need it.
     import json_repair  # noqa: PLC0415
 
     try:
-        return json_repair.loads(text[:_MOST_REPAIRED_CHARS], skip_json_loads=True)
+        return json_repair.loads(text[:_MAX_REPAIRED_CHARS], skip_json_loads=True)
     except (ValueError, RecursionError, IndexError):
         raise UnparsableAnswer("it is no JSON") from None
 
 
 def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
-    """Take a text for the one text, or the lines, that a shape asks for."""
+    """Accept a text as the value of a shape's only field, if that is a text or lines."""
     plain = _FENCE.sub("", text).strip()
     fields = _type_of(shape).fields
-    if len(plain) < _LEAST_PROSE or len(fields) != 1 or _OPENING.search(plain):
+    if len(plain) < _MIN_PROSE_CHARS or len(fields) != 1 or _OPENING.search(plain):
         return None
-    asked_for = fields[0].type
-    if isinstance(asked_for, inspect.ListType):
-        asked_for = asked_for.item_type
-    if not isinstance(asked_for, inspect.StrType):
+    field_type = fields[0].type
+    if isinstance(field_type, inspect.ListType):
+        field_type = field_type.item_type
+    if not isinstance(field_type, inspect.StrType):
         return None
     try:
         answer = _fitted({fields[0].name: plain}, shape)
@@ -171,9 +175,9 @@ def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
 
 @cache
 def _type_of(shape: type[msgspec.Struct]) -> inspect.StructType:
-    described = inspect.type_info(shape)
-    assert isinstance(described, inspect.StructType)
-    return described
+    struct_type = inspect.type_info(shape)
+    assert isinstance(struct_type, inspect.StructType)
+    return struct_type
 
 
 def _fit(value: Any, type_: inspect.Type, where: str, mended: Counter[str]) -> Any:
@@ -182,19 +186,19 @@ def _fit(value: Any, type_: inspect.Type, where: str, mended: Counter[str]) -> A
 
 
 def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Counter[str]) -> Any:
-    given = _given(value, type_)
+    given = _given_fields(value, type_)
     if given is None:
         names = ", ".join(f"`{member.name}`" for member in type_.fields)
         raise UnparsableAnswer(f"{where} has to be an object with {names}")
     fitted = {}
     for member in type_.fields:
-        present = given.get(_folded(member.name))
-        if present is None and not isinstance(member.type, inspect.ListType):
+        raw = given.get(_folded(member.name))
+        if raw is None and not isinstance(member.type, inspect.ListType):
             if member.required:
                 raise UnparsableAnswer(f"`{member.name}` is missing")
             continue
         try:
-            fitted[member.name] = _fit(present, member.type, f"`{member.name}`", mended)
+            fitted[member.name] = _fit(raw, member.type, f"`{member.name}`", mended)
         except UnparsableAnswer:
             if member.required:
                 raise
@@ -202,18 +206,18 @@ def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Count
     return type_.cls(**fitted)
 
 
-def _given(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
-    """Return the fields that a value gives, however it is wrapped; None where it gives none."""
+def _given_fields(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
+    """Return the fields in a value by folded name, unwrapping it; None if there are none."""
     names = {_folded(field.name) for field in type_.fields}
     only = type_.fields[0] if len(type_.fields) == 1 else None
     for _ in range(3):
         if isinstance(value, dict):
-            folded = {_folded(str(name)): each for name, each in value.items()}
+            folded = {_folded(str(name)): member for name, member in value.items()}
             if not folded or names & folded.keys():
                 return folded
             if only is not None and isinstance(only.type, inspect.ListType):
                 item = only.type.item_type
-                if isinstance(item, inspect.StructType) and _gives(folded, item):
+                if isinstance(item, inspect.StructType) and _has_required(folded, item):
                     return {_folded(only.name): [value]}
             if len(value) != 1:
                 return None
@@ -232,7 +236,7 @@ def _given(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
     return None
 
 
-def _gives(folded: dict[str, Any], type_: inspect.StructType) -> bool:
+def _has_required(folded: dict[str, Any], type_: inspect.StructType) -> bool:
     required = {_folded(field.name) for field in type_.fields if field.required}
     return required <= folded.keys()
 
@@ -258,25 +262,25 @@ def _elements(value: Any, item: inspect.Type) -> list[Any]:
     if value is None:
         return []
     if isinstance(value, list):
-        return [each for each in value if each is not None and each != ""]
+        return [element for element in value if element is not None and element != ""]
     if isinstance(value, str):
         if not isinstance(item, inspect.StrType):
             return [value] if value.strip() else []
         lines = (_BULLET.sub("", line).strip() for line in value.splitlines())
         return [line for line in lines if line]
     if isinstance(value, dict) and value and isinstance(item, inspect.StructType):
-        folded = {_folded(str(name)): each for name, each in value.items()}
-        return [value] if _gives(folded, item) else list(value.values())
+        folded = {_folded(str(name)): member for name, member in value.items()}
+        return [value] if _has_required(folded, item) else list(value.values())
     return [value]
 
 
 def _fit_str(value: Any, type_: inspect.StrType, where: str, mended: Counter[str]) -> str:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnparsableAnswer(f"{where} has to be a text")
     text = str(value).strip()
-    if type_.min_length and not any(each.isalnum() for each in text):
+    if type_.min_length and not any(char.isalnum() for char in text):
         raise UnparsableAnswer(f"{where} is empty")
     if type_.max_length is not None and len(text) > type_.max_length:
         mended["too_long"] += 1
@@ -290,28 +294,28 @@ def _fit_int(value: Any, type_: inspect.IntType, where: str, mended: Counter[str
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 2**53:
         raise UnparsableAnswer(f"{where} has to be a number")
     number = int(value)
-    least = number if type_.ge is None else max(number, type_.ge)
-    bounded = least if type_.le is None else min(least, type_.le)
-    mended["out_of_range"] += bounded != number
-    return bounded
+    clamped = number if type_.ge is None else max(number, type_.ge)
+    clamped = clamped if type_.le is None else min(clamped, type_.le)
+    mended["out_of_range"] += clamped != number
+    return clamped
 
 
 def _fit_literal(value: Any, type_: inspect.LiteralType, where: str, _: Counter[str]) -> Any:
-    wanted = _folded(str(value))
-    for each in type_.values:
-        if _folded(str(each)) == wanted:
-            return each
+    folded = _folded(str(value))
+    for choice in type_.values:
+        if _folded(str(choice)) == folded:
+            return choice
     raise UnparsableAnswer(f"{where} has to be one of {', '.join(map(str, type_.values))}")
 
 
 def _fit_union(value: Any, type_: inspect.UnionType, where: str, mended: Counter[str]) -> Any:
-    others = [each for each in type_.types if not isinstance(each, inspect.NoneType)]
-    optional = len(others) < len(type_.types)
-    if optional and (value is None or (isinstance(value, str) and not _meant(value))):
+    choices = [choice for choice in type_.types if not isinstance(choice, inspect.NoneType)]
+    optional = len(choices) < len(type_.types)
+    if optional and (value is None or (isinstance(value, str) and _is_null(value))):
         return None
-    for other in others:
+    for choice in choices:
         try:
-            return _fit(value, other, where, mended)
+            return _fit(value, choice, where, mended)
         except UnparsableAnswer:
             continue
     if optional:
@@ -321,19 +325,19 @@ def _fit_union(value: Any, type_: inspect.UnionType, where: str, mended: Counter
 
 
 def _fit_bool(value: Any, _: inspect.BoolType, where: str, __: Counter[str]) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    meant = known.get(str(value).strip().lower())
-    if meant is None:
+    spellings = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    parsed = spellings.get(str(value).strip().lower())
+    if parsed is None:
         raise UnparsableAnswer(f"{where} has to be true or false")
-    return meant
+    return parsed
 
 
-def _meant(text: str) -> bool:
-    return text.strip().lower() not in ("", "null", "none", "n/a")
+def _is_null(text: str) -> bool:
+    return text.strip().lower() in ("", "null", "none", "n/a")
 
 
 def _folded(name: str) -> str:
-    return "".join(each for each in name.lower() if each.isalnum())
+    return "".join(char for char in name.lower() if char.isalnum())
 
 
 _FITS: dict[type[inspect.Type], Callable[..., Any]] = {

@@ -1,29 +1,33 @@
-"""What gives a companion words."""
+"""The chat model interface: turns a prompt into a streamed reply."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from foremind.llm.prompt.layout import Prompt
 
+#: A server may ignore max_tokens; no model writes tokens longer than this on average.
+MAX_CHARS_PER_TOKEN = 16
+
 
 class RestartedText(str):
-    """A piece with which a reply begins anew: what came before turned out to be no part of it."""
+    """A piece that restarts the reply: everything before it turned out not to belong to it."""
 
     __slots__ = ()
 
 
 class ChatModel(Protocol):
-    """Answers a prompt piece by piece.
+    """Streams the reply to a prompt.
 
-    `says_new_things` is False where replies are fixed phrases and quotations: not to be remembered.
+    `says_new_things` is False where replies are fixed phrases and quotations: these are not
+    ingested.
     """
 
     says_new_things: bool
 
     def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """Yield the reply as it is made; closing the generator stops the work behind it.
+        """Yield the reply as it is generated; closing the generator cancels the work behind it.
 
-        A piece that is `RestartedText` takes the place of all before it.
+        A `RestartedText` piece replaces everything yielded before it.
 
         Raises:
             ModelServerError: the language model failed.

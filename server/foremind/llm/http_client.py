@@ -1,4 +1,4 @@
-"""The connections to one language model server, shared by everybody who asks it for words."""
+"""The HTTP client of one language model server, shared by everything that uses that server."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,16 +8,16 @@ import openai
 from cachetools import LRUCache
 
 from foremind.llm.slots import SlotPool
-from foremind.llm.stream_limits import bound
+from foremind.llm.stream_limits import limit_response
 from foremind.runtime.supervision import TaskSet
 
-_FIRST_CHARS = 512
-_MOST_MODELS = 64  # of one server whose habits are remembered
+_FIRST_CHUNK_CHARS = 512
+_MAX_MODELS = 64  # of one server whose capabilities are remembered
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEndpoint:
-    """Where a server is, and how long to wait for it; times are seconds."""
+    """The address and API key of a server, and its timeouts in seconds."""
 
     url: str
     key: str | None
@@ -27,35 +27,36 @@ class ModelEndpoint:
 
 @dataclass(slots=True)
 class ServerCapabilities:
-    """What has been learnt of a model on a server.
+    """What has been learnt about a model on a server.
 
     Attributes:
         thinks: it thinks aloud, which takes tokens.
-        thinks_unmarked: it does so without a mark where its thoughts begin.
-        form: which of `forms.FORMS` it is asked for, the strictest that was not refused.
-        taken: the one that its server took last; what it refused since may have been the request.
+        thinks_unmarked: it does so without an opening tag.
+        form: index into `response_format.FORMS` of the strictest form not refused so far.
+        accepted_form: the form that the server accepted last; a refusal since then may have been
+            about the request instead.
     """
 
     thinks: bool = False
     thinks_unmarked: bool = False
     form: int = 0
-    taken: int = 0
+    accepted_form: int = 0
 
 
 class ModelHttpClient:
-    """Opens connections when they are needed; once dismissed, closes them when nobody uses them.
+    """Opens connections on first use; once dismissed, closes them when they are idle.
 
     Args:
-        on_idle: called when it is dismissed and its last user has left; it is then to be closed.
+        on_idle: called when the client is dismissed and no longer in use; it must then be closed.
     """
 
     def __init__(
         self, address: ModelEndpoint, slots: SlotPool, on_idle: Callable[["ModelHttpClient"], None]
     ) -> None:
-        self.slots = slots  #: of the server, whatever else its clients differ in
-        self.portion_chars = _FIRST_CHARS  #: of a prompt that is read ahead, as it was measured
-        self.returning = TaskSet()  #: what reads prompts again, at most one
-        self._habits: LRUCache[str, ServerCapabilities] = LRUCache(_MOST_MODELS)
+        self.slots = slots  #: of the server; shared by clients with other keys or timeouts
+        self.prefill_chunk_chars = _FIRST_CHUNK_CHARS  #: adapted to the measured prefill speed
+        self.restoring = TaskSet()  #: the task that restores the prompt cache, at most one
+        self._capabilities: LRUCache[str, ServerCapabilities] = LRUCache(_MAX_MODELS)
         self._address = address
         self._on_idle = on_idle
         self._library: openai.AsyncOpenAI | None = None
@@ -64,7 +65,7 @@ class ModelHttpClient:
 
     @contextmanager
     def used(self) -> Iterator[openai.AsyncOpenAI]:
-        """Use the connections inside."""
+        """Keep the connections open while in the context."""
         if self._library is None:
             address = self._address
             timeout = openai.Timeout(address.token_timeout_s, connect=address.connect_timeout_s)
@@ -73,9 +74,9 @@ class ModelHttpClient:
                 api_key=address.key or "none",
                 max_retries=0,  # a player waits: a clear failure now beats a late success
                 timeout=timeout,
-                default_headers={"Accept-Encoding": "identity"},  # bytes are then what they seem
+                default_headers={"Accept-Encoding": "identity"},  # so that byte limits are exact
                 http_client=openai.DefaultAsyncHttpxClient(
-                    timeout=timeout, event_hooks={"response": [bound]}
+                    timeout=timeout, event_hooks={"response": [limit_response]}
                 ),
             )
         self._users += 1
@@ -85,21 +86,21 @@ class ModelHttpClient:
             self._users -= 1
             self._close_if_idle()
 
-    def habits_of(self, model: str) -> ServerCapabilities:
-        """Return what has been learnt of a model, to be added to."""
-        habits = self._habits.get(model)
-        if habits is None:
-            habits = self._habits[model] = ServerCapabilities()
-        return habits
+    def capabilities_of(self, model: str) -> ServerCapabilities:
+        """Return the mutable record of what has been learnt about a model."""
+        capabilities = self._capabilities.get(model)
+        if capabilities is None:
+            capabilities = self._capabilities[model] = ServerCapabilities()
+        return capabilities
 
     def dismiss(self) -> None:
-        """Close the connections as soon as nobody uses them."""
+        """Close the connections as soon as they are idle."""
         self._dismissed = True
         self._close_if_idle()
 
     async def close(self) -> None:
         """Close the connections, if there are any."""
-        await self.returning.stop()
+        await self.restoring.stop()
         library, self._library = self._library, None
         if library is not None:
             await library.close()

@@ -1,4 +1,4 @@
-"""The voice without a language model: it answers from what it recalls, and is plain about it."""
+"""The chat model used without a language model: it quotes recalled memories in fixed phrases."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ from foremind.domain.memory import Recalled
 from foremind.llm.prompt.layout import Prompt
 from foremind.text.relative_time import age_in_words
 
-# Below this a recalled memory is rather a coincidence than an answer.
+# Below this relevance a recalled memory is a coincidence rather than an answer.
 _RELEVANT = 0.30
 _PIECE = re.compile(r"\S+\s*")
 _QUESTION = re.compile(
@@ -29,7 +29,7 @@ _UNKNOWN = (
 
 
 class OfflineChatModel:
-    """Speaks in a few fixed phrases around quotations of what it recalls."""
+    """Replies with a few fixed phrases around quoted memories."""
 
     says_new_things = False
 
@@ -40,20 +40,20 @@ class OfflineChatModel:
 
 
 def compose(prompt: Prompt) -> str:
-    """Return the whole reply; the same prompt always gives the same one."""
-    asked = bool(_QUESTION.search(prompt.message))
+    """Return the whole reply; it is deterministic."""
+    is_question = bool(_QUESTION.search(prompt.message))
     known = [
         memory
         for memory in prompt.memories
         if memory.relevance >= _RELEVANT
         and memory.speaker == "user"
         and memory.content.strip().casefold() != prompt.message.strip().casefold()
-        and not (asked and memory.content.rstrip().endswith("?"))
+        and not (is_question and memory.content.rstrip().endswith("?"))
     ]
     turn = len(prompt.history) // 2
-    if asked and known:
-        return " ".join(["Yes.", *(_recollection(each, prompt) for each in known[:2])])
-    if asked:
+    if is_question and known:
+        return " ".join(["Yes.", *(_recollection(memory, prompt) for memory in known[:2])])
+    if is_question:
         return _UNKNOWN[turn % len(_UNKNOWN)]
     if known:
         return f"I'll keep that. It brings something back: {_recollection(known[0], prompt)}"

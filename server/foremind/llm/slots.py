@@ -1,4 +1,4 @@
-"""A language model server's slots: who may use one now, and what they remember."""
+"""The slots of a language model server: who may use one now, and which prompts they cache."""
 
 import asyncio
 from collections import deque
@@ -6,51 +6,51 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefill_chunks import length, shared
+from foremind.llm.prompt.prefill_chunks import prompt_chars, shared
 
-# A background request that was kept waiting for so long is answered, once in the same time.
+# A background request that has waited this long is let through, one per such period.
 _PATIENCE_S = 600.0
-# Whoever types is taken to press Enter within this time of the last keystroke.
+# A player who types is expected to press Enter within this time of the last keystroke.
 _TYPING_S = 5.0
 
 
 class Preempted(Exception):
-    """Work that can be done again had to make room for something that is waited for."""
+    """Repeatable work was cancelled in favour of work with a higher priority."""
 
 
 class SlotLease:
-    """Where a piece of work sits that may be displaced; `keep` makes it work that is waited for."""
+    """The lease of a slot by preemptible work; `promote` turns it into foreground work."""
 
     def __init__(self, slots: "SlotPool", task: "asyncio.Task[object]") -> None:
         self._slots = slots
         self.task = task
-        self.displaced = False
-        self.kept = False
+        self.preempted = False
+        self.promoted = False
 
-    def keep(self) -> None:
-        """From now on a player waits for this: nothing displaces it, and it displaces others."""
-        self._slots.keep(self)
+    def promote(self) -> None:
+        """Turn the work into foreground work: nothing preempts it, and it preempts other work."""
+        self._slots.promote(self)
 
-    def displace(self) -> None:
-        """Cancel what sits here."""
-        if not self.displaced:
-            self.displaced = True
+    def preempt(self) -> None:
+        """Cancel the work."""
+        if not self.preempted:
+            self.preempted = True
             self.task.cancel()
 
 
 class SlotPool:
-    """Keeps what may be done again out of the way of what is waited for.
+    """Schedules requests on a server's slots, so that repeatable work never delays a player.
 
-    Work that is waited for is never held up here. Work done ahead begins only where one of the
-    server's `count` slots is free, in turn, and is cancelled as soon as its slot is wanted. Work in
-    the background does the same, gives way to work done ahead as well, and is held back while
-    somebody types. Last comes what only reads again what the background pushed out. Others' use of
-    the server, such as other processes', is not known.
+    Foreground work, which a player waits for, is never held up here. Speculative work starts only
+    when one of the server's `count` slots is free, in turn, and is preempted as soon as its slot is
+    needed. Background work does the same, yields to speculative work as well, and is held back
+    while a player types. Restoring the prompt cache after background work comes last. Requests
+    of others to the same server, such as other processes, are not known here.
 
     Args:
-        patience_s: a background request that has waited for so long is no longer displaced or held
+        patience_s: a background request that has waited this long is no longer preempted or held
             back; one at a time, and no other within the same time.
-        typing_s: how long after a keystroke a slot is held free.
+        typing_s: how long after a keystroke a slot is reserved.
     """
 
     def __init__(
@@ -59,216 +59,228 @@ class SlotPool:
         self._count = count
         self._patience_s = patience_s
         self._typing_s = typing_s
-        self._wanted = 0
-        self._seats: list[SlotLease] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()  # at most one of each open session
+        self._foreground = 0
+        self._speculative: list[SlotLease] = []
+        self._speculative_queue: deque[asyncio.Future[None]] = deque()  # at most one per session
         self._background: list[SlotLease] = []
-        # At most as many as steps of curation, ratings and behaviours go on at once.
-        self._patient: deque[asyncio.Future[None]] = deque()
-        self._kept_waiting: set[asyncio.Task[object] | None] = set()  # those of `_patient`
-        self._returning: SlotLease | None = None
-        self._let_through_at = float("-inf")  # when one that was overdue was
+        # At most as many as steps of curation, ratings and behaviours run at once.
+        self._background_queue: deque[asyncio.Future[None]] = deque()
+        self._queued_tasks: set[asyncio.Task[object] | None] = set()  # of `_background_queue`
+        self._restoring: SlotLease | None = None
+        self._overdue_started_at = float("-inf")  # when an overdue request was last let through
         self._typing_until = float("-inf")
-        self._quiet: asyncio.TimerHandle | None = None
-        self._prompts: deque[list[Message]] = deque(maxlen=count)  # last used last
-        #: The last prompt that somebody waited for.
+        self._typing_timer: asyncio.TimerHandle | None = None
+        self._prompts: deque[list[Message]] = deque(maxlen=count)  # most recently used last
+        #: The last prompt of a foreground request.
         self.last_wanted: Sequence[Message] = ()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Work that is waited for goes on inside."""
-        self._wanted += 1
-        self._make_room()
+        """Run foreground work in the context."""
+        self._foreground += 1
+        self._preempt_excess()
         try:
             yield
         finally:
-            self._wanted -= 1
-            self._call_next()
+            self._foreground -= 1
+            self._wake_next()
 
     @asynccontextmanager
-    async def spare(self) -> AsyncIterator[SlotLease]:
-        """Wait for a free slot; work done ahead goes on inside, in the task that entered.
+    async def speculative(self) -> AsyncIterator[SlotLease]:
+        """Wait for a free slot; run speculative work in the context, in the task that entered it.
 
         Raises:
-            Displaced: the slot is wanted; the task was cancelled, and that is taken back.
+            Preempted: the slot is needed; the task's cancellation has been undone.
         """
         while self._free < 1:
-            await self._turn(self._waiting)
-        async with self._seated(self._seats) as seat:
-            self._make_room()
-            yield seat
+            await self._queue_in(self._speculative_queue)
+        async with self._leased(self._speculative) as lease:
+            self._preempt_excess()
+            yield lease
 
     @asynccontextmanager
     async def background(self, since: float) -> AsyncIterator[SlotLease]:
-        """Wait for a slot that nobody wants; background work goes on inside.
+        """Wait for a slot that nothing else needs; run background work in the context.
 
         Args:
-            since: when the work first asked for a slot, by the event loop's clock.
+            since: when the work first requested a slot, by the event loop's clock.
 
         Raises:
-            Displaced: as `spare`.
+            Preempted: as `speculative`.
         """
         now = asyncio.get_running_loop().time
         task = asyncio.current_task()
-        self._kept_waiting.add(task)
+        self._queued_tasks.add(task)
         try:
-            while self._left < 1 and now() < self._overdue_at(since):
-                await self._turn(self._patient, self._overdue_at(since))
+            while self._free_for_background < 1 and now() < self._overdue_at(since):
+                await self._queue_in(self._background_queue, self._overdue_at(since))
         finally:
-            self._kept_waiting.discard(task)
-        overdue = self._left < 1
-        async with self._seated(self._background) as seat:
+            self._queued_tasks.discard(task)
+        overdue = self._free_for_background < 1
+        async with self._leased(self._background) as lease:
             if overdue:
-                self._let_through_at = now()
-                seat.keep()
+                self._overdue_started_at = now()
+                lease.promote()
             else:
-                self._make_room()
-            yield seat
+                self._preempt_excess()
+            yield lease
 
     def keeps_waiting(self, task: "asyncio.Task[object]") -> bool:
-        """Tell whether a task waits for a slot with work in the background."""
-        return task in self._kept_waiting
+        """Return whether a task's background request is queued for a slot."""
+        return task in self._queued_tasks
 
     @asynccontextmanager
-    async def returning(self) -> AsyncIterator[None]:
-        """Read again what was pushed out, inside, while nobody else uses the server.
+    async def restoring(self) -> AsyncIterator[None]:
+        """Restore the prompt cache in the context, while nothing else uses the server.
 
         Raises:
-            Displaced: somebody does, or does this already.
+            Preempted: the server is in use, or its cache is already being restored.
         """
-        if self._returning is not None or self._unused < 1 or (self._patient and self._left > 0):
+        if (
+            self._restoring is not None
+            or self._unused < 1
+            or (self._background_queue and self._free_for_background > 0)
+        ):
             raise Preempted
-        own: list[SlotLease] = []
+        leases: list[SlotLease] = []
         try:
-            async with self._seated(own) as self._returning:
+            async with self._leased(leases) as self._restoring:
                 yield
         finally:
-            self._returning = None
+            self._restoring = None
 
     def typed(self) -> None:
-        """Somebody types: a slot will soon be wanted."""
+        """Record a keystroke, which reserves a slot for a while."""
         loop = asyncio.get_running_loop()
         self._typing_until = loop.time() + self._typing_s
-        self._make_room()
-        if self._quiet is None:
-            self._quiet = loop.call_at(self._typing_until, self._rests)
+        self._preempt_excess()
+        if self._typing_timer is None:
+            self._typing_timer = loop.call_at(self._typing_until, self._on_typing_timer)
 
     def asked(self, messages: Sequence[Message]) -> None:
-        """The server is given a prompt: the slot that holds its beginning goes on, or one starts.
+        """Record a prompt that is sent: it extends a cached prefix of its own, or takes a new slot.
 
-        A guess: servers choose by the likest prompt, then by the longest unused.
+        An estimate: servers choose the most similar prompt first, then the least recently used.
         """
         for prompt in list(self._prompts):
-            if shared(prompt, messages) == length(prompt):
+            if shared(prompt, messages) == prompt_chars(prompt):
                 self._prompts.remove(prompt)
         self._prompts.append(list(messages))
 
-    def forget(self) -> None:
-        """Hold no prompt any more, and have none read again: something in it may be forgotten."""
+    def clear_prompts(self) -> None:
+        """Drop all recorded prompts and stop restoring them: they may contain erased text."""
         self._prompts.clear()
         self.last_wanted = ()
-        if self._returning is not None:
-            self._returning.displace()
+        if self._restoring is not None:
+            self._restoring.preempt()
 
-    def known(self, messages: Sequence[Message]) -> int:
-        """Return how many characters of a prompt some slot has probably read."""
+    def cached_chars(self, messages: Sequence[Message]) -> int:
+        """Return how many leading characters of a prompt some slot has probably cached."""
         return max((shared(prompt, messages) for prompt in self._prompts), default=0)
 
-    def keep(self, seat: SlotLease) -> None:
-        """Make what sits here work that is waited for."""
-        for seats in (self._seats, self._background):
-            if seat in seats and not seat.displaced:
-                seats.remove(seat)
-                seat.kept = True
-                self._wanted += 1
-                self._make_room()
+    def promote(self, lease: SlotLease) -> None:
+        """Turn preemptible work into foreground work."""
+        for leases in (self._speculative, self._background):
+            if lease in leases and not lease.preempted:
+                leases.remove(lease)
+                lease.promoted = True
+                self._foreground += 1
+                self._preempt_excess()
 
     @property
     def _free(self) -> int:
-        """Slots for work done ahead."""
-        return self._count - self._wanted - len(self._seats)
+        """Slots for speculative work."""
+        return self._count - self._foreground - len(self._speculative)
 
     @property
-    def _left(self) -> int:
-        """Slots for work in the background."""
-        return self._unused - self._expected
+    def _free_for_background(self) -> int:
+        return self._unused - self._reserved
 
     @property
     def _unused(self) -> int:
-        return self._free - len(self._waiting) - len(self._background)
+        return self._free - len(self._speculative_queue) - len(self._background)
 
     @property
-    def _expected(self) -> int:
-        """Slots that will soon be wanted: one, however many type."""
+    def _reserved(self) -> int:
+        """Slots that will soon be needed: one, however many players type."""
         return int(asyncio.get_running_loop().time() < self._typing_until)
 
     def _overdue_at(self, since: float) -> float:
-        return max(since, self._let_through_at) + self._patience_s
+        return max(since, self._overdue_started_at) + self._patience_s
 
-    def _make_room(self) -> None:
-        left = max(0, self._count - self._wanted)
-        for seat in self._seats[left:]:
-            seat.displace()
-        for seat in self._background[max(0, left - len(self._seats) - self._expected) :]:
-            seat.displace()
-        if self._returning is not None and self._unused < 1:
-            self._returning.displace()
+    def _preempt_excess(self) -> None:
+        available = max(0, self._count - self._foreground)
+        for lease in self._speculative[available:]:
+            lease.preempt()
+        for lease in self._background[
+            max(0, available - len(self._speculative) - self._reserved) :
+        ]:
+            lease.preempt()
+        if self._restoring is not None and self._unused < 1:
+            self._restoring.preempt()
 
     @asynccontextmanager
-    async def _seated(self, seats: list[SlotLease]) -> AsyncIterator[SlotLease]:
+    async def _leased(self, leases: list[SlotLease]) -> AsyncIterator[SlotLease]:
         task = asyncio.current_task()
         assert task is not None
-        seat = SlotLease(self, task)
-        seats.append(seat)
-        self._call_next()  # there may be room for one more
+        lease = SlotLease(self, task)
+        leases.append(lease)
+        self._wake_next()  # there may be another free slot
         try:
-            yield seat
+            yield lease
         except asyncio.CancelledError:
-            # As `asyncio.timeout` does: only a cancellation of one's own is taken back.
-            if seat.displaced and task.uncancel() == 0:
+            # As `asyncio.timeout` does: only the pool's own cancellation is undone.
+            if lease.preempted and task.uncancel() == 0:
                 raise Preempted from None
             raise
         finally:
-            if seat.kept:
-                self._wanted -= 1
+            if lease.promoted:
+                self._foreground -= 1
             else:
-                seats.remove(seat)
-            self._call_next()
+                leases.remove(lease)
+            self._wake_next()
 
-    async def _turn(self, line: "deque[asyncio.Future[None]]", until: float | None = None) -> None:
-        """Wait in a line until called, or until a time of the event loop's clock."""
+    async def _queue_in(
+        self, queue: "deque[asyncio.Future[None]]", until: float | None = None
+    ) -> None:
+        """Wait in a queue until woken, or until a time of the event loop's clock."""
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        line.append(turn)
-        timer = None if until is None else loop.call_at(until, _call, turn)
+        ticket: asyncio.Future[None] = loop.create_future()
+        queue.append(ticket)
+        timer = None if until is None else loop.call_at(until, _wake, ticket)
         try:
-            await turn
+            await ticket
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._call_next()  # called, and gone: the next one's turn
+            if ticket.done() and not ticket.cancelled():
+                self._wake_next()  # woken and cancelled at once: pass the slot on
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-            if turn in line:
-                line.remove(turn)
+            if ticket in queue:
+                queue.remove(ticket)
 
-    def _call_next(self) -> None:
-        for line, slots in ((self._waiting, self._free), (self._patient, self._left)):
-            while slots > 0 and line:
-                turn = line.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+    def _wake_next(self) -> None:
+        for queue, free_slots in (
+            (self._speculative_queue, self._free),
+            (self._background_queue, self._free_for_background),
+        ):
+            while free_slots > 0 and queue:
+                ticket = queue.popleft()
+                if not ticket.done():
+                    ticket.set_result(None)
                     return
 
-    def _rests(self) -> None:
-        """Nobody has typed for a while, unless somebody has."""
+    def _on_typing_timer(self) -> None:
+        """Release the reserved slot, or restart the timer if there were keystrokes since."""
         loop = asyncio.get_running_loop()
-        again = loop.time() < self._typing_until
-        self._quiet = loop.call_at(self._typing_until, self._rests) if again else None
-        self._call_next()
+        still_typing = loop.time() < self._typing_until
+        self._typing_timer = (
+            loop.call_at(self._typing_until, self._on_typing_timer) if still_typing else None
+        )
+        self._wake_next()
 
 
-def _call(turn: "asyncio.Future[None]") -> None:
-    if not turn.done():
-        turn.set_result(None)
+def _wake(ticket: "asyncio.Future[None]") -> None:
+    if not ticket.done():
+        ticket.set_result(None)

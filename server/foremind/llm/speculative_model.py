@@ -1,4 +1,4 @@
-"""A voice that speaks before anybody has asked, behind a gate that its listener keeps."""
+"""Speculative generation: a reply that is generated before the player presses Enter."""
 
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class SpeculativeChatModel:
-    """Speaks as long as nobody waits for the server; `keep` makes it an answer."""
+    """Generates a reply as speculative work; `keep` turns it into foreground work."""
 
     says_new_things = True
 
     def __init__(self, server: "OpenAIChatModel") -> None:
         self.server = server
-        self._seat: SlotLease | None = None
+        self._lease: SlotLease | None = None
 
     def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
-        """Yield the reply as it arrives, as long as nobody waits for the server."""
-        return self.server.speak_ahead(prompt, self._sit)
+        """Yield the reply as it arrives, as long as its slot is not needed."""
+        return self.server.speak_ahead(prompt, self._on_lease)
 
     def keep(self) -> bool:
-        """From now on a player waits for this; False where it has not begun or had to go."""
-        if self._seat is None or self._seat.displaced:
+        """Turn the work into foreground work; return False if it is queued or was preempted."""
+        if self._lease is None or self._lease.preempted:
             return False
-        self._seat.keep()
+        self._lease.promote()
         return True
 
-    def _sit(self, seat: SlotLease) -> None:
-        self._seat = seat
+    def _on_lease(self, lease: SlotLease) -> None:
+        self._lease = lease

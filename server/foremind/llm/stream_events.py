@@ -1,7 +1,7 @@
-"""Reads what a model server answers: a stream of events, or all of it as one. Pure.
+"""Parses the body of a model server's response: a stream of events, or one JSON document. Pure.
 
-Servers that cannot stream send the whole completion, some with the type of a stream, some as one
-event at its end.
+Servers that cannot stream send the whole completion, some with the content type of a stream, some
+as a single event at its end.
 """
 
 import re
@@ -16,17 +16,17 @@ _SPACE = b" \t\r\n\xef\xbb\xbf"
 
 
 class ReportedError(Exception):
-    """The server answers with an error although it said that all was well."""
+    """The response contains an error although its status was a success."""
 
 
 @dataclass(slots=True)
 class StreamEnding:
-    """How an answer ended, as far as the server tells.
+    """How a response ended, as far as the server says.
 
     Attributes:
-        done: it said that this was all.
-        reason: why; `length` where there were to be no more tokens.
-        reasoned: it told apart from the answer what the model thought.
+        done: the end was marked.
+        reason: the finish reason; `length` where the token limit was reached.
+        reasoned: the model's reasoning was sent separately from the answer.
     """
 
     done: bool = False
@@ -35,46 +35,46 @@ class StreamEnding:
 
     @property
     def cut_off(self) -> bool:
-        """True where the answer would have been longer."""
+        """Whether the token limit ended the answer."""
         return self.reason == "length"
 
 
 class StreamParser:
-    """Takes the bytes of an answer as they come and gives the text in them."""
+    """Extracts the text from the bytes of a response, incrementally."""
 
     def __init__(self, ending: StreamEnding) -> None:
         self._ending = ending
         self._pending = b""
         self._data: list[bytes] = []
-        self._whole: bool | None = None  # not known before the first byte
-        self._said = False
+        self._is_document: bool | None = None  # unknown before the first byte
+        self._has_text = False
 
     def feed(self, received: bytes) -> list[str]:
         """Return the pieces of text that are complete now.
 
         Raises:
-            msgspec.DecodeError, ToldError: this is no answer.
+            msgspec.DecodeError, ReportedError: this is no completion.
         """
         self._pending += received
-        if self._whole is None:
+        if self._is_document is None:
             self._pending = self._pending.lstrip(_SPACE)
             if not self._pending:
                 return []
-            self._whole = self._pending[:1] == b"{"
-        if self._whole:
+            self._is_document = self._pending[:1] == b"{"
+        if self._is_document:
             return []
         *lines, self._pending = _LINE_END.split(self._pending)
-        return [piece for line in lines for piece in self._line(line)]
+        return [piece for line in lines for piece in self._feed_line(line)]
 
     def end(self) -> list[str]:
-        """Return what is left, once no more bytes come."""
-        left, self._pending = self._pending, b""
-        if self._whole:
+        """Return the remaining pieces, once all bytes were fed."""
+        remainder, self._pending = self._pending, b""
+        if self._is_document:
             self._ending.done = True
-            return self._read(left) if left else []
-        return [*self._line(left.rstrip(b"\r")), *self._line(b"")]
+            return self._event_texts(remainder) if remainder else []
+        return [*self._feed_line(remainder.rstrip(b"\r")), *self._feed_line(b"")]
 
-    def _line(self, line: bytes) -> list[str]:
+    def _feed_line(self, line: bytes) -> list[str]:
         if self._ending.done:
             return []
         if line.startswith(b"data:"):
@@ -86,41 +86,43 @@ class StreamParser:
         if data.startswith(_DONE):
             self._ending.done = True
             return []
-        return self._read(data)
+        return self._event_texts(data)
 
-    def _read(self, data: bytes) -> list[str]:
+    def _event_texts(self, data: bytes) -> list[str]:
         event = msgspec.json.decode(data)
         if not isinstance(event, dict):
             return []
         if event.get("error"):
             raise ReportedError
         choices = event.get("choices")
-        found = [choice for choice in choices if isinstance(choice, dict)] if choices else []
-        return [text for each in found for text in self._choice(each)]
+        valid = [choice for choice in choices if isinstance(choice, dict)] if choices else []
+        return [text for choice in valid for text in self._choice_texts(choice)]
 
-    def _choice(self, choice: dict[str, Any]) -> list[str]:
+    def _choice_texts(self, choice: dict[str, Any]) -> list[str]:
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self._ending.reason = reason
-        texts = [self._text(choice.get("delta"))]
-        if not self._said and not texts[0]:  # or a last event repeats what was said
-            texts = [self._text(choice.get("message")) or _plain(choice.get("text"))]
-        self._said |= bool(texts[0])
+        texts = [self._message_text(choice.get("delta"))]
+        if not self._has_text and not texts[0]:  # later, a last event may repeat the text
+            texts = [self._message_text(choice.get("message")) or _str_or_empty(choice.get("text"))]
+        self._has_text |= bool(texts[0])
         return [text for text in texts if text]
 
-    def _text(self, message: Any) -> str:
+    def _message_text(self, message: Any) -> str:
         if not isinstance(message, dict):
             return ""
         if message.get("reasoning_content") or message.get("reasoning"):
             self._ending.reasoned = True
         content = message.get("content")
-        if isinstance(content, list):  # parts: only those of type text are said
-            parts = [each for each in content if isinstance(each, dict)]
+        if isinstance(content, list):  # parts: only those of type text belong to the reply
+            parts = [part for part in content if isinstance(part, dict)]
             return "".join(
-                _plain(part.get("text")) for part in parts if part.get("type", "text") == "text"
+                _str_or_empty(part.get("text"))
+                for part in parts
+                if part.get("type", "text") == "text"
             )
-        return _plain(content)
+        return _str_or_empty(content)
 
 
-def _plain(text: Any) -> str:
+def _str_or_empty(text: Any) -> str:
     return text if isinstance(text, str) else ""

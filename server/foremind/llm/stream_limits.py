@@ -1,7 +1,7 @@
-"""What a model server sends is counted as it comes: it can neither fill memory nor go on for ever.
+"""Byte limits on what a model server sends: it can neither exhaust memory nor stream for ever.
 
-The library that reads replies keeps a line, an event or the body of an error for as long as it
-takes to end, and undoes any compression. So what it reads has passed here.
+The client library buffers a line, an event or the body of an error until it ends, and decompresses
+everything. So the bytes are counted before they reach it.
 """
 
 import asyncio
@@ -9,40 +9,40 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-# Most bytes that a response has besides what its tokens take: fields, comments that keep a
-# connection open, the body of an error. Of these, an event that has not ended.
-_BESIDES_BYTES, _EVENT_BESIDES_BYTES = 262_144, 65_536
-# Servers send an event of a few hundred bytes for each token, some with the results of filters.
+# Maximum bytes of a response on top of its tokens: headers, keep-alive comments, the body of an
+# error. The second is the maximum for an event that has not ended.
+_OVERHEAD_BYTES, _EVENT_OVERHEAD_BYTES = 262_144, 65_536
+# Servers send an event of a few hundred bytes per token, some with the results of filters.
 _BYTES_PER_TOKEN = 4096
-# A server may send its whole reply as one event: 16 characters a token, each escaped in JSON.
+# A server may send its whole reply as one event: 16 characters per token, each escaped in JSON.
 _EVENT_BYTES_PER_TOKEN = 96
-# Handed on at once: events may be ten bytes long, and everybody else waits while they are read.
+# Passed on at once: events may be ten bytes long, and parsing them blocks the event loop.
 _SLICE_BYTES = 4096
 
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
 
 
 class StreamLimitExceeded(httpx2.RemoteProtocolError):
-    """A response is no reply to what was asked; the text says why, and nothing of what came."""
+    """A response exceeds its limits; the message says which and quotes nothing of it."""
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """The body of a response, up to what a reply of so many tokens can take.
+    """The body of a response, limited to the bytes that a reply of so many tokens can take.
 
     Raises:
-        Unbounded: it is more; the connection is then closed.
+        StreamLimitExceeded: the limit is exceeded; the connection is then closed.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
         self._bytes = self._event_bytes = 0
-        self._last = b""
-        self.expect(0)
+        self._last_byte = b""
+        self.allow_tokens(0)
 
-    def expect(self, max_tokens: int) -> None:
-        """Let a reply of `max_tokens` through; until then, nothing much."""
-        self._most_bytes = _BESIDES_BYTES + max_tokens * _BYTES_PER_TOKEN
-        self._most_event_bytes = _EVENT_BESIDES_BYTES + max_tokens * _EVENT_BYTES_PER_TOKEN
+    def allow_tokens(self, max_tokens: int) -> None:
+        """Raise the limits to those of a reply of `max_tokens`; initially overhead only."""
+        self._max_bytes = _OVERHEAD_BYTES + max_tokens * _BYTES_PER_TOKEN
+        self._max_event_bytes = _EVENT_OVERHEAD_BYTES + max_tokens * _EVENT_BYTES_PER_TOKEN
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for received in self._stream:
@@ -54,37 +54,39 @@ class BoundedStream(httpx2.AsyncByteStream):
                 yield piece
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it where the body has not ended."""
+        """Release the connection, or close it if the body has not ended."""
         await self._stream.aclose()
 
     def _count(self, piece: bytes) -> None:
         self._bytes += len(piece)
-        text = self._last + piece
-        ended = max(text.rfind(each) for each in _BLANK_LINES)
-        self._event_bytes = self._event_bytes + len(piece) if ended < 0 else len(text) - ended - 2
-        self._last = text[-1:]
-        if self._bytes > self._most_bytes or self._event_bytes > self._most_event_bytes:
+        text = self._last_byte + piece
+        event_end = max(text.rfind(blank_line) for blank_line in _BLANK_LINES)
+        self._event_bytes = (
+            self._event_bytes + len(piece) if event_end < 0 else len(text) - event_end - 2
+        )
+        self._last_byte = text[-1:]
+        if self._bytes > self._max_bytes or self._event_bytes > self._max_event_bytes:
             raise StreamLimitExceeded(
-                "The language model server sent more than a reply of the tokens that were asked "
-                "for can take."
+                "The language model server sent more data than a reply of the requested number of "
+                "tokens can take."
             )
 
 
-async def bound(response: httpx2.Response) -> None:
-    """Bound what is read of a response, as soon as its head is there.
+async def limit_response(response: httpx2.Response) -> None:
+    """Limit the body of a response, as soon as its headers have arrived.
 
     Raises:
-        Unbounded: it is compressed, so that its bytes say nothing of what they become.
+        StreamLimitExceeded: it is compressed, so that counting its bytes limits nothing.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = BoundedStream(response.stream)
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise StreamLimitExceeded(
-            "The language model server compressed its reply, which it was asked not to do."
+            "The language model server compressed its reply although it was asked not to."
         )
 
 
-def expect(response: httpx2.Response, max_tokens: int) -> None:
-    """Let a reply of `max_tokens` through."""
+def allow_tokens(response: httpx2.Response, max_tokens: int) -> None:
+    """Raise the limits of a response to those of a reply of `max_tokens`."""
     assert isinstance(response.stream, BoundedStream)
-    response.stream.expect(max_tokens)
+    response.stream.allow_tokens(max_tokens)

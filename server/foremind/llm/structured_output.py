@@ -1,4 +1,4 @@
-"""Asks a language model for an answer of a given shape, for which nobody waits."""
+"""Structured output: asks a language model for an answer of a given shape, in the background."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,7 +9,8 @@ import msgspec
 
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.llm.answer_parsing import ParsedAnswer, UnparsableAnswer, read
-from foremind.llm.openai_model import Completion, OpenAIChatModel, refuses_what_was_asked
+from foremind.llm.completion_stream import is_content_refusal
+from foremind.llm.openai_model import Completion, OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.thinking_filter import without_thinking
 from foremind.runtime.offload import aside
@@ -18,16 +19,16 @@ from foremind.text.tokenization import terms_of
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 _ATTEMPTS = 2
-_MOST_SHOWN = 4_000  # characters of an answer that its model is shown again
-_LEAST_SHARED = 3  # words of what was given that prose has to have
-_THINKING_TOKENS = 2_048  # that a model which thinks aloud has besides its answer
+_MAX_SHOWN_CHARS = 4_000  # of an unusable answer that is shown to the model again
+_MIN_SHARED_TERMS = 3  # that prose must have in common with the input
+_THINKING_TOKENS = 2_048  # allowed in addition to the answer for a model that thinks aloud
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer(Generic[Answer]):
-    """An answer; `mended` counts by code what was not as it was asked for.
+    """An answer; `mended` counts by code what did not conform and was corrected.
 
-    `cut_off` says that the model would have written more: what is there holds, more is missing.
+    `cut_off` says that the token limit ended the answer: what is there is usable but incomplete.
     """
 
     value: Answer
@@ -45,65 +46,67 @@ async def ask(
     on_displaced: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
 ) -> StructuredAnswer[Answer]:
-    """Return the model's answer; one of which nothing can be used is asked for once more.
+    """Return the model's answer, after one retry if the first is unusable.
 
-    The second time the model is shown what it wrote and what was wrong with it.
+    On the retry, the model is shown its first answer and what was wrong with it.
 
     Args:
-        most_tokens: as many as fit into the model's context; for one that thinks aloud.
-        on_displaced, check: as `OpenAIChatModel.answer` has them.
+        most_tokens: what fits into the model's context, for a model that thinks aloud.
+        on_displaced, check: as for `OpenAIChatModel.answer`.
 
     Raises:
         ModelServerError: the server failed.
-        UnusableAnswer: nothing of both answers could be used, or the server will not answer this.
+        UnusableAnswer: both answers were unusable, or the server refuses the request.
     """
-    asked = list(messages)
+    conversation = list(messages)
     problem = ""
     for attempt in range(_ATTEMPTS):
-        room = server.with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
+        limit = server.tokens_with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
         try:
-            written = await server.answer(asked, room, shape, on_displaced, check)
+            completion = await server.answer(conversation, limit, shape, on_displaced, check)
         except ModelServerError as error:
-            if refuses_what_was_asked(error):
-                raise UnusableAnswer("what it is asked is refused", error.code) from error
+            if is_content_refusal(error):
+                raise UnusableAnswer("the server refuses the request", error.code) from error
             raise
-        last = attempt + 1 == _ATTEMPTS
+        is_last = attempt + 1 == _ATTEMPTS
         try:
-            answer = await _read(written, shape, prose=last)
+            answer = await _parse(completion, shape, prose=is_last)
             if answer.mended["prose"]:
-                await _check_prose(written.text, messages[-1]["content"])
+                await _check_prose(completion.text, messages[-1]["content"])
         except UnparsableAnswer as error:
             problem = str(error)
-            if written.cut_off:
+            if completion.cut_off:
                 problem += " before it was too long"
-            asked = [*messages, *_shown_again(written, problem)]
+            conversation = [*messages, *_retry_messages(completion, problem)]
         else:
-            whole = not written.cut_off or not answer.mended["repaired"]
-            return StructuredAnswer(answer.value, not whole, answer.mended)
+            is_complete = not completion.cut_off or not answer.mended["repaired"]
+            return StructuredAnswer(answer.value, not is_complete, answer.mended)
     raise UnusableAnswer(problem)
 
 
-async def _read(written: Completion, shape: type[Answer], *, prose: bool) -> ParsedAnswer[Answer]:
-    return await aside(len(written.text), lambda: read(written.text, shape, prose=prose))
+async def _parse(
+    completion: Completion, shape: type[Answer], *, prose: bool
+) -> ParsedAnswer[Answer]:
+    return await aside(len(completion.text), lambda: read(completion.text, shape, prose=prose))
 
 
-async def _check_prose(text: str, given: str) -> None:
-    """Check that prose speaks of what was given: "I'm sorry, I can't do that" is no summary.
+async def _check_prose(text: str, source: str) -> None:
+    """Check that prose is about its input: "I'm sorry, I can't do that" is no summary.
 
     Raises:
-        Unusable: it has hardly a word of it.
+        UnparsableAnswer: they have hardly any terms in common.
     """
 
-    def words() -> tuple[set[str], set[str]]:
-        return set(terms_of(without_thinking(text))), set(terms_of(given))
+    def terms() -> tuple[set[str], set[str]]:
+        return set(terms_of(without_thinking(text))), set(terms_of(source))
 
-    told, known = await aside(len(text) + len(given), words)
-    if len(told & known) < _LEAST_SHARED:
+    answer_terms, source_terms = await aside(len(text) + len(source), terms)
+    if len(answer_terms & source_terms) < _MIN_SHARED_TERMS:
         raise UnparsableAnswer("it did not speak of what was given")
 
 
-def _shown_again(written: Completion, problem: str) -> list[Message]:
-    shown = written.text[:_MOST_SHOWN].strip() or "(nothing)"
+def _retry_messages(completion: Completion, problem: str) -> list[Message]:
+    shown = completion.text[:_MAX_SHOWN_CHARS].strip() or "(nothing)"
     return [
         {"role": "assistant", "content": shown},
         {

@@ -1,10 +1,10 @@
-"""Takes what a model thinks aloud out of what it says. Pure."""
+"""Removes a model's thinking from its reply. Pure."""
 
 import re
 
-# How reasoning models mark it where their server does not take it out: Qwen and DeepSeek, others
+# The tags of reasoning models, where their server does not remove them: Qwen and DeepSeek, models
 # that imitate them, Magistral, and Kimi.
-_MARKS = {
+_TAGS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
@@ -12,95 +12,95 @@ _MARKS = {
     "[think]": "[/think]",
     "◁think▷": "◁/think▷",
 }
-_ENDS = tuple(_MARKS.values())
-_MARK = re.compile("|".join(map(re.escape, (*_MARKS, *_ENDS))), re.IGNORECASE)
-_END = re.compile("|".join(map(re.escape, _ENDS)), re.IGNORECASE)
-_LONGEST = max(map(len, _ENDS))
+_END_TAGS = tuple(_TAGS.values())
+_TAG = re.compile("|".join(map(re.escape, (*_TAGS, *_END_TAGS))), re.IGNORECASE)
+_END_TAG = re.compile("|".join(map(re.escape, _END_TAGS)), re.IGNORECASE)
+_MAX_TAG_CHARS = max(map(len, _END_TAGS))
 
 
 class ThinkingFilter:
-    """Passes a streamed reply on without any thinking, and without the white space around it.
+    """Passes a streamed reply on without the thinking, and without the white space around it.
 
-    At most a mark's length is held back, but for the thinking itself.
+    Apart from the thinking itself, at most the length of a tag is buffered.
 
     Args:
-        unmarked: the model is known to begin with thinking that has no mark before it, because
-            its chat template holds that mark; all is held back until the thinking ends.
+        unmarked: the model is known to begin with thinking that has no opening tag, because its
+            chat template contains that tag; everything is buffered until the thinking ends.
     """
 
     def __init__(self, *, unmarked: bool = False) -> None:
-        self._end = _END if unmarked else None  # what ends the thinking under way
+        self._end = _END_TAG if unmarked else None  # what ends the current thinking
         self._unmarked = unmarked
-        self._held = ""
-        self._strip = True  # white space is dropped: the reply begins, or goes on
-        self._said = ""  # the last letter passed on
-        #: Whether anything was taken out.
+        self._buffer = ""
+        self._strip = True  # leading white space is dropped: the reply starts, or continues
+        self._last_char = ""  # that was passed on; a space for any white space
+        #: Whether any thinking was removed.
         self.thought = False
-        #: Whether thinking ended that no mark had begun.
+        #: Whether a closing tag without an opening tag was found.
         self.ended_unmarked = False
-        #: Whether what was last returned begins the reply anew, because all before was thinking.
-        self.anew = False
+        #: Whether the last returned text restarts the reply, because all before was thinking.
+        self.restarted = False
 
     def feed(self, piece: str) -> str:
-        """Return what of the reply can be passed on once `piece` has arrived."""
-        self.anew = False
-        self._held += piece
-        said = ""
+        """Return the text that can be passed on once `piece` has arrived."""
+        self.restarted = False
+        self._buffer += piece
+        text = ""
         while True:
-            mark = (_MARK if self._unmarked else self._end or _MARK).search(self._held)
-            if mark is None:
+            tag = (_TAG if self._unmarked else self._end or _TAG).search(self._buffer)
+            if tag is None:
                 break
-            if self._unmarked and mark[0].lower() in _MARKS:  # this once it is marked
+            if self._unmarked and tag[0].lower() in _TAGS:  # this time it is marked
                 self._end, self._unmarked = None, False
-            before, self._held = self._held[: mark.start()], self._held[mark.end() :]
+            before, self._buffer = self._buffer[: tag.start()], self._buffer[tag.end() :]
             self.thought = True
             if self._end is not None:
                 self.ended_unmarked |= self._unmarked
-                self._end, self._unmarked, self._strip = None, False, self._said in ("", " ")
-            elif mark[0].lower() in _MARKS:
-                said += self._pass(before)
-                end = _MARKS[mark[0].lower()]
-                self._end = re.compile(re.escape(end), re.IGNORECASE)
+                self._end, self._unmarked, self._strip = None, False, self._last_char in ("", " ")
+            elif tag[0].lower() in _TAGS:
+                text += self._pass(before)
+                end_tag = _TAGS[tag[0].lower()]
+                self._end = re.compile(re.escape(end_tag), re.IGNORECASE)
             else:
-                self.anew |= bool(self._said)
+                self.restarted |= bool(self._last_char)
                 self.ended_unmarked = True
-                said, self._said, self._strip = "", "", True
+                text, self._last_char, self._strip = "", "", True
         if self._end is None:
-            kept = _begun_mark(self._held)
-            said += self._pass(self._held[: len(self._held) - kept])
-            self._held = self._held[len(self._held) - kept :]
+            partial_chars = _partial_tag_chars(self._buffer)
+            text += self._pass(self._buffer[: len(self._buffer) - partial_chars])
+            self._buffer = self._buffer[len(self._buffer) - partial_chars :]
         elif not self._unmarked:
-            self._held = self._held[-_LONGEST:]
-        return said
+            self._buffer = self._buffer[-_MAX_TAG_CHARS:]
+        return text
 
     def end(self, *, cut_off: bool = False) -> str:
-        """Return what was held back, once the reply is over; `cut_off` where it was too long."""
-        self.anew = False
+        """Return the buffered text at the end of the reply; `cut_off` if a limit ended it."""
+        self.restarted = False
         if self._end is None:
-            return self._pass(self._held)
-        # This once it did not think, or it would have come to an end of that.
-        return self._pass(self._held) if self._unmarked and not cut_off else ""
+            return self._pass(self._buffer)
+        # Unmarked and without an end although the reply is complete: there was no thinking.
+        return self._pass(self._buffer) if self._unmarked and not cut_off else ""
 
     def _pass(self, text: str) -> str:
         if self._strip:
             text = text.lstrip()
         if text:
             self._strip = False
-            self._said = " " if text[-1].isspace() else text[-1]
+            self._last_char = " " if text[-1].isspace() else text[-1]
         return text
 
 
 def without_thinking(text: str) -> str:
-    """Return a whole text without what was thought aloud in it."""
+    """Return a complete text without the thinking in it."""
     thinking = ThinkingFilter()
     return thinking.feed(text) + thinking.end()
 
 
-def _begun_mark(text: str) -> int:
-    """Return how many letters at the end of a text may be the beginning of a mark."""
-    tail = text[-_LONGEST:].lower()
+def _partial_tag_chars(text: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of a tag."""
+    tail = text[-_MAX_TAG_CHARS:].lower()
     for start in range(len(tail)):
-        rest = tail[start:]
-        if any(mark.startswith(rest) for mark in (*_MARKS, *_ENDS)):
-            return len(rest)
+        suffix = tail[start:]
+        if any(tag.startswith(suffix) for tag in (*_TAGS, *_END_TAGS)):
+            return len(suffix)
     return 0

@@ -1,7 +1,7 @@
-"""One reply from a model server made for it, so that everything a reply needs is loaded.
+"""Warms the client library up with one reply from a local stub server.
 
-The libraries load most of themselves with the first request, which takes most of a second. Nothing
-is sent to the model that is configured: it may cost, and may not be there yet.
+The libraries import most of their modules on the first request, which takes most of a second.
+Nothing is sent to the configured model: it may cost money, and may not be running yet.
 """
 
 import asyncio
@@ -10,54 +10,55 @@ from contextlib import aclosing
 import structlog
 
 from foremind.domain.errors import ModelServerError
+from foremind.llm import structured_output  # noqa: F401 - preloaded for background work
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.openai_model import ChatModelOptions, OpenAIChatModel
 from foremind.llm.slots import SlotPool
 
-_ANSWER = (
+_RESPONSE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     b'data: {"id":"1","object":"chat.completion.chunk","created":0,"model":"none","choices":'
     b'[{"index":0,"delta":{"role":"assistant","content":"Hello."},"finish_reason":null}]}\n\n'
     b"data: [DONE]\n\n"
 )
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 _log = structlog.get_logger("foremind.llm")
 
 
-def rehearse() -> None:
-    """Speak once; to be called in a thread of its own, which it keeps busy for a second."""
-    asyncio.run(_rehearse())
+def warm_up_client() -> None:
+    """Request one reply; call it in a thread of its own, which it blocks for about a second."""
+    asyncio.run(_request_reply())
 
 
-async def _rehearse() -> None:
-    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+async def _request_reply() -> None:
+    server = await asyncio.start_server(_serve_reply, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        address = ModelEndpoint(f"http://127.0.0.1:{port}/v1", None, _PATIENCE_S, _PATIENCE_S)
+        address = ModelEndpoint(f"http://127.0.0.1:{port}/v1", None, _TIMEOUT_S, _TIMEOUT_S)
         client = ModelHttpClient(address, SlotPool(1), lambda _: None)
         options = ChatModelOptions(
-            address, model="none", max_tokens=1, temperature=0.0, reply_timeout_s=_PATIENCE_S
+            address, model="none", max_tokens=1, temperature=0.0, reply_timeout_s=_TIMEOUT_S
         )
         model = OpenAIChatModel(options, client)
-        written = model.write([{"role": "user", "content": "Hello?"}], 1, 0.0)
+        reply = model.write([{"role": "user", "content": "Hello?"}], 1, 0.0)
         try:
-            async with aclosing(written) as pieces:
+            async with aclosing(reply) as pieces:
                 async for _ in pieces:
                     pass
-        except ModelServerError as error:  # a proxy in the way, perhaps: the first reply is slow
+        except ModelServerError as error:  # perhaps a proxy: the first reply will be slow
             _log.warning("rehearsal.failed", reason=error.code)
         finally:
             await client.close()
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    head = await reader.readuntil(b"\r\n\r\n")
+async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    headers = await reader.readuntil(b"\r\n\r\n")
     length = next(
-        (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n")
+        (int(line.split(b":")[1]) for line in headers.lower().split(b"\r\n")
          if line.startswith(b"content-length:")), 0,
     )  # fmt: skip
     await reader.readexactly(length)
-    writer.write(_ANSWER)
+    writer.write(_RESPONSE)
     await writer.drain()
     writer.close()

@@ -1,4 +1,4 @@
-"""Is it the same again? Decides which memory a turn merges into. Pure."""
+"""Decides which memory a turn merges into because it says the same. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from foremind.text.tokenization import MOST_CHARS, names_in, terms_of
 
 # With all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love rain" and
 # "I love snow" 0.63, "I like coffee" and "I like tea" 0.72; below this, too much differs.
-SAME = 0.82
-_MORE_WORDS = 1  # what says more than this beyond the older text is news
-_QUOTABLE_CHARS = 8  # shorter ones stand in many a sentence by chance
-# Said again, a memory gets this much nearer to certain.
-_GROWTH = 0.15
+_MIN_COSINE = 0.82
+_MAX_ADDED_TERMS = 1  # a text with more terms than this beyond the memory's adds information
+_MIN_QUOTE_CHARS = 8  # shorter memories occur in many sentences by chance
+# When repeated, a memory's significance moves this share of the way to 1.
+_REINFORCEMENT = 0.15
 
 _NEGATION = re.compile(r"\b(?:not|no|never|nobody|nothing|without|hate|dislike)\b|n[’']t\b", re.I)
 _NUMBER = re.compile(
@@ -31,55 +31,56 @@ def find_same(
     text: str, speaker: Speaker, similar: Sequence[SimilarMemory]
 ) -> SimilarMemory | None:
     """Return the speaker's memory that says what `text` says, if any of `similar` does."""
-    own = (each for each in similar if each.speaker == speaker)
-    return next((each for each in own if says_the_same(text, each)), None)
+    own = (memory for memory in similar if memory.speaker == speaker)
+    return next((memory for memory in own if says_the_same(text, memory)), None)
 
 
 def only_quotes(text: str, similar: Sequence[SimilarMemory]) -> bool:
-    """Return whether `text` holds a memory word for word: a reply that reminds is no news.
+    """Return whether `text` contains a memory verbatim: a reply that reminds adds nothing new.
 
-    Otherwise every memory that is spoken of would come back as another one.
+    Otherwise every memory that a reply mentions would be stored once more.
     """
-    said = text.casefold()
+    folded = text.casefold()
     return any(
-        len(each.content) >= _QUOTABLE_CHARS and each.content.strip().casefold() in said
-        for each in similar
+        len(memory.content) >= _MIN_QUOTE_CHARS and memory.content.strip().casefold() in folded
+        for memory in similar
     )
 
 
-def says_the_same(text: str, known: SimilarMemory) -> bool:
+def says_the_same(text: str, memory: SimilarMemory) -> bool:
     """Return whether `text` only repeats a memory.
 
-    The meaning must be near, and nothing that an embedding is blind to may differ: negation,
+    The meaning must be similar, and nothing that an embedding is blind to may differ: negation,
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
-    cosine 0.84). Events are not repeated: what happened "yesterday" happened twice.
+    cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice.
     """
-    if max(len(text), len(known.content)) > MOST_CHARS:
+    if max(len(text), len(memory.content)) > MOST_CHARS:
         return False
-    if known.cosine < SAME or _TIME.search(text) or _TIME.search(known.content):
+    if memory.cosine < _MIN_COSINE or _TIME.search(text) or _TIME.search(memory.content):
         return False
-    if text.rstrip().endswith("?") or known.content.rstrip().endswith("?"):
+    if text.rstrip().endswith("?") or memory.content.rstrip().endswith("?"):
         return False
-    for found_in in (_NUMBER.findall, names_in):
-        if _folded(found_in(text)) != _folded(found_in(known.content)):
+    for extract in (_NUMBER.findall, names_in):
+        if _folded(extract(text)) != _folded(extract(memory.content)):
             return False
-    if bool(_NEGATION.search(text)) != bool(_NEGATION.search(known.content)):
+    if bool(_NEGATION.search(text)) != bool(_NEGATION.search(memory.content)):
         return False
-    if _one_word_differs(text, known.content):
+    if _one_word_differs(text, memory.content):
         return False
-    return len(terms_of(text)) <= len(terms_of(known.content)) + _MORE_WORDS
+    return len(terms_of(text)) <= len(terms_of(memory.content)) + _MAX_ADDED_TERMS
 
 
-def grown(known: float, again: float) -> float:
+def reinforced_significance(former: float, repeated: float) -> float:
     """Return the significance of a memory that was said again."""
-    most = max(known, again)
-    return round(most + (1 - most) * _GROWTH, 4)
+    highest = max(former, repeated)
+    return round(highest + (1 - highest) * _REINFORCEMENT, 4)
 
 
-def _one_word_differs(one: str, other: str) -> bool:
-    pairs = list(zip(one.casefold().split(), other.casefold().split(), strict=False))
-    alike = len(one.split()) == len(other.split())
-    return alike and sum(first.strip(".!") != second.strip(".!") for first, second in pairs) == 1
+def _one_word_differs(text: str, other: str) -> bool:
+    pairs = list(zip(text.casefold().split(), other.casefold().split(), strict=False))
+    same_length = len(text.split()) == len(other.split())
+    differing = sum(first.strip(".!") != second.strip(".!") for first, second in pairs)
+    return same_length and differing == 1
 
 
 def _folded(words: Sequence[str]) -> set[str]:

@@ -1,9 +1,9 @@
-"""What a memory is found by: what was said, read in its exchange, by whom. Pure.
+"""How a memory is indexed: its text, the turns around it, and its speaker's name. Pure.
 
-"Yes, last Tuesday" means little alone, and people are asked about by a name that they seldom say
-themselves. So a memory's vector is its own text's, moved towards its neighbours' in the session and
-towards its speaker's name, and its words are its own and a share of theirs. All of these are made
-anyway: no text is embedded twice.
+"Yes, last Tuesday" means little by itself, and people are searched for by a name that they seldom
+say. So a memory's vector is that of its own text, shifted towards those of the neighbouring turns
+in its session and towards its speaker's name, and its terms are its own plus a weighted share of
+the neighbours'. All of these vectors exist already: no text is embedded twice.
 """
 
 from collections import defaultdict
@@ -19,57 +19,65 @@ from foremind.text.tokenization import count_terms
 
 Vector = npt.NDArray[np.float32]
 
-# The share that a turn's neighbours have, by distance in turns; `docs/memory.md` says what it is
-# worth. Wider exchanges gain nothing.
-NEIGHBOURS = {-2: 0.2, -1: 0.5, 0: 1.0, 1: 0.3, 2: 0.1}
-NAME = 0.6
-REACH = max(NEIGHBOURS)
+# Weight of each turn by its distance; `docs/memory.md` reports what this is worth. A wider window
+# gains nothing.
+NEIGHBOUR_WEIGHTS = {-2: 0.2, -1: 0.5, 0: 1.0, 1: 0.3, 2: 0.1}
+NAME_WEIGHT = 0.6
+WINDOW_RADIUS = max(NEIGHBOUR_WEIGHTS)
 
 
-def read_in_exchange(
-    around: Sequence[ExchangeTurn],
+def contextual_text(
+    turns: Sequence[ExchangeTurn],
     position: int,
     names: Mapping[Speaker, Vector],
-    counted: Callable[[str], Mapping[str, int]] = count_terms,
+    term_counter: Callable[[str], Mapping[str, int]] = count_terms,
 ) -> MemoryText:
-    """Return the text of the turn at `position` of `around`, read with the turns beside it.
+    """Return the text of the turn at `position`, combined with that of its neighbours.
 
-    Neighbours without a vector are not judged yet and count as silence; `names` are the unit
-    vectors of the names. `counted` counts the terms of a text.
+    Neighbours without a vector have not been judged yet and do not contribute.
+
+    Args:
+        turns: consecutive turns of one session.
+        names: unit vectors of the speakers' names, float32 [dimension].
+        term_counter: counts the terms of a text.
     """
-    total = NAME * names[around[position].speaker]
+    total = NAME_WEIGHT * names[turns[position].speaker]
     terms: dict[str, float] = defaultdict(float)
-    for distance, share in NEIGHBOURS.items():
+    for distance, weight in NEIGHBOUR_WEIGHTS.items():
         index = position + distance
-        if not 0 <= index < len(around):
+        if not 0 <= index < len(turns):
             continue
-        vector = around[index].vector
+        vector = turns[index].vector
         if vector is not None:
-            total = total + share * vector
-            for term, count in counted(around[index].content).items():
-                terms[term] += share * count
+            total = total + weight * vector
+            for term, count in term_counter(turns[index].content).items():
+                terms[term] += weight * count
     return MemoryText((total / np.linalg.norm(total)).astype(np.float32), dict(terms))
 
 
-def read_alone(turn: ExchangeTurn, vector: Vector) -> MemoryText:
-    """Return the text of a turn that is read by itself."""
-    return MemoryText(vector, {term: float(n) for term, n in count_terms(turn.content).items()})
+def standalone_text(turn: ExchangeTurn, vector: Vector) -> MemoryText:
+    """Return the text of a turn without its neighbours."""
+    return MemoryText(
+        vector, {term: float(count) for term, count in count_terms(turn.content).items()}
+    )
 
 
-def reread(
-    around: Sequence[ExchangeTurn], turn_id: int, names: Mapping[Speaker, Vector]
+def reembed_neighbours(
+    turns: Sequence[ExchangeTurn], turn_id: int, names: Mapping[Speaker, Vector]
 ) -> dict[int, ReembeddedMemory]:
-    """Return the new texts, by memory id, of the neighbours whose exchange a turn belongs to."""
-    here = position_of(around, turn_id)
-    counted = cache(count_terms)  # each is read with several others
-    new_terms = frozenset(counted(around[here].content))
+    """Return new texts, by memory id, for the memories whose context window includes a turn."""
+    turn_position = position_of(turns, turn_id)
+    term_counter = cache(count_terms)  # each turn is part of several windows
+    new_terms = frozenset(term_counter(turns[turn_position].content))
     return {
-        each.memory_id: ReembeddedMemory(read_in_exchange(around, index, names, counted), new_terms)
-        for index, each in enumerate(around)
-        if each.memory_id is not None and 0 < abs(index - here) <= REACH
+        turn.memory_id: ReembeddedMemory(
+            contextual_text(turns, position, names, term_counter), new_terms
+        )
+        for position, turn in enumerate(turns)
+        if turn.memory_id is not None and 0 < abs(position - turn_position) <= WINDOW_RADIUS
     }
 
 
-def position_of(around: Sequence[ExchangeTurn], turn_id: int) -> int:
-    """Return where a turn stands among those around it."""
-    return next(index for index, each in enumerate(around) if each.id == turn_id)
+def position_of(turns: Sequence[ExchangeTurn], turn_id: int) -> int:
+    """Return the position of a turn among others."""
+    return next(position for position, turn in enumerate(turns) if turn.id == turn_id)

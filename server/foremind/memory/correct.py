@@ -1,13 +1,15 @@
-"""Correcting what is remembered: said differently, embedded and indexed anew at once."""
+"""Correcting a memory: its text is replaced, re-embedded and re-indexed in one transaction."""
+
+from functools import partial
 
 import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.turn import ExchangeTurn
-from foremind.memory.context_window import read_alone
+from foremind.memory.context_window import standalone_text
 from foremind.memory.erasure_scope import ErasedContent, ErasedTexts, Similarity, all_that_holds
-from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, found_and_locked
+from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, find_and_lock
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
@@ -18,10 +20,10 @@ _log = structlog.get_logger("foremind.memory")
 
 
 class Corrector:
-    """Puts other words in the place of a memory's, everywhere.
+    """Replaces the text of a memory everywhere.
 
-    The turns that it was made of read as corrected; what else holds the old words, replies that
-    speak of them included, goes as if they were forgotten, and what was made of them is made anew.
+    The turns that it was made of get the corrected text. Whatever else contains the old one,
+    including replies that mention it, is erased, and what was derived from it is regenerated.
     """
 
     def __init__(
@@ -30,13 +32,13 @@ class Corrector:
         embedder: EmbeddingService,
         rememberer: MemoryIngester,
         clock: Clock,
-        near: Similarity,
+        thresholds: Similarity,
     ) -> None:
         self._database = database
         self._embedder = embedder
         self._rememberer = rememberer
         self._clock = clock
-        self._near = near
+        self._thresholds = thresholds
 
     async def correct(
         self,
@@ -52,7 +54,7 @@ class Corrector:
 
         Args:
             names: the user's and the companion's.
-            in_exchange: whether the companion's memories are read with those beside them.
+            in_exchange: whether the companion's memories are embedded with their neighbours.
 
         Raises:
             NotFound: the relationship has no such memory.
@@ -61,41 +63,44 @@ class Corrector:
         vector = await self._embedder.embed_passage(content)
         vectors = await self._rememberer.name_vectors(*names)
         corrected: set[int] = set()
-
-        async def prepare(reader: ErasureReader) -> Decide:
-            corrected.clear()
-            corrected.update(await reader.of_memories([memory_id]))
-            if not corrected:
-                raise NotFound("memory: expected the id of a memory here", param="memory")
-
-            def decide(said: ErasedTexts) -> ErasedContent:
-                return all_that_holds(
-                    said,
-                    corrected,
-                    repeated=True,
-                    instead=content,
-                    near=self._near,
-                )
-
-            return decide
-
-        async with found_and_locked(self._database, relationship_id, self._embedder, prepare) as (
+        prepare = partial(self._prepare, memory_id, content, corrected)
+        async with find_and_lock(self._database, relationship_id, self._embedder, prepare) as (
             transaction,
-            said,
-            gone,
+            texts,
+            erased,
         ):
             await transaction.say_instead(memory_id, corrected, content, vector)
             await transaction.state_anew(memory_id, facts_in(content))
-            alone = ExchangeTurn(0, "user", content, vector, memory_id)
-            await transaction.rewrite({memory_id: read_alone(alone, vector)})
+            turn = ExchangeTurn(0, "user", content, vector, memory_id)
+            await transaction.rewrite({memory_id: standalone_text(turn, vector)})
             now = self._clock.now()
-            eraser = ErasureSteps(
+            steps = ErasureSteps(
                 transaction, self._embedder, vectors if in_exchange else None, now, ErasureCounts()
             )
-            going = (gone.turns - corrected) | gone.replies
+            erased_turns = (erased.turns - corrected) | erased.replies
             await transaction.settle_facts(now, memory_id)
-            await eraser.remove(going, gone, corrected=corrected)
-            await eraser.clear_states(said, gone)
+            await steps.remove(erased_turns, erased, corrected=corrected)
+            await steps.clear_states(texts, erased)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
-            await transaction.announce({*corrected, *going})
+            await transaction.announce({*corrected, *erased_turns})
         _log.info("memory.corrected", relationship_id=relationship_id, memory_id=memory_id)
+
+    async def _prepare(
+        self, memory_id: int, content: str, corrected: set[int], reader: ErasureReader
+    ) -> Decide:
+        """Add a memory's turns to `corrected`; return the function that finds what to erase."""
+        corrected.clear()
+        corrected.update(await reader.of_memories([memory_id]))
+        if not corrected:
+            raise NotFound("memory: expected the id of a memory here", param="memory")
+
+        def decide(texts: ErasedTexts) -> ErasedContent:
+            return all_that_holds(
+                texts,
+                corrected,
+                repeated=True,
+                instead=content,
+                thresholds=self._thresholds,
+            )
+
+        return decide

@@ -1,4 +1,4 @@
-"""Forgetting for good: what a user takes back is in no table, index or cache afterwards."""
+"""Erasure: afterwards no table, index or cache contains what a user took back."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from foremind.memory.erasure_steps import (
     ErasureCounts,
     ErasureSteps,
     Names,
-    found_and_locked,
+    find_and_lock,
 )
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
@@ -23,10 +23,10 @@ from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
 from foremind.storage.fair_queue import ConnectionQueue
 
-_AT_ONCE = 500  # turns that one transaction removes
-_RUNNING = 2  # forgets of this process at once: each holds a connection and a thread at times
-_WAITING = 20  # more of one relationship, or a minute or so of waiting, are refused
-_PATIENCE_S = 60.0
+_BATCH_SIZE = 500  # turns that one transaction removes
+_MAX_RUNNING = 2  # erasures of this process at once: each holds a connection, and a thread at times
+_MAX_WAITING = 20  # further erasures of one relationship
+_WAIT_TIMEOUT_S = 60.0
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -34,8 +34,8 @@ _log = structlog.get_logger("foremind.memory")
 class ErasureReceipt(msgspec.Struct, frozen=True):
     """What was removed: memories, the texts of turns, records by layer.
 
-    `remade` are those of the records that are made anew of what is left, `shortened` counts others
-    that lost lines only, `reread` memories that were said beside what went.
+    `remade` are those of the records that are regenerated from what remains, `shortened` counts
+    records that lost lines only, `reread` neighbouring memories that were re-embedded.
     """
 
     memories: tuple[str, ...]
@@ -48,34 +48,34 @@ class ErasureReceipt(msgspec.Struct, frozen=True):
 
 
 class ErasureScope(msgspec.Struct, frozen=True):
-    """What is to be forgotten: memories, a turn, a session, what mentions some words, or all.
+    """What is to be erased: memories, turns, a session, what mentions some words, or everything.
 
-    `unkept`: the turns were never to be remembered; whatever else says the same stays.
+    `not_kept`: the turns were never meant to be kept; other turns that say the same stay.
     """
 
     memories: tuple[int, ...] = ()
     turns: tuple[int, ...] = ()
-    unkept: bool = False
+    not_kept: bool = False
     session: str | None = None
     about: str | None = None
 
     @property
     def everything(self) -> bool:
-        """True where nothing is named."""
+        """Whether nothing is named."""
         return self == ErasureScope()
 
     @property
     def param(self) -> str:
-        """The name of what is named."""
+        """The name of the parameter that is set."""
         if self.memories:
             return "memory"
         if self.turns:
             return "turn"
-        named = ("session", "about")
-        return next((each for each in named if getattr(self, each) is not None), "everything")
+        params = ("session", "about")
+        return next((param for param in params if getattr(self, param) is not None), "everything")
 
     def __str__(self) -> str:
-        """Name the kind, never the words."""
+        """Describe the scope for the audit trail, without the words of a topic."""
         match self.param:
             case "memory":
                 return f"memory {', '.join(map(str, self.memories))}"
@@ -91,25 +91,25 @@ class ErasureScope(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _ErasureRequest:
-    """A forget under way."""
+    """An erasure in progress."""
 
     relationship_id: int
     scope: ErasureScope
     names: Names | None
-    tally: ErasureCounts = field(default_factory=ErasureCounts)
+    counts: ErasureCounts = field(default_factory=ErasureCounts)
 
 
 class Eraser:
-    """Removes what its user takes back, together with everything that holds it or was made of it.
+    """Erases what a user takes back, with everything that contains it or was derived from it.
 
-    That is: turns and their memories, facts, traces and vectors; whoever said the same word for
-    word; the companion's replies that answered it, quote it or speak of it in other words; and
-    every summary, episode, note or other record that was made of these, however far, or holds
-    them. Memories of the turns beside are read anew, since they shared words and vector, and
-    records are made anew from what is left.
+    That is: turns and their memories, facts, traces and vectors; other turns with the same text
+    verbatim; the companion's replies that answer, quote or paraphrase them; and every summary,
+    episode, note or other record that was derived from these, directly or not, or contains them.
+    Neighbouring memories are re-embedded, since they shared terms and vectors, and records are
+    regenerated from what remains.
 
     Args:
-        near: from which cosines on two texts are held to speak of the same.
+        thresholds: minimum cosines of texts about the same.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Eraser:
         rememberer: MemoryIngester,
         embedder: EmbeddingService,
         clock: Clock,
-        near: Similarity,
+        thresholds: Similarity,
     ) -> None:
         self._database = database
         self._rememberer = rememberer
         self._embedder = embedder
         self._clock = clock
-        self._near = near
-        self._running = ConnectionQueue(_RUNNING, 1, _WAITING, _PATIENCE_S)
+        self._thresholds = thresholds
+        self._running = ConnectionQueue(_MAX_RUNNING, 1, _MAX_WAITING, _WAIT_TIMEOUT_S)
 
     async def forget(
         self,
@@ -136,42 +136,42 @@ class Eraser:
         actor: str,
         read_in_exchange: bool,
     ) -> ErasureReceipt:
-        """Forget something of a relationship.
+        """Erase part or all of a relationship.
 
-        What is a lot goes in several transactions: first what was made of it, then a portion of
-        the turns after the other, with replies that were stored meanwhile. If it is broken off,
-        what is gone stays gone, and asking again removes the rest.
+        Large amounts are erased in several transactions: first what was derived from the turns,
+        then the turns in batches, with replies that were stored in the meantime. If interrupted,
+        what is erased stays erased, and a second call erases the rest.
 
         Args:
             names: the user's and the companion's.
-            actor: who asked for it, for the audit trail.
-            read_in_exchange: whether the companion's memories share with those beside them.
+            actor: who requested it, for the audit trail.
+            read_in_exchange: whether the companion's memories are embedded with their neighbours.
 
         Raises:
-            NotFound: the relationship has nothing of the kind.
-            RateLimited: too much is being forgotten of this relationship.
+            NotFound: nothing in the relationship matches the scope.
+            RateLimited: too many erasures of this relationship are waiting, or one for too long.
             StorageUnavailable, Overloaded: try again later.
         """
         vectors = await self._rememberer.name_vectors(*names)
-        asked = _ErasureRequest(relationship_id, scope, vectors if read_in_exchange else None)
+        request = _ErasureRequest(relationship_id, scope, vectors if read_in_exchange else None)
         async with self._running.turn(relationship_id):
             if scope.everything:
-                await self._forget_everything(asked, actor)
+                await self._erase_everything(request, actor)
             else:
-                await self._forget_named(asked, actor)
+                await self._erase_named(request, actor)
         _log.info(
             "memories.forgotten",
             relationship_id=relationship_id,
-            memories=len(asked.tally.memories),
+            memories=len(request.counts.memories),
         )
-        return _receipt(asked.tally)
+        return _receipt(request.counts)
 
     async def forget_turns(
         self, relationship_id: int, names: tuple[str, str], turns: Collection[int]
     ) -> None:
-        """Forget turns that were never to be kept, with whatever replies told of them since.
+        """Erase turns that were never meant to be kept, with replies that have mentioned them.
 
-        What was said of the same to be kept, or was written by hand, stays.
+        Turns that say the same and are kept stay, and so does what was edited manually.
 
         Raises:
             StorageUnavailable, Overloaded: try again later.
@@ -179,7 +179,7 @@ class Eraser:
         await self.forget(
             relationship_id,
             names,
-            ErasureScope(turns=tuple(turns), unkept=True),
+            ErasureScope(turns=tuple(turns), not_kept=True),
             actor="server",
             read_in_exchange=True,
         )
@@ -193,89 +193,92 @@ class Eraser:
         actor: str,
         digests: Collection[str],
     ) -> ErasureReceipt:
-        """Forget a record and what was made of it.
+        """Erase a record and what was derived from it.
 
         Args:
-            subject: what the audit trail calls it.
-            digests: those of what no background work may make again.
+            subject: its name in the audit trail.
+            digests: digests of content that background work must not create again.
 
         Raises:
             NotFound: the relationship has no such record.
             StorageUnavailable: try again later; nothing was half done.
         """
-        now, tally = self._clock.now(), ErasureCounts()
+        now, counts = self._clock.now(), ErasureCounts()
         async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
             if not await transaction.states([record_id]):
                 raise NotFound("record: expected the id of a record here", param="record")
-            eraser = ErasureSteps(transaction, self._embedder, None, now, tally)
-            await eraser.remove((), records=[record_id])
+            steps = ErasureSteps(transaction, self._embedder, None, now, counts)
+            await steps.remove((), records=[record_id])
             if digests:
                 await transaction.dismiss(digests)
             await transaction.audit(actor, "forget", subject, now)
             await transaction.announce(())
-        return _receipt(tally)
+        return _receipt(counts)
 
-    async def _forget_named(self, asked: _ErasureRequest, actor: str) -> None:
-        scope, whose = asked.scope, asked.relationship_id
+    async def _erase_named(self, request: _ErasureRequest, actor: str) -> None:
+        scope, relationship_id = request.scope, request.relationship_id
         prepare = partial(self._prepare, scope)
-        async with found_and_locked(self._database, whose, self._embedder, prepare) as found:
-            transaction, said, gone = found
-            turns = sorted(gone.turns)
-            few = turns if len(turns) <= _AT_ONCE else []
-            upto = transaction.seen.last_turn
-            touched = [*few, *gone.replies]
-            eraser = self._eraser(asked, transaction)
-            if scope.unkept or not await eraser.clear_states(
-                said, gone, scope.about, scope.session
+        async with find_and_lock(self._database, relationship_id, self._embedder, prepare) as (
+            transaction,
+            texts,
+            erased,
+        ):
+            turns = sorted(erased.turns)
+            few = turns if len(turns) <= _BATCH_SIZE else []
+            last_turn = transaction.seen.last_turn
+            touched = [*few, *erased.replies]
+            steps = self._steps(request, transaction)
+            if scope.not_kept or not await steps.clear_states(
+                texts, erased, scope.about, scope.session
             ):
-                _check(scope, said, gone)
-            await eraser.remove(touched, gone)
+                _check(scope, texts, erased)
+            await steps.remove(touched, erased)
             if few or not turns:
                 await transaction.audit(actor, "forget", str(scope), self._clock.now())
             await transaction.announce(touched)
-        left = [] if few else turns
-        for first in range(0, len(left), _AT_ONCE):
-            part = left[first : first + _AT_ONCE]
-            async with ErasureTransaction.begin(self._database, whose) as transaction:
-                part += await transaction.replies_after(upto)
-                await self._eraser(asked, transaction).remove(part)
-                if first + _AT_ONCE >= len(left):
+        remaining = [] if few else turns
+        for first in range(0, len(remaining), _BATCH_SIZE):
+            batch = remaining[first : first + _BATCH_SIZE]
+            async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
+                batch += await transaction.replies_after(last_turn)
+                await self._steps(request, transaction).remove(batch)
+                if first + _BATCH_SIZE >= len(remaining):
                     await transaction.audit(actor, "forget", str(scope), self._clock.now())
-                await transaction.announce(part)
+                await transaction.announce(batch)
 
-    async def _forget_everything(self, asked: _ErasureRequest, actor: str) -> None:
-        """Delete what there is, so that nothing shows how much there was."""
-        whose, tally = asked.relationship_id, asked.tally
-        async with ErasureTransaction.begin(self._database, whose) as transaction:
-            upto = transaction.seen.last_turn
-            removed = await transaction.delete_records(await transaction.every_record())
-            tally.records.update(removed)
+    async def _erase_everything(self, request: _ErasureRequest, actor: str) -> None:
+        """Delete all rows, so that not even their number remains."""
+        relationship_id, counts = request.relationship_id, request.counts
+        async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
+            last_turn = transaction.seen.last_turn
+            deleted = await transaction.delete_records(await transaction.every_record())
+            counts.records.update(deleted)
             await transaction.begin_anew()
             await transaction.delete_states()
             await transaction.announce(())
         while True:
-            async with ErasureTransaction.begin(self._database, whose) as transaction:
-                turns = await transaction.first_turns(upto, _AT_ONCE)
-                turns += await transaction.replies_after(upto)
-                memories, count = await transaction.delete(turns)
-                tally.memories |= memories
-                tally.turns += count
+            async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
+                turns = await transaction.first_turns(last_turn, _BATCH_SIZE)
+                turns += await transaction.replies_after(last_turn)
+                memories, deleted_turns = await transaction.delete(turns)
+                counts.memories |= memories
+                counts.turns += deleted_turns
                 if not turns:
-                    # What was made of what was still there meanwhile.
-                    more = await transaction.delete_records(await transaction.every_record())
-                    tally.records.update(more)
+                    # Records that were derived in the meantime from turns not yet deleted.
+                    deleted = await transaction.delete_records(await transaction.every_record())
+                    counts.records.update(deleted)
                     await transaction.delete_closed_sessions()
-                    await transaction.audit(actor, "forget", str(asked.scope), self._clock.now())
+                    await transaction.audit(actor, "forget", str(request.scope), self._clock.now())
                 await transaction.announce(turns)
             if not turns:
                 return
 
-    def _eraser(self, asked: _ErasureRequest, transaction: ErasureTransaction) -> ErasureSteps:
+    def _steps(self, request: _ErasureRequest, transaction: ErasureTransaction) -> ErasureSteps:
         now = self._clock.now()
-        return ErasureSteps(transaction, self._embedder, asked.names, now, asked.tally)
+        return ErasureSteps(transaction, self._embedder, request.names, now, request.counts)
 
     async def _prepare(self, scope: ErasureScope, reader: ErasureReader) -> Decide:
-        """Read which turns are named; return what finds everything that holds what they say."""
+        """Read which turns are named; return the function that finds all that contains them."""
         named: Collection[int] = ()
         if scope.memories:
             named = await reader.of_memories(scope.memories)
@@ -284,48 +287,45 @@ class Eraser:
         elif scope.turns:
             named = scope.turns
 
-        def decide(said: ErasedTexts) -> ErasedContent:
+        def decide(texts: ErasedTexts) -> ErasedContent:
             turns = set(named)
             if scope.about is not None:
-                turns |= said.corpus.mentioning(scope.about)
-            # What was said again in another session is that session's.
-            again = bool(scope.memories or scope.turns) and not scope.unkept
+                turns |= texts.turn_corpus.mentioning(scope.about)
             return all_that_holds(
-                said,
+                texts,
                 turns,
                 about=scope.about,
-                repeated=again,
-                alone=scope.unkept,
-                near=self._near,
+                # When a session is erased, other sessions may go on saying the same.
+                repeated=bool(scope.memories or scope.turns) and not scope.not_kept,
+                alone=scope.not_kept,
+                thresholds=self._thresholds,
             )
 
         return decide
 
 
-def _receipt(tally: ErasureCounts) -> ErasureReceipt:
+def _receipt(counts: ErasureCounts) -> ErasureReceipt:
     return ErasureReceipt(
-        tuple(map(str, sorted(tally.memories))),
-        tally.turns,
-        tally.records.total(),
-        len(tally.reread),
-        dict(tally.records),
-        dict(tally.remade),
-        len(tally.shortened),
+        memories=tuple(map(str, sorted(counts.memories))),
+        turns=counts.turns,
+        records=counts.records.total(),
+        reread=len(counts.reembedded),
+        layers=dict(counts.records),
+        remade=dict(counts.regenerated),
+        shortened=len(counts.shortened),
     )
 
 
-def _check(scope: ErasureScope, said: ErasedTexts, gone: ErasedContent) -> None:
-    """Make sure that there is something to forget.
+def _check(scope: ErasureScope, texts: ErasedTexts, erased: ErasedContent) -> None:
+    """Make sure that there is something to erase.
 
     Raises:
         NotFound: there is not.
     """
     if (
-        not gone.written
-        and not gone.shortened
-        and not any(turn in said.turns for turn in gone.turns)
-        and not any(record.turns & gone.turns for record in said.records.values())
+        not erased.states
+        and not erased.shortened
+        and not any(turn in texts.turns for turn in erased.turns)
+        and not any(record.turns & erased.turns for record in texts.records.values())
     ):
-        raise NotFound(
-            f"{scope.param}: expected something that is remembered here", param=scope.param
-        )
+        raise NotFound(f"{scope.param}: expected something that is stored here", param=scope.param)

@@ -1,4 +1,4 @@
-"""What holds what is to be forgotten: turns that say it, replies made of it, records. Pure."""
+"""Finds everything that contains what is to be erased: turns, replies and records. Pure."""
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -15,58 +15,60 @@ from foremind.text.tokenization import terms_of
 Matrix = npt.NDArray[np.float32]
 Key = TypeVar("Key", bound=Hashable)
 
-# One shared word that nobody else says is enough where little is forgotten; of a whole session's
-# words many are nobody else's by accident.
-_FEW = 20
-# What stands for one thing alone: in the middle of a sentence, or with digits.
-_NAMES = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|\w*\d[\w.,:]*")
-SHARE = 0.6  # of a text's words: what holds as many of them holds it
-_AT_ONCE = 512  # replies that are compared at once
+# Where few turns are erased, one shared term that occurs nowhere else is enough. Many terms of a
+# whole session occur nowhere else by accident.
+_FEW_TURNS = 20
+# Terms that identify something by themselves: capitalised inside a sentence, or with digits.
+_IDENTIFIERS = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|\w*\d[\w.,:]*")
+MIN_TERM_OVERLAP = 0.6  # a text with this share of another's terms counts as containing it
+_BATCH_SIZE = 512  # replies whose vectors are compared at once
 
 
 class Similarity(NamedTuple):
-    """The cosines from which on two texts speak of the same: by themselves, or sharing a `word`."""
+    """Minimum cosines of two texts about the same: in general, and if they share a rare term."""
 
-    matter: float
-    word: float
+    alike: float
+    sharing_term: float
 
 
-NEVER = Similarity(1.1, 1.1)
+NEVER = Similarity(1.1, 1.1)  # above every cosine
 
 
 @dataclass(slots=True)
 class ErasedTexts:
-    """Everything that was said in a relationship, and how it was put into records."""
+    """Everything that was said in a relationship, and all states of its records.
+
+    States of records have the key (record, revision), with revision 0 for the present one.
+    """
 
     turns: dict[int, TranscriptText] = field(default_factory=dict)
-    corpus: Corpus[int] = field(default_factory=Corpus)
+    turn_corpus: Corpus[int] = field(default_factory=Corpus)
     records: dict[int, RecordText] = field(default_factory=dict)
     states: dict[tuple[int, int], RecordText] = field(default_factory=dict)
-    written: Corpus[tuple[int, int]] = field(default_factory=Corpus)  # record, revision (0: now)
+    state_corpus: Corpus[tuple[int, int]] = field(default_factory=Corpus)
 
     def add_turns(self, turns: Sequence[TranscriptText]) -> None:
-        """Take in more of what was said."""
+        """Add turns."""
         self.turns |= {turn.id: turn for turn in turns}
-        self.corpus.add((turn.id, turn.content) for turn in turns)
+        self.turn_corpus.add((turn.id, turn.content) for turn in turns)
 
     def add_records(self, records: Sequence[RecordText]) -> None:
-        """Take in more records, or earlier states of them."""
+        """Add records, or earlier states of them."""
         self.records |= {record.id: record for record in records if record.revision == 0}
         self.states |= {(record.id, record.revision): record for record in records}
-        self.written.add(((record.id, record.revision), record.text) for record in records)
+        self.state_corpus.add(((record.id, record.revision), record.text) for record in records)
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedContent:
-    """What goes: turns that were named or repeat them, replies made of these, and records.
+    """What is to be erased: turns that were named or repeat them, replies, and states of records.
 
-    `written` are states of records (record, revision; 0 is the present one) that hold it, and
-    `shortened` those of which only lines do, with what is left of each.
+    `shortened` are states of which only some lines are erased, with the remaining text of each.
     """
 
     turns: frozenset[int] = frozenset()
     replies: frozenset[int] = frozenset()
-    written: frozenset[tuple[int, int]] = frozenset()
+    states: frozenset[tuple[int, int]] = frozenset()
     shortened: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
@@ -74,244 +76,261 @@ NOTHING = ErasedContent()
 
 
 def all_that_holds(
-    said: ErasedTexts,
-    named: Iterable[int],
+    texts: ErasedTexts,
+    named_turns: Iterable[int],
     *,
     about: str | None = None,
     repeated: bool = False,
     alone: bool = False,
     instead: str | None = None,
-    near: Similarity = NEVER,
+    thresholds: Similarity = NEVER,
 ) -> ErasedContent:
-    """Return everything that holds what some turns say.
+    """Return everything that contains what some turns say.
 
     Args:
-        about: words of which every state of a record that holds them all goes.
-        repeated: what says the same word for word elsewhere goes too, whoever says it.
-        alone: what the user said of the same elsewhere, or anybody wrote by hand, is no part of it.
-        instead: what the turns say from now on, where they are corrected and not forgotten.
-        near: from which cosines on two texts speak of the same.
+        about: states of records that contain all of these words are erased.
+        repeated: also erase turns that contain the same text verbatim, whoever said it.
+        alone: spare what the user also said in other turns, and what was edited manually.
+        instead: the new text of the turns, if they are corrected.
+        thresholds: minimum cosines of texts about the same.
     """
-    turns = set(named)
-    spoken = {said.turns[turn].content for turn in turns if turn in said.turns}
+    turns = set(named_turns)
+    contents = {texts.turns[turn].content for turn in turns if turn in texts.turns}
     if repeated:
-        turns |= {key for text in spoken for key in said.corpus.quoting(text)}
-        spoken |= {said.turns[turn].content for turn in turns if turn in said.turns}
+        turns |= {key for content in contents for key in texts.turn_corpus.quoting(content)}
+        contents |= {texts.turns[turn].content for turn in turns if turn in texts.turns}
     if alone:
-        spoken = {text for text in spoken if not _said_by_user(said, text, turns)}
-    answers = _replies_made_of(said, turns, spoken, instead, near)
-    few = len(turns) <= _FEW
-    written = _exactly(said.written, spoken, about)
-    # What was made by a model or rules follows its sources.
-    written |= {key for key in _mostly(said.written, spoken, few) if said.states[key].by_hand}
-    written |= {
-        (record.id, 0) for record in said.records.values() if _taken_from(said, record, turns)
+        contents = {content for content in contents if not _said_elsewhere(texts, content, turns)}
+    replies = _derived_replies(texts, turns, contents, instead, thresholds)
+    few = len(turns) <= _FEW_TURNS
+    states = _containing(texts.state_corpus, contents, about)
+    # States made by a model or by rules are erased along with their sources.
+    states |= {
+        key for key in _resembling(texts.state_corpus, contents, few) if texts.states[key].by_hand
+    }
+    states |= {
+        (record.id, 0) for record in texts.records.values() if _taken_from(texts, record, turns)
     }
     if alone:
-        written = {key for key in written if not said.states[key].by_hand}
-    rests = {key: _without(said, key, spoken, about, few) for key in written}
-    shortened = {key: rest for key, rest in rests.items() if rest}
+        states = {key for key in states if not texts.states[key].by_hand}
+    remaining = {key: _remaining_lines(texts, key, contents, about, few) for key in states}
+    shortened = {key: text for key, text in remaining.items() if text}
     return ErasedContent(
         frozenset(turns),
-        frozenset(answers - turns),
-        frozenset(written.difference(shortened)),
+        frozenset(replies - turns),
+        frozenset(states.difference(shortened)),
         shortened,
     )
 
 
-def _said_by_user(said: ErasedTexts, text: str, without: set[int]) -> bool:
-    """Tell whether the user says a text in other turns than some."""
-    others = said.corpus.quoting(text) - without
-    return any(said.turns[other].speaker == "user" for other in others)
+def _said_elsewhere(texts: ErasedTexts, content: str, turns: set[int]) -> bool:
+    """Return whether the user also said something in a turn other than these."""
+    others = texts.turn_corpus.quoting(content) - turns
+    return any(texts.turns[other].speaker == "user" for other in others)
 
 
-def _exactly(corpus: Corpus[Key], spoken: Iterable[str], about: str | None) -> set[Key]:
-    """Return the texts that hold all the words of `about`, or word for word what was spoken."""
-    found = set() if about is None else corpus.mentioning(about)
-    return found.union(*(corpus.quoting(text) for text in spoken))
+def _containing(corpus: Corpus[Key], contents: Iterable[str], about: str | None) -> set[Key]:
+    """Return the texts with all words of `about`, or with one of the contents verbatim."""
+    matches = set() if about is None else corpus.mentioning(about)
+    return matches.union(*(corpus.quoting(content) for content in contents))
 
 
-def _mostly(corpus: Corpus[Key], spoken: Iterable[str], few: bool) -> set[Key]:
-    """Return the texts that hold most words of something that was spoken, where it is not much."""
-    found: set[Key] = set()
-    return found.union(*(corpus.speaking_of(text, SHARE) for text in spoken if few))
-
-
-def _taken_from(said: ErasedTexts, record: RecordText, turns: set[int]) -> bool:
-    """Tell whether somebody's record was taken from turns, and says mostly what they say.
-
-    As what is saved on request, or a note that was corrected.
-    """
-    own = said.written.terms.get((record.id, 0), frozenset())
-    if not record.by_hand or not own:
-        return False
-    return any(
-        len(own & said.corpus.terms[turn]) >= SHARE * len(own)
-        for turn in record.turns & turns
-        if turn in said.corpus.terms
+def _resembling(corpus: Corpus[Key], contents: Iterable[str], few: bool) -> set[Key]:
+    """Return the texts with most terms of one of the contents; none unless these are few."""
+    matches: set[Key] = set()
+    return matches.union(
+        *(corpus.speaking_of(content, MIN_TERM_OVERLAP) for content in contents if few)
     )
 
 
-def _without(
-    said: ErasedTexts,
+def _taken_from(texts: ErasedTexts, record: RecordText, turns: set[int]) -> bool:
+    """Return whether a user's record was taken from turns, and mostly consists of what they say.
+
+    For example a note that the user asked to save, or one that was corrected.
+    """
+    terms = texts.state_corpus.terms.get((record.id, 0), frozenset())
+    if not record.by_hand or not terms:
+        return False
+    return any(
+        len(terms & texts.turn_corpus.terms[turn]) >= MIN_TERM_OVERLAP * len(terms)
+        for turn in record.turns & turns
+        if turn in texts.turn_corpus.terms
+    )
+
+
+def _remaining_lines(
+    texts: ErasedTexts,
     key: tuple[int, int],
-    spoken: set[str],
+    contents: set[str],
     about: str | None,
     few: bool,
 ) -> str:
-    """Return what is left of the hot context as somebody wrote it, without the lines that hold it.
+    """Return a manually edited core memory without the lines that contain erased content.
 
-    Nothing where no line does by itself, and for other layers: a record of theirs says one thing.
+    Empty if no single line does, and for other layers, whose records make one statement each.
     """
-    state, record = said.states[key], said.records.get(key[0])
+    state, record = texts.states[key], texts.records.get(key[0])
     if record is None or record.layer != "hot" or not state.by_hand:
         return ""
     lines = [line for line in state.content.splitlines() if line.strip()]
-    left = "\n".join(line for line in lines if not _speaks_of(line, spoken, about, few))
-    whole = f"{state.title}\n{left}"
-    return (
-        "" if len(left) == len("\n".join(lines)) or _speaks_of(whole, spoken, about, few) else left
-    )
+    remaining = "\n".join(line for line in lines if not _mentions(line, contents, about, few))
+    if len(remaining) == len("\n".join(lines)):
+        return ""
+    return "" if _mentions(f"{state.title}\n{remaining}", contents, about, few) else remaining
 
 
-def _speaks_of(text: str, spoken: set[str], about: str | None, few: bool) -> bool:
+def _mentions(text: str, contents: set[str], about: str | None, few: bool) -> bool:
     corpus = Corpus[int]()
     corpus.add([(0, text)])
-    return bool(_exactly(corpus, spoken, about) or _mostly(corpus, spoken, few))
+    return bool(_containing(corpus, contents, about) or _resembling(corpus, contents, few))
 
 
-def _replies_made_of(
-    said: ErasedTexts, turns: set[int], spoken: set[str], instead: str | None, near: Similarity
+def _derived_replies(
+    texts: ErasedTexts,
+    turns: set[int],
+    contents: set[str],
+    instead: str | None,
+    thresholds: Similarity,
 ) -> set[int]:
-    """Return what the companion said of forgotten turns: in answer, quoting, or in other words."""
+    """Return the companion's replies that answer, quote or paraphrase erased turns."""
     if not turns:
         return set()
     first = min(turns)
     later = [
         turn
-        for turn in said.turns.values()
+        for turn in texts.turns.values()
         if turn.speaker == "companion" and turn.alive and turn.id > first and turn.id not in turns
     ]
-    found = {each.id for each in later if each.reply_to in turns}
-    quoting = {key for text in spoken for key in said.corpus.quoting(text)}
-    found |= {each.id for each in later if each.id in quoting}
-    found |= _speaking_of(
-        said, turns, instead, [each for each in later if each.id not in found], near.word
-    )
-    found |= _nearest_to(said, turns, [each for each in later if each.id not in found],
-                         near.matter)  # fmt: skip
-    return found
+    derived = {reply.id for reply in later if reply.reply_to in turns}
+    quoting = {key for content in contents for key in texts.turn_corpus.quoting(content)}
+    derived |= {reply.id for reply in later if reply.id in quoting}
+    undecided = [reply for reply in later if reply.id not in derived]
+    derived |= _sharing_unique_terms(texts, turns, instead, undecided, thresholds.sharing_term)
+    undecided = [reply for reply in later if reply.id not in derived]
+    derived |= _closest_in_meaning(texts, turns, undecided, thresholds.alike)
+    return derived
 
 
-def _speaking_of(
-    said: ErasedTexts,
+def _sharing_unique_terms(
+    texts: ErasedTexts,
     turns: set[int],
     instead: str | None,
     replies: Sequence[TranscriptText],
-    least: float,
+    min_cosine: float,
 ) -> set[int]:
-    """Return the replies that share with forgotten turns what nothing else the user said holds.
+    """Return the replies that share with erased turns terms of which the user's others have none.
 
-    A name or number is enough; any other word is where the reply is near in meaning, too: people
-    say "hope" and "big" of everything.
+    A name or number is enough. With other terms the reply's meaning must be similar, too: people
+    say "hope" and "big" about everything.
     """
-    own = _own_words(said, turns, instead)
-    needed = 1 if len(turns) <= _FEW else 2
-    told = frozenset(
+    unique = _unique_terms(texts, turns, instead)
+    min_shared = 1 if len(turns) <= _FEW_TURNS else 2
+    identifiers = frozenset(
         term
         for turn in turns
-        if turn in said.turns
-        for name in _NAMES.findall(said.turns[turn].content)
+        if turn in texts.turns
+        for name in _IDENTIFIERS.findall(texts.turns[turn].content)
         for term in terms_of(name)
     )
-    shared = {reply.id: said.corpus.terms[reply.id] & own for reply in replies}
-    worded = [reply for reply in replies if len(shared[reply.id]) >= needed]
-    found = {each.id for each in worded if each.vector is None or shared[each.id] & told}
-    gone = _rows([said.turns[turn] for turn in turns if _has_vector(said, turn)])
-    near = [each for each in worded if each.vector is not None]
-    if not len(gone):
-        return {each.id for each in worded}
-    for first in range(0, len(near), _AT_ONCE):
-        part = near[first : first + _AT_ONCE]
-        cosines = (_rows(part) @ gone.T).max(axis=1)
-        found |= {each.id for each, cosine in zip(part, cosines, strict=True) if cosine >= least}
-    return found
+    shared = {reply.id: texts.turn_corpus.terms[reply.id] & unique for reply in replies}
+    candidates = [reply for reply in replies if len(shared[reply.id]) >= min_shared]
+    matches = {
+        reply.id for reply in candidates if reply.vector is None or shared[reply.id] & identifiers
+    }
+    erased = _matrix([texts.turns[turn] for turn in turns if _has_vector(texts, turn)])
+    comparable = [reply for reply in candidates if reply.vector is not None]
+    if not len(erased):
+        return {reply.id for reply in candidates}
+    for first in range(0, len(comparable), _BATCH_SIZE):
+        batch = comparable[first : first + _BATCH_SIZE]
+        cosines = (_matrix(batch) @ erased.T).max(axis=1)
+        matches |= {
+            reply.id for reply, cosine in zip(batch, cosines, strict=True) if cosine >= min_cosine
+        }
+    return matches
 
 
-def _has_vector(said: ErasedTexts, turn: int) -> bool:
-    return turn in said.turns and said.turns[turn].vector is not None
+def _has_vector(texts: ErasedTexts, turn: int) -> bool:
+    return turn in texts.turns and texts.turns[turn].vector is not None
 
 
-def _own_words(said: ErasedTexts, turns: set[int], instead: str | None) -> set[str]:
-    """Return the words of forgotten turns that nothing else the user said holds."""
-    kept = Corpus[int]()
-    kept.add([(0, instead or "")])
-    words = {
+def _unique_terms(texts: ErasedTexts, turns: set[int], instead: str | None) -> set[str]:
+    """Return the terms of erased turns that nothing else the user said contains."""
+    corrected = Corpus[int]()
+    corrected.add([(0, instead or "")])
+    terms = {
         term
         for turn in turns
-        if turn in said.turns and said.turns[turn].speaker == "user"
-        for term in said.corpus.terms[turn]
+        if turn in texts.turns and texts.turns[turn].speaker == "user"
+        for term in texts.turn_corpus.terms[turn]
     }
     return {
         term
-        for term in words - kept.terms[0]
+        for term in terms - corrected.terms[0]
         if all(
-            key in turns or said.turns[key].speaker == "companion"
-            for key in said.corpus.with_term(term)
+            key in turns or texts.turns[key].speaker == "companion"
+            for key in texts.turn_corpus.with_term(term)
         )
     }
 
 
-def _nearest_to(
-    said: ErasedTexts, turns: set[int], replies: Sequence[TranscriptText], least_cosine: float
+def _closest_in_meaning(
+    texts: ErasedTexts, turns: set[int], replies: Sequence[TranscriptText], min_cosine: float
 ) -> set[int]:
-    """Return the replies that come nearest, or answer what comes nearest, to forgotten turns.
+    """Return the replies that are closest to erased turns, or that answer a question which is.
 
-    A reply is held to speak of whatever the user said that its meaning comes nearest to; where
-    that is still there, the reply stays.
+    A reply counts as being about whatever user turn its meaning is closest to; if that turn is
+    not erased, the reply stays.
     """
-    stated = [
+    statements = [
         turn
-        for turn in said.turns.values()
-        if turn.speaker == "user" and turn.vector is not None
-        and not _asks(turn)
-    ]  # fmt: skip
-    gone = _rows([each for each in stated if each.id in turns and each.memory_id is not None])
-    left = [each for each in stated if each.id not in turns]
-    if not len(gone) or not replies:
+        for turn in texts.turns.values()
+        if turn.speaker == "user" and turn.vector is not None and not _is_question(turn)
+    ]
+    erased = _matrix(
+        [turn for turn in statements if turn.id in turns and turn.memory_id is not None]
+    )
+    kept_turns = [turn for turn in statements if turn.id not in turns]
+    if not len(erased) or not replies:
         return set()
-    found: set[int] = set()
-    kept = _rows(left)
-    for first in range(0, len(replies), _AT_ONCE):
-        part = replies[first : first + _AT_ONCE]
-        for asked in (False, True):
-            pairs = [(each, _voiced(said.turns, each, asked=asked)) for each in part]
-            near = [(pair, which) for pair, which in pairs if which is not None]
-            if not near:
+    matches: set[int] = set()
+    kept = _matrix(kept_turns)
+    for first in range(0, len(replies), _BATCH_SIZE):
+        batch = replies[first : first + _BATCH_SIZE]
+        for by_question in (False, True):
+            pairs = [
+                (reply, _compared_turn(texts.turns, reply, by_question=by_question))
+                for reply in batch
+            ]
+            comparable = [(reply, turn) for reply, turn in pairs if turn is not None]
+            if not comparable:
                 continue
-            matrix = _rows([which for _, which in near])
-            to_gone = (matrix @ gone.T).max(axis=1)
-            to_kept = matrix @ kept.T if left else np.full((len(near), 1), -1.0, np.float32)
-            for row, (reply, _) in enumerate(near):
-                if to_gone[row] >= least_cosine and to_gone[row] > to_kept[row].max():
-                    found.add(reply.id)
-    return found
+            matrix = _matrix([turn for _, turn in comparable])
+            to_erased = (matrix @ erased.T).max(axis=1)
+            to_kept = (
+                matrix @ kept.T if kept_turns else np.full((len(comparable), 1), -1.0, np.float32)
+            )
+            for row, (reply, _) in enumerate(comparable):
+                if to_erased[row] >= min_cosine and to_erased[row] > to_kept[row].max():
+                    matches.add(reply.id)
+    return matches
 
 
-def _voiced(
-    turns: Mapping[int, TranscriptText], reply: TranscriptText, *, asked: bool
+def _compared_turn(
+    turns: Mapping[int, TranscriptText], reply: TranscriptText, *, by_question: bool
 ) -> TranscriptText | None:
-    """Return a reply, or the question that it answers, where its vector is known."""
-    which = turns.get(reply.reply_to or 0) if asked else reply
-    if which is None or which.vector is None or (asked and not _asks(which)):
+    """Return a reply, or the question that it answers, if its vector is known."""
+    turn = turns.get(reply.reply_to or 0) if by_question else reply
+    if turn is None or turn.vector is None or (by_question and not _is_question(turn)):
         return None
-    return which
+    return turn
 
 
-def _asks(turn: TranscriptText) -> bool:
+def _is_question(turn: TranscriptText) -> bool:
     return turn.content.rstrip().endswith("?")
 
 
-def _rows(turns: Sequence[TranscriptText]) -> Matrix:
-    made = [np.frombuffer(turn.vector or b"", ">f2", offset=4) for turn in turns]
-    return np.asarray(made, np.float32) if made else np.empty((0, 0), np.float32)
+def _matrix(turns: Sequence[TranscriptText]) -> Matrix:
+    """Return the turns' vectors as rows, float32 [n, dimension]."""
+    rows = [np.frombuffer(turn.vector or b"", ">f2", offset=4) for turn in turns]
+    return np.asarray(rows, np.float32) if rows else np.empty((0, 0), np.float32)

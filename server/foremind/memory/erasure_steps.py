@@ -1,4 +1,4 @@
-"""What forgetting and correcting share: finding all that holds something, and removing it."""
+"""What erasure and correction share: finding all that contains something, and removing it."""
 
 import asyncio
 from bisect import bisect_left
@@ -13,17 +13,22 @@ from foremind.domain.memory import MemoryText
 from foremind.domain.record import FOUND_BY_MEANING, found_by
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.memory.context_window import REACH, Vector, read_in_exchange
+from foremind.memory.context_window import WINDOW_RADIUS, Vector, contextual_text
 from foremind.memory.erasure_scope import NOTHING, ErasedContent, ErasedTexts
-from foremind.memory.record_erasure import fate_of, portions_again, remade_of
-from foremind.memory.state_erasure import left_of
+from foremind.memory.record_erasure import (
+    RecordOutcome,
+    change_sets_to_regenerate,
+    decide_outcome,
+    regenerated_layers,
+)
+from foremind.memory.state_erasure import remaining_state
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
 
-_ATTEMPTS = 3  # without holding the relationship's lock
-_MOST_EMBEDDED = 50  # turns that were not judged yet; of more, only the words are looked at
-_REREAD_AT_ONCE = 100
+_OPTIMISTIC_ATTEMPTS = 3  # without holding the relationship's lock
+_MAX_EMBEDDED = 50  # turns that have no vector yet; beyond these, only terms are compared
+_REEMBED_BATCH_SIZE = 100
 
 Names = Mapping[Speaker, Vector]
 Decide = Callable[[ErasedTexts], ErasedContent]
@@ -32,66 +37,70 @@ Prepare = Callable[[ErasureReader], Awaitable[Decide]]
 
 @dataclass(slots=True)
 class ErasureCounts:
-    """What was removed so far; records by layer, of these those that are `remade` of what is left.
+    """What was removed so far; records are counted by layer.
 
-    `reread` are memories beside, `shortened` records that lost lines.
+    `regenerated` are those of the records that are written again from what remains, `shortened`
+    records that lost lines only, `reembedded` neighbouring memories.
     """
 
     memories: set[int] = field(default_factory=set)
     turns: int = 0
     records: Counter[str] = field(default_factory=Counter)
-    remade: Counter[str] = field(default_factory=Counter)
+    regenerated: Counter[str] = field(default_factory=Counter)
     shortened: set[int] = field(default_factory=set)
-    reread: set[int] = field(default_factory=set)
+    reembedded: set[int] = field(default_factory=set)
 
 
 @asynccontextmanager
-async def found_and_locked(
+async def find_and_lock(
     database: Database, relationship_id: int, embedder: EmbeddingService, prepare: Prepare
 ) -> AsyncIterator[tuple[ErasureTransaction, ErasedTexts, ErasedContent]]:
-    """Find what goes, and begin the transaction in which it does.
+    """Find what is to be erased, and begin the transaction in which it is.
 
-    Everything is read and compared before the relationship is locked, some of it at a time and in
-    a thread; where something came on top meanwhile, again.
+    Everything is read and compared before the relationship is locked, page by page and in a
+    thread. If something was added in the meantime, this is repeated; the last attempt holds the
+    lock.
 
     Args:
-        prepare: reads what is named, and returns what decides, in a thread, what goes with it.
+        prepare: reads what is named, and returns the function that decides, in a thread, what
+            else is erased with it.
     """
     reader = ErasureReader(database.of(relationship_id), relationship_id)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_OPTIMISTIC_ATTEMPTS):
         seen = await reader.state()
-        said, gone = await _find(reader, embedder, prepare)
+        texts, erased = await _find(reader, embedder, prepare)
         async with ErasureTransaction.begin(database, relationship_id) as transaction:
             if transaction.seen == seen:
-                yield transaction, said, gone
+                yield transaction, texts, erased
                 return
     async with ErasureTransaction.begin(database, relationship_id) as transaction:
-        said, gone = await _find(transaction.reader, embedder, prepare)
-        yield transaction, said, gone
+        texts, erased = await _find(transaction.reader, embedder, prepare)
+        yield transaction, texts, erased
 
 
 async def _find(
     reader: ErasureReader, embedder: EmbeddingService, prepare: Prepare
 ) -> tuple[ErasedTexts, ErasedContent]:
     decide = await prepare(reader)
-    said = ErasedTexts()
-    unread: list[TranscriptText] = []
+    texts = ErasedTexts()
+    without_vector: list[TranscriptText] = []
     async for turns in reader.turns():
-        unread += [turn for turn in turns if turn.vector is None and turn.content.strip()]
-        await asyncio.to_thread(said.add_turns, turns)
+        without_vector += [turn for turn in turns if turn.vector is None and turn.content.strip()]
+        await asyncio.to_thread(texts.add_turns, turns)
     async for records in reader.records():
-        await asyncio.to_thread(said.add_records, records)
-    for each in unread[-_MOST_EMBEDDED:]:
-        vector = await embedder.embed_passage(each.content)
-        said.turns[each.id] = replace(each, vector=bytes(4) + vector.astype(">f2").tobytes())
-    return said, await asyncio.to_thread(decide, said)
+        await asyncio.to_thread(texts.add_records, records)
+    for turn in without_vector[-_MAX_EMBEDDED:]:
+        vector = await embedder.embed_passage(turn.content)
+        texts.turns[turn.id] = replace(turn, vector=bytes(4) + vector.astype(">f2").tobytes())
+    return texts, await asyncio.to_thread(decide, texts)
 
 
 class ErasureSteps:
-    """Removes turns, and what was made of them, within one transaction.
+    """Removes turns and what was derived from them, within one transaction.
 
     Args:
-        names: the vectors of both names; None where memories are read alone.
+        names: the vectors of both speakers' names; None if memories are embedded without their
+            neighbours.
     """
 
     def __init__(
@@ -100,142 +109,153 @@ class ErasureSteps:
         embedder: EmbeddingService,
         names: Names | None,
         now: datetime,
-        tally: ErasureCounts,
+        counts: ErasureCounts,
     ) -> None:
         self._transaction = transaction
         self._embedder = embedder
         self._names = names
         self._now = now
-        self._tally = tally
+        self._counts = counts
 
     async def remove(
         self,
         turns: Collection[int],
-        gone: ErasedContent = NOTHING,
+        erased: ErasedContent = NOTHING,
         records: Collection[int] = (),
         *,
         corrected: Collection[int] = (),
     ) -> None:
-        """Remove turns with their memories, and everything that was made of them.
+        """Remove turns with their memories, and everything that was derived from them.
 
-        What was made of more than these is made anew of what is left; what is named is not.
+        What was also derived from other turns is regenerated from these; named records are not.
 
         Args:
-            gone: states of records that hold what the turns say.
-            records: those that go whatever they hold.
-            corrected: turns whose text is another one now, and what was made of the former goes.
+            erased: states of records that contain what the turns say.
+            records: records to remove whatever they contain.
+            corrected: turns whose text has been replaced; what was derived from the former text
+                is removed.
         """
         transaction, touched = self._transaction, {*turns, *corrected}
-        for (record, revision), rest in gone.shortened.items():
-            await transaction.say_in_state(record, revision, rest, self._now)
-            self._tally.shortened.add(record)
-        holding = {record for record, revision in gone.written if revision == 0}
-        made = await transaction.made_of(touched, {*holding, *records})
-        made |= await transaction.made_of_everything()
-        await self._remove_records(made, turns, gone.written, records)
+        for (record, revision), remaining in erased.shortened.items():
+            await transaction.say_in_state(record, revision, remaining, self._now)
+            self._counts.shortened.add(record)
+        containing = {record for record, revision in erased.states if revision == 0}
+        derived = await transaction.made_of(touched, {*containing, *records})
+        derived |= await transaction.made_of_everything()
+        await self._remove_records(derived, turns, erased.states, records)
         await self._remove_memories(turns)
         if self._names is not None:
-            await self._read_anew(touched, self._names)
+            await self._reembed(touched, self._names)
 
-    async def let_go(self, records: Collection[int]) -> None:
-        """Remove records whose days are over.
+    async def expire_records(self, records: Collection[int]) -> None:
+        """Remove expired records.
 
-        What is written from such records is made anew; what was made beside them has days of its
-        own, and stays tied to what they were made of.
+        What is written from such records is regenerated. What was otherwise derived from them
+        expires by itself, and from now on counts as derived from their sources.
         """
         transaction = self._transaction
-        made = await transaction.written_from(records)
+        derived = await transaction.written_from(records)
         await transaction.hand_down(records)
-        await self._remove_records(made | await transaction.made_of_everything(), (), (), records)
+        await self._remove_records(
+            derived | await transaction.made_of_everything(), (), (), records
+        )
 
     async def clear_states(
         self,
-        said: ErasedTexts,
-        gone: ErasedContent,
+        texts: ErasedTexts,
+        erased: ErasedContent,
         about: str | None = None,
         session: str | None = None,
     ) -> int:
-        """Take what holds it out of what goes on in sessions; return of how many.
+        """Remove erased content from the states of sessions; return how many changed.
 
         Args:
-            about: words that go where all of them stand together.
-            session: one of which nothing stays.
+            about: parts that contain all of these words are removed.
+            session: the id of a session whose state is removed as a whole.
         """
-        spoken = {said.turns[turn].content for turn in gone.turns if turn in said.turns}
+        contents = {texts.turns[turn].content for turn in erased.turns if turn in texts.turns}
         cleared = 0
         for session_id, state in (await self._transaction.states_of_sessions()).items():
-            left = (
+            remaining = (
                 NO_STATE
                 if str(session_id) == session
-                else await asyncio.to_thread(left_of, state, about, spoken)
+                else await asyncio.to_thread(remaining_state, state, about, contents)
             )
-            if left != state:
+            if remaining != state:
                 cleared += 1
-                await self._transaction.put_state(session_id, left)
+                await self._transaction.put_state(session_id, remaining)
         if cleared:
-            self._tally.records["state"] += cleared
+            self._counts.records["state"] += cleared
         return cleared
 
-    async def expire(self, turns: Collection[int]) -> None:
-        """Remove the texts of turns; what was remembered of them, or made of them, stays."""
-        self._tally.turns += await self._transaction.expire(turns, self._now)
+    async def expire_texts(self, turns: Collection[int]) -> None:
+        """Remove the texts of turns; their memories, and what was derived from them, stay."""
+        self._counts.turns += await self._transaction.expire(turns, self._now)
         if self._names is not None:
-            await self._read_anew(turns, self._names)
+            await self._reembed(turns, self._names)
 
     async def _remove_memories(self, turns: Collection[int]) -> None:
-        """Remove turns with their memories; what others said again is remembered by these."""
+        """Remove turns with their memories; other turns that said the same are ingested again."""
         transaction = self._transaction
         memories = await transaction.memories_behind(turns)
-        again = await transaction.said_again(memories, turns)
-        self._tally.memories |= memories
-        self._tally.turns += await transaction.remove(memories, turns, self._now)
-        await transaction.remember_again(again)
+        repeating = await transaction.said_again(memories, turns)
+        self._counts.memories |= memories
+        self._counts.turns += await transaction.remove(memories, turns, self._now)
+        await transaction.remember_again(repeating)
         if memories:
             await transaction.settle_facts(self._now)
 
     async def _remove_records(
         self,
-        made: Collection[int],
+        derived: Collection[int],
         turns: Collection[int],
-        written: Collection[tuple[int, int]],
+        containing: Collection[tuple[int, int]],
         named: Collection[int],
     ) -> None:
-        """Remove what is named, holds it or was made of it; have the others made anew."""
+        """Remove the named records, and states derived from or containing erased content.
+
+        All but the named records are regenerated.
+        """
         transaction = self._transaction
-        states: dict[int, list[RecordText]] = {}
-        concerned = {*made, *(record for record, _ in written)}.difference(named)
-        for state in await transaction.states(concerned):
-            states.setdefault(state.id, []).append(state)
-        fates = {
-            record: fate_of(
-                states[record],
-                {revision for one, revision in written if one == record},
-                made_of_it=record in made,
-            )
-            for record in states
-        }
-        went = [states[each][0] for each, fate in fates.items() if fate.goes]
-        # Whoever removes the hot context has it written anew.
-        went += [state for state in await transaction.states(named) if state.layer == "hot"][:1]
-        left = await transaction.sources_left([each.id for each in went], turns)
-        back = {each: fate.back_to for each, fate in fates.items() if fate.back_to is not None}
-        for record, revision in back.items():
-            await self._take_back(states[record], revision)
+        affected = {*derived, *(record for record, _ in containing)}.difference(named)
+        states = await self._states_by_record(affected)
+        outcomes = _outcomes(states, derived, containing)
+        erased = [
+            states[record][0] for record, outcome in outcomes.items() if outcome.present_erased
+        ]
+        # Core memory is regenerated even when it is removed by name.
+        erased += [state for state in await transaction.states(named) if state.layer == "hot"][:1]
+        remaining = await transaction.sources_left([record.id for record in erased], turns)
+        for record, outcome in outcomes.items():
+            if outcome.back_to is not None:
+                await self._revert(states[record], outcome.back_to)
         await transaction.forget_states(
-            {(record, each) for record, fate in fates.items() for each in fate.dropped}
+            {
+                (record, revision)
+                for record, outcome in outcomes.items()
+                for revision in outcome.dropped
+            }
         )
-        kept = {each for each, fate in fates.items() if each in made and not fate.deleted}
-        await transaction.untie(kept)
-        deleted = {*named, *(each for each, fate in fates.items() if fate.deleted)}
-        self._tally.records.update(await transaction.delete_records(deleted))
-        self._tally.remade.update(remade_of(left, went))
-        await transaction.make_again(portions_again(left, went))
-        summary = any(each.layer == "summary" for each in went)
+        deleted = {record for record, outcome in outcomes.items() if outcome.deleted}
+        await transaction.untie(
+            {record for record in outcomes if record in derived and record not in deleted}
+        )
+        self._counts.records.update(await transaction.delete_records({*named, *deleted}))
+        self._counts.regenerated.update(regenerated_layers(remaining, erased))
+        await transaction.make_again(change_sets_to_regenerate(remaining, erased))
+        summary = any(record.layer == "summary" for record in erased)
         await transaction.rebuild(self._now, summary=summary)
 
-    async def _take_back(self, states: Sequence[RecordText], revision: int) -> None:
-        """Let what somebody wrote hold again, as if nothing had been made of it since."""
-        state = next(each for each in states if each.revision == revision)
+    async def _states_by_record(self, records: Collection[int]) -> dict[int, list[RecordText]]:
+        """Return all states of records: the present one first, then the earlier ones in order."""
+        states: dict[int, list[RecordText]] = {}
+        for state in await self._transaction.states(records):
+            states.setdefault(state.id, []).append(state)
+        return states
+
+    async def _revert(self, states: Sequence[RecordText], revision: int) -> None:
+        """Restore a revision that somebody wrote, as if nothing had replaced it since."""
+        state = next(state for state in states if state.revision == revision)
         vector = (
             await self._embedder.embed_passage(found_by(state.title, state.content))
             if states[0].layer in FOUND_BY_MEANING
@@ -243,39 +263,59 @@ class ErasureSteps:
         )
         await self._transaction.take_back(state.id, revision, vector, self._now)
 
-    async def _read_anew(self, turns: Collection[int], names: Names) -> None:
-        """Read the memories beside turns anew, as if these had not been said, or are by now."""
-        lines, session_of = await self._transaction.exchanges(turns)
-        touched: set[int] = set()
+    async def _reembed(self, turns: Collection[int], names: Names) -> None:
+        """Re-embed the memories whose context window includes turns that changed or were erased."""
+        sessions, session_of = await self._transaction.exchanges(turns)
+        affected: set[int] = set()
         for turn in turns:
-            line = lines[session_of[turn]]
-            place = bisect_left(line, turn)
-            touched |= set(line[max(0, place - REACH) : place + REACH + 1])
-        around = {
-            each: line[max(0, place - REACH) : place + REACH + 1]
-            for line in lines.values()
-            for place, each in enumerate(line)
-            if each in touched
+            session = sessions[session_of[turn]]
+            affected |= set(_window(session, bisect_left(session, turn)))
+        windows = {
+            turn: _window(session, position)
+            for session in sessions.values()
+            for position, turn in enumerate(session)
+            if turn in affected
         }
-        for first in range(0, len(around), _REREAD_AT_ONCE):
-            part = dict(list(around.items())[first : first + _REREAD_AT_ONCE])
+        for first in range(0, len(windows), _REEMBED_BATCH_SIZE):
+            batch = dict(list(windows.items())[first : first + _REEMBED_BATCH_SIZE])
             known = await self._transaction.exchange_turns(
-                {one for w in part.values() for one in w}
+                {turn for window in batch.values() for turn in window}
             )
-            texts = await asyncio.to_thread(_read, part, known, names)
+            texts = await asyncio.to_thread(_contextual_texts, batch, known, names)
             await self._transaction.rewrite(texts)
-            self._tally.reread |= texts.keys()
+            self._counts.reembedded |= texts.keys()
 
 
-def _read(
-    around: Mapping[int, list[int]], known: Mapping[int, ExchangeTurn], names: Names
+def _outcomes(
+    states: Mapping[int, Sequence[RecordText]],
+    derived: Collection[int],
+    containing: Collection[tuple[int, int]],
+) -> dict[int, RecordOutcome]:
+    """Decide what becomes of each record; arguments as of `_remove_records`."""
+    return {
+        record: decide_outcome(
+            states[record],
+            {revision for other, revision in containing if other == record},
+            derived=record in derived,
+        )
+        for record in states
+    }
+
+
+def _window(session: list[int], position: int) -> list[int]:
+    """Return the turns of a session in the context window around a position."""
+    return session[max(0, position - WINDOW_RADIUS) : position + WINDOW_RADIUS + 1]
+
+
+def _contextual_texts(
+    windows: Mapping[int, list[int]], known: Mapping[int, ExchangeTurn], names: Names
 ) -> dict[int, MemoryText]:
-    """Read memories with the turns around them."""
+    """Return new texts by memory id, given the window around each turn."""
     texts: dict[int, MemoryText] = {}
-    for turn_id, line in around.items():
-        here = known.get(turn_id)
-        if here is None or here.memory_id is None or here.vector is None:
+    for turn_id, window in windows.items():
+        turn = known.get(turn_id)
+        if turn is None or turn.memory_id is None or turn.vector is None:
             continue
-        window = [known[each] for each in line if each in known]
-        texts[here.memory_id] = read_in_exchange(window, window.index(here), names)
+        neighbours = [known[neighbour] for neighbour in window if neighbour in known]
+        texts[turn.memory_id] = contextual_text(neighbours, neighbours.index(turn), names)
     return texts

@@ -1,6 +1,7 @@
-"""Statements that can be true only one way at a time: where one lives, what one's cat is called.
+"""Facts that have one value at a time: where somebody lives, what their cat is called. Pure.
 
-They are what `statements` finds, in stemmed words, so that two ways to say it are one. Pure.
+They are the statements that `text/statements` extracts, with stemmed values, so that different
+wordings compare as equal.
 """
 
 from foremind.domain.memory import Fact
@@ -8,7 +9,7 @@ from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import terms_of
 
-_ONE_VALUE = frozenset(
+_SINGLE_VALUED = frozenset(
     {
         "name",
         "pronouns",
@@ -22,21 +23,21 @@ _ONE_VALUE = frozenset(
         "names",
     }
 )
-_MAX_WORDS = 4  # a longer value is a story
+_MAX_VALUE_TERMS = 4  # a longer value is a story, not a fact
 
 
 def facts_in(text: str) -> list[Fact]:
-    """Return what `text` states of its speaker, near its beginning, that contradicts others."""
-    facts = (fact_of(each) for each in statements_in(text) if each.holds)
+    """Return the single-valued facts that the beginning of `text` states about its speaker."""
+    facts = (fact_of(statement) for statement in statements_in(text) if statement.holds)
     return list(dict.fromkeys(fact for fact in facts if fact is not None))
 
 
 def fact_of(statement: Statement) -> Fact | None:
-    """Return what a statement says as a fact, None where others may hold beside it."""
+    """Return a statement as a fact; None if several values may be true at once."""
     value = " ".join(terms_of(statement.value))
-    if not value or len(value.split()) > _MAX_WORDS:
+    if not value or len(value.split()) > _MAX_VALUE_TERMS:
         return None
-    if statement.slot in _ONE_VALUE:
+    if statement.slot in _SINGLE_VALUED:
         return Fact(statement.title, value)
     if statement.slot in ("family", "pets") and statement.about:
         return Fact(f"name of {statement.about}", value)

@@ -1,4 +1,4 @@
-"""Letting go what is older than it may be kept: the same promise as forgetting, by the calendar."""
+"""Retention: removes what is older than it may be kept, as thoroughly as an erasure."""
 
 from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
@@ -10,15 +10,15 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureTransaction
 
-_AT_ONCE = 200  # memories or turns that one transaction lets go
+_BATCH_SIZE = 200  # memories or turns that one transaction removes
 
-_LetGo = tuple[str, Collection[int]]  # what went, in numbers, and the turns that said it
+_Removal = tuple[str, Collection[int]]  # a summary for the audit trail, and the turns affected
 
 
 class RetentionEnforcer:
-    """Lets go of records, memories and texts of turns whose days are over.
+    """Removes expired records, memories and texts of turns.
 
-    What is only old is not taken back: replies that spoke of it have days of their own.
+    Unlike an erasure, it leaves replies that mention them: replies expire by themselves.
     """
 
     def __init__(
@@ -34,71 +34,71 @@ class RetentionEnforcer:
         self._clock = clock
 
     async def records(self, relationship_id: int, records: Collection[int]) -> None:
-        """Let go of records, and what was written from them.
+        """Remove records, and what was written from them.
 
         Raises:
             StorageUnavailable: try again later; nothing was half done.
         """
-        tally = ErasureCounts()
+        counts = ErasureCounts()
         async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
-            await self._eraser(transaction, None, tally).let_go(records)
-            subject = f"{tally.records.total()} records"
+            await self._steps(transaction, None, counts).expire_records(records)
+            subject = f"{counts.records.total()} records"
             await transaction.audit("server", "retention", subject, self._clock.now())
             await transaction.announce((), outdated=True)
 
     async def memories(
         self, relationship_id: int, names: tuple[str, str], memory_type: str, before: datetime
     ) -> None:
-        """Let go of memories of a type that were last said before a time.
+        """Remove memories of a type that were last said before a time.
 
         Raises:
             StorageUnavailable: try again later.
         """
 
-        async def some(transaction: ErasureTransaction, eraser: ErasureSteps) -> _LetGo:
-            old = await transaction.older_memories(memory_type, before, _AT_ONCE)
-            turns = await transaction.reader.of_memories(old) if old else set()
+        async def remove_batch(transaction: ErasureTransaction, steps: ErasureSteps) -> _Removal:
+            expired = await transaction.older_memories(memory_type, before, _BATCH_SIZE)
+            turns = await transaction.reader.of_memories(expired) if expired else set()
             if turns:
-                await eraser.remove(turns)
-            return f"{len(old)} memories", turns
+                await steps.remove(turns)
+            return f"{len(expired)} memories", turns
 
-        await self._by_portions(relationship_id, names, some)
+        await self._in_batches(relationship_id, names, remove_batch)
 
     async def transcript(
         self, relationship_id: int, names: tuple[str, str], before: datetime
     ) -> None:
-        """Erase the texts of turns that were said before a time.
+        """Remove the texts of turns that were said before a time.
 
         Raises:
             StorageUnavailable: try again later.
         """
 
-        async def some(transaction: ErasureTransaction, eraser: ErasureSteps) -> _LetGo:
-            turns = await transaction.older_turns(before, _AT_ONCE)
+        async def remove_batch(transaction: ErasureTransaction, steps: ErasureSteps) -> _Removal:
+            turns = await transaction.older_turns(before, _BATCH_SIZE)
             if turns:
-                await eraser.expire(turns)
+                await steps.expire_texts(turns)
             return f"{len(turns)} turns", turns
 
-        await self._by_portions(relationship_id, names, some)
+        await self._in_batches(relationship_id, names, remove_batch)
 
-    async def _by_portions(
+    async def _in_batches(
         self,
         relationship_id: int,
         names: tuple[str, str],
-        some: Callable[[ErasureTransaction, ErasureSteps], Awaitable[_LetGo]],
+        remove_batch: Callable[[ErasureTransaction, ErasureSteps], Awaitable[_Removal]],
     ) -> None:
-        """Let go of some at a time, each in a transaction of its own, until none are left."""
+        """Remove batches, each in a transaction of its own, until nothing is left to remove."""
         vectors = await self._rememberer.name_vectors(*names)
         while True:
             async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
-                eraser = self._eraser(transaction, vectors, ErasureCounts())
-                subject, turns = await some(transaction, eraser)
+                steps = self._steps(transaction, vectors, ErasureCounts())
+                subject, turns = await remove_batch(transaction, steps)
                 if not turns:
                     return
                 await transaction.audit("server", "retention", subject, self._clock.now())
                 await transaction.announce(turns, outdated=True)
 
-    def _eraser(
-        self, transaction: ErasureTransaction, names: Names | None, tally: ErasureCounts
+    def _steps(
+        self, transaction: ErasureTransaction, names: Names | None, counts: ErasureCounts
     ) -> ErasureSteps:
-        return ErasureSteps(transaction, self._embedder, names, self._clock.now(), tally)
+        return ErasureSteps(transaction, self._embedder, names, self._clock.now(), counts)

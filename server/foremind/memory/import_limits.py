@@ -1,4 +1,4 @@
-"""What a file may hold: every text and every list in it has a limit, as at its own door. Pure."""
+"""Limits of an import file: every text and list has one, as over the API. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,33 +17,33 @@ from foremind.domain.record import (
 )
 from foremind.domain.storable_text import check_storable
 
-MOST_TURNS = 50_000  # of one relationship
-#: How much the lists of a file may hold; any other list holds at most MOST_LISTED.
-MOST_OF: Mapping[str, int] = {
-    "sessions": MOST_TURNS,
-    "turns": MOST_TURNS,
-    "memories": MOST_TURNS,
-    "memories.again": MOST_TURNS,
+_MAX_TURNS = 50_000  # of one relationship
+#: Maximum length of the lists of a file; any other list has at most MOST_LISTED elements.
+MAX_ELEMENTS: Mapping[str, int] = {
+    "sessions": _MAX_TURNS,
+    "turns": _MAX_TURNS,
+    "memories": _MAX_TURNS,
+    "memories.again": _MAX_TURNS,
     "records": MOST_RECORDS,
-    "records.turns": MOST_TURNS,
+    "records.turns": _MAX_TURNS,
     "records.sources": MOST_RECORDS,
     "revisions": MOST_RECORDS * MOST_REVISIONS,
-    "changes": 2 * MOST_TURNS,
-    "audit": 4 * MOST_TURNS,
+    "changes": 2 * _MAX_TURNS,
+    "audit": 4 * _MAX_TURNS,
     "progress.dismissed": 2 * MOST_RECORDS,
     "progress.remade": MOST_RECORDS,
-    "progress.remade.turns": MOST_TURNS,
+    "progress.remade.turns": _MAX_TURNS,
 }
 _CONTENT = frozenset({"records.content", "revisions.content"})
-_SAID = frozenset({"turns.text", "memories.content"})
+_UTTERANCES = frozenset({"turns.text", "memories.content"})
 
 
 @dataclass(frozen=True, slots=True)
 class ImportLimits:
-    """How long texts may be, in characters: what users say, and what companions answer."""
+    """Maximum length of texts in characters: of users' messages and of companions' replies."""
 
-    said: int
-    answered: int
+    user_chars: int
+    companion_chars: int
 
     def check(self, part: object, path: str) -> None:
         """Make sure that a part of a file can be stored, and has no text or list over its limit.
@@ -59,22 +59,24 @@ class ImportLimits:
         self._check(part, path, path.partition("[")[0], "user")
 
     def _check(self, part: object, path: str, kind: str, speaker: str) -> None:
+        """Check a part recursively; `kind` is its path without positions."""
         if isinstance(part, str):
-            most = self._most_chars(kind, speaker)
-            if len(part) > most:
+            max_chars = self._max_chars(kind, speaker)
+            if len(part) > max_chars:
                 raise InvalidMessage(
-                    f"{path}: expected at most {most} characters, got {len(part)}", param=path
+                    f"{path}: expected at most {max_chars} characters, got {len(part)}", param=path
                 )
         elif isinstance(part, list | tuple):
-            most = MOST_OF.get(kind, MOST_LISTED)
-            if len(part) > most:
+            max_elements = MAX_ELEMENTS.get(kind, MOST_LISTED)
+            if len(part) > max_elements:
                 raise InvalidMessage(
-                    f"{path}: expected at most {most} elements, got {len(part)}", param=path
+                    f"{path}: expected at most {max_elements} elements, got {len(part)}",
+                    param=path,
                 )
-            for position, each in enumerate(part):
-                self._check(each, f"{path}[{position}]", kind, speaker)
+            for position, element in enumerate(part):
+                self._check(element, f"{path}[{position}]", kind, speaker)
         elif isinstance(part, msgspec.Struct) and not isinstance(part, CompanionSettings):
-            # Settings have limits of their own, which they are held to when they are decoded.
+            # Settings have limits of their own, which are checked when they are decoded.
             speaker = getattr(part, "speaker", speaker)
             for name in part.__struct_fields__:
                 value = getattr(part, name)
@@ -86,7 +88,7 @@ class ImportLimits:
                         speaker,
                     )
 
-    def _most_chars(self, kind: str, speaker: str) -> int:
-        if kind in _SAID:
-            return self.answered if speaker == "companion" else self.said
+    def _max_chars(self, kind: str, speaker: str) -> int:
+        if kind in _UTTERANCES:
+            return self.companion_chars if speaker == "companion" else self.user_chars
         return MOST_CONTENT if kind in _CONTENT else MOST_TITLE

@@ -1,4 +1,4 @@
-"""Reads a relationship back that was written out, also by a server with another model."""
+"""Imports an exported relationship, also from a server with another embedding model."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,27 @@ from foremind.domain.export_file import Export, ExportedTurn
 from foremind.domain.memory import MemoryText
 from foremind.domain.record import FOUND_BY_MEANING, STATUSES, found_by
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.memory.context_window import REACH, Vector, read_alone, read_in_exchange
+from foremind.memory.context_window import (
+    WINDOW_RADIUS,
+    Vector,
+    contextual_text,
+    standalone_text,
+)
 from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.import_limits import MOST_OF
+from foremind.memory.import_limits import MAX_ELEMENTS
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.offload import aside
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.transfer_store import CreatedRelationship, TransferStore
 
-_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
-_WAITING = 1  # more of one user
-_PATIENCE_S = 600.0  # as long as a large one takes
+_MAX_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
+_MAX_WAITING = 1  # further imports of one user
+_WAIT_TIMEOUT_S = 600.0  # as long as a large import takes
 
 
 class RelationshipImporter:
-    """Makes an export's vectors anew, with this server's model, and stores it."""
+    """Embeds an export with this server's model, and stores it."""
 
     def __init__(
         self, store: TransferStore, embedder: EmbeddingService, rememberer: MemoryIngester
@@ -35,7 +40,7 @@ class RelationshipImporter:
         self._store = store
         self._embedder = embedder
         self._rememberer = rememberer
-        self._running = ConnectionQueue(_RUNNING, 1, _WAITING, _PATIENCE_S)
+        self._running = ConnectionQueue(_MAX_RUNNING, 1, _MAX_WAITING, _WAIT_TIMEOUT_S)
 
     async def restore(
         self,
@@ -53,49 +58,33 @@ class RelationshipImporter:
         Args:
             companion: id and name.
             own: the relationship's settings.
-            actor: who asked for it, for the audit trail.
-            in_exchange: whether the companion's memories are read with those beside them.
+            actor: who requested it, for the audit trail.
+            in_exchange: whether the companion's memories are embedded with their neighbours.
 
         Raises:
             InvalidMessage: the file contradicts itself.
-            Conflict: something was said with this companion already.
-            RateLimited: the user imports too much at once.
+            Conflict: the user has already talked with this companion.
+            RateLimited: the user has too many imports in progress.
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
         async with self._running.turn(user_id):
             await asyncio.to_thread(check, export)
-            made = await self._made(export, companion[1], in_exchange=in_exchange)
-            return await self._store.write(user_id, companion[0], export, own, made, actor, now)
+            created = await self._create(export, companion[1], in_exchange=in_exchange)
+            return await self._store.write(user_id, companion[0], export, own, created, actor, now)
 
-    async def _made(
+    async def _create(
         self, export: Export, companion_name: str, *, in_exchange: bool
     ) -> CreatedRelationship:
+        """Compute everything that an export does not contain."""
         embed = self._embedder.embed_passage
-        said = _said(export)
-        turns = {
-            each.id: await embed(said[each.id])
-            for each in export.turns
-            if each.judged and said[each.id].strip()
+        texts = _text_by_turn(export)
+        turn_vectors = {
+            turn.id: await embed(texts[turn.id])
+            for turn in export.turns
+            if turn.judged and texts[turn.id].strip()
         }
         names = await self._rememberer.name_vectors(export.user_name, companion_name)
-        memory_of = {memory.turn: memory.id for memory in export.memories}
-        memories: dict[str, MemoryText] = {}
-        for whole in _by_session(export).values():
-            talk = [each for each in whole if said[each.id].strip()]  # what is gone does not count
-            around = [
-                ExchangeTurn(int(each.id), each.speaker, said[each.id], turns.get(each.id), None)
-                for each in talk
-            ]
-            for position, (turn, each) in enumerate(zip(talk, around, strict=True)):
-                memory_id = memory_of.get(turn.id)
-                if memory_id is None or each.vector is None:
-                    continue
-                await asyncio.sleep(0)  # each is a millisecond or more where much was said
-                memories[memory_id] = await (
-                    _read_in_exchange(around, position, names)
-                    if in_exchange
-                    else aside(len(each.content), partial(read_alone, each, each.vector))
-                )
+        memories = await _memory_texts(export, texts, turn_vectors, names, in_exchange=in_exchange)
         records = {
             record.id: await embed(found_by(record.title, record.content))
             for record in export.records
@@ -105,16 +94,49 @@ class RelationshipImporter:
             memory.id: await aside(len(memory.content), partial(facts_in, memory.content))
             for memory in export.memories
         }
-        expired = {each.id for each in export.turns if not each.text.strip()}
-        return CreatedRelationship(turns, memories, records, facts, expired)
+        expired = {turn.id for turn in export.turns if not turn.text.strip()}
+        return CreatedRelationship(turn_vectors, memories, records, facts, expired)
 
 
-async def _read_in_exchange(
-    around: Sequence[ExchangeTurn], position: int, names: Mapping[Speaker, Vector]
+async def _memory_texts(
+    export: Export,
+    texts: Mapping[str, str],
+    turn_vectors: Mapping[str, Vector],
+    names: Mapping[Speaker, Vector],
+    *,
+    in_exchange: bool,
+) -> dict[str, MemoryText]:
+    """Return the texts by which memories are found, by memory id."""
+    memory_of = {memory.turn: memory.id for memory in export.memories}
+    memories: dict[str, MemoryText] = {}
+    for session_turns in _by_session(export).values():
+        # Erased turns have no text, and are no neighbours.
+        exported = [turn for turn in session_turns if texts[turn.id].strip()]
+        turns = [
+            ExchangeTurn(
+                int(turn.id), turn.speaker, texts[turn.id], turn_vectors.get(turn.id), None
+            )
+            for turn in exported
+        ]
+        for position, (source, turn) in enumerate(zip(exported, turns, strict=True)):
+            memory_id = memory_of.get(source.id)
+            if memory_id is None or turn.vector is None:
+                continue
+            await asyncio.sleep(0)  # a memory takes a millisecond or more where texts are long
+            memories[memory_id] = await (
+                _contextual_text(turns, position, names)
+                if in_exchange
+                else aside(len(turn.content), partial(standalone_text, turn, turn.vector))
+            )
+    return memories
+
+
+async def _contextual_text(
+    turns: Sequence[ExchangeTurn], position: int, names: Mapping[Speaker, Vector]
 ) -> MemoryText:
-    beside = around[max(0, position - REACH) : position + REACH + 1]
-    chars = sum(len(each.content) for each in beside)
-    return await aside(chars, lambda: read_in_exchange(around, position, names))
+    window = turns[max(0, position - WINDOW_RADIUS) : position + WINDOW_RADIUS + 1]
+    chars = sum(len(turn.content) for turn in window)
+    return await aside(chars, lambda: contextual_text(turns, position, names))
 
 
 def check(export: Export) -> None:
@@ -124,27 +146,43 @@ def check(export: Export) -> None:
         InvalidMessage: naming the field.
     """
     zone_named(export.time_zone)
-    for name, most in MOST_OF.items():
-        if "." not in name and len(getattr(export, name)) > most:
-            raise InvalidMessage(f"{name}: expected at most {most}", param=name)
-    sessions = {session.id for session in export.sessions}
-    turns: Mapping[str, ExportedTurn] = {each.id: each for each in export.turns}
+    for name, max_elements in MAX_ELEMENTS.items():
+        if "." not in name and len(getattr(export, name)) > max_elements:
+            raise InvalidMessage(f"{name}: expected at most {max_elements}", param=name)
+    turns: Mapping[str, ExportedTurn] = {turn.id: turn for turn in export.turns}
     if len(turns) != len(export.turns):
         raise InvalidMessage("turns: expected every id once", param="turns")
+    _check_turns(export)
+    _check_statuses(export)
+    _check_memories(export, turns)
+
+
+def _check_turns(export: Export) -> None:
+    sessions = {session.id for session in export.sessions}
     answered: set[str | None] = set()
     for turn in export.turns:
         if turn.session not in sessions:
             raise InvalidMessage("turns.session: expected a session of the file", param="turns")
         if (turn.speaker == "user") != (turn.message_id is not None):
             raise InvalidMessage(
-                "turns.message_id: expected one for what a user said only", param="turns"
+                "turns.message_id: expected one for each turn of the user only", param="turns"
             )
         if turn.reply_to is not None and (turn.speaker == "user" or turn.reply_to in answered):
             raise InvalidMessage(
-                "turns.reply_to: expected a companion's turn, one for each answered", param="turns"
+                "turns.reply_to: expected on companions' turns, one reply to each turn",
+                param="turns",
             )
         answered.add(turn.reply_to)
-    _check_statuses(export)
+
+
+def _check_statuses(export: Export) -> None:
+    for position, record in enumerate(export.records):
+        if record.details.status not in ("", *STATUSES.get(record.layer, ())):
+            name = f"records[{position}].details.status"
+            raise InvalidMessage(f"{name}: expected a status of the record's layer", param=name)
+
+
+def _check_memories(export: Export, turns: Mapping[str, ExportedTurn]) -> None:
     seen: set[str] = set()
     for memory in export.memories:
         if (memory.happened_from is None) != (memory.happened_to is None):
@@ -152,7 +190,7 @@ def check(export: Export) -> None:
                 "memories.happened_to: expected both ends or neither", param="memories"
             )
         if memory.turn in turns and not turns[memory.turn].judged:
-            raise InvalidMessage("memories.turn: expected one that was judged", param="memories")
+            raise InvalidMessage("memories.turn: expected a judged turn", param="memories")
         for source in (memory.turn, *memory.again):
             if source not in turns or source in seen or not memory.content.strip():
                 raise InvalidMessage(
@@ -161,15 +199,8 @@ def check(export: Export) -> None:
             seen.add(source)
 
 
-def _check_statuses(export: Export) -> None:
-    for position, record in enumerate(export.records):
-        if record.details.status not in ("", *STATUSES.get(record.layer, ())):
-            name = f"records[{position}].details.status"
-            raise InvalidMessage(f"{name}: expected one that its layer has", param=name)
-
-
-def _said(export: Export) -> dict[str, str]:
-    """Return the text of each turn: where it is no longer kept, what is remembered of it."""
+def _text_by_turn(export: Export) -> dict[str, str]:
+    """Return the text of each turn; for an expired one, that of its memory."""
     remembered = {memory.turn: memory.content for memory in export.memories}
     return {
         turn.id: turn.text if turn.text.strip() else remembered.get(turn.id, "")

@@ -1,4 +1,4 @@
-"""Lets a language model rate how much a turn matters. Runs as a durable job, long after Enter."""
+"""Has a language model rate how important a turn is. Runs as a durable job, long after Enter."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ _INSTRUCTIONS = (
     'JSON only: {"rating": 5, "no_longer": []}'
 )
 _MAX_TOKENS = 60
-_MAX_EARLIER = 5  # memories that are shown
+_MAX_EARLIER = 5  # memories shown to the model
 
 
 class Rating(msgspec.Struct):
@@ -36,17 +36,17 @@ class Rating(msgspec.Struct):
 
 
 class ImportanceRater:
-    """Rates turns of companions that ask for it, and has them judged again with the rating."""
+    """Rates turns of companions configured for it, and has them scored again by the rating."""
 
-    def __init__(self, voices: ChatModels, store: MemoryStore, rememberer: MemoryIngester) -> None:
-        self._voices = voices
+    def __init__(self, models: ChatModels, store: MemoryStore, rememberer: MemoryIngester) -> None:
+        self._models = models
         self._store = store
         self._rememberer = rememberer
 
     async def rate(self, relationship_id: int, turn_id: int) -> None:
-        """Rate a stored turn; nothing happens where it is gone or no model is configured.
+        """Rate a stored turn; does nothing if it no longer exists or no model is configured.
 
-        Where something is forgotten before the model is asked, it begins anew.
+        Starts over if something is erased before the request is sent.
 
         Raises:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
@@ -57,40 +57,42 @@ class ImportanceRater:
                 return
 
     async def _rate(self, relationship_id: int, turn_id: int) -> None:
-        forgets = self._voices.forgets
+        forgets = self._models.forgets
         erasures = forgets.of(relationship_id)
         turn = await self._store.turn(relationship_id, turn_id)
         if turn is None:
             return
-        server = self._voices.server_of(self._rememberer.policy_of(turn).voice)
+        server = self._models.server_of(self._rememberer.policy_of(turn).voice)
         if server is None:
             return
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.llm.structured_output import ask  # noqa: PLC0415
 
         earlier = [
-            each
-            for each in await self._store.similar(turn)
-            if each.speaker == turn.speaker and each.created_at < turn.created_at
+            memory
+            for memory in await self._store.similar(turn)
+            if memory.speaker == turn.speaker and memory.created_at < turn.created_at
         ][:_MAX_EARLIER]
-        asked = await ask(
+        answer = await ask(
             server,
             _messages(turn.content, earlier),
             Rating,
             _MAX_TOKENS,
             check=lambda: forgets.check(relationship_id, erasures),
         )
-        answer = asked.value
-        replaced = [each.id for number, each in enumerate(earlier, 1) if number in answer.no_longer]
+        verdict = answer.value
+        replaced = [
+            memory.id for number, memory in enumerate(earlier, 1) if number in verdict.no_longer
+        ]
         await self._rememberer.remember(
-            relationship_id, turn_id, rating=answer.rating, replaced=replaced
+            relationship_id, turn_id, rating=verdict.rating, replaced=replaced
         )
 
 
-def _messages(said: str, earlier: Sequence[SimilarMemory]) -> list[Message]:
-    lines = [f"{number}. {quoted(each.content)}" for number, each in enumerate(earlier, 1)]
-    shown = "Said before:\n" + "\n".join(lines) + "\n" if lines else ""
+def _messages(text: str, earlier: Sequence[SimilarMemory]) -> list[Message]:
+    lines = [f"{number}. {quoted(memory.content)}" for number, memory in enumerate(earlier, 1)]
+    context = "Said before:\n" + "\n".join(lines) + "\n" if lines else ""
     return [
         {"role": "system", "content": _INSTRUCTIONS},
-        {"role": "user", "content": f"{shown}Said now: {quoted(said)}"},
+        {"role": "user", "content": f"{context}Said now: {quoted(text)}"},
     ]

@@ -1,7 +1,7 @@
-"""Things said of oneself that always matter: name, goals, limits, tastes. Pure.
+"""Statements that are always significant: a speaker's name, goals, limits and tastes. Pure.
 
-The floors are those of published companion designs: naming oneself 0.85, goals and reminders 0.75,
-what one cannot or never does 0.65, favourites and likes 0.60.
+The minimum scores are those of published companion designs: one's name 0.85, goals and reminders
+0.75, what one cannot or never does 0.65, favourites and likes 0.60.
 """
 
 import re
@@ -12,14 +12,14 @@ from foremind.domain.companion import FloorName
 
 @dataclass(frozen=True, slots=True)
 class MinimumScore:
-    """A kind of statement and the least significance it has, 0 to 1."""
+    """A kind of statement and its minimum significance, 0 to 1."""
 
     name: FloorName
     score: float
     pattern: re.Pattern[str]
 
 
-def _said(*alternatives: str) -> re.Pattern[str]:
+def _any_of(*alternatives: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(alternatives)})", re.IGNORECASE)
 
 
@@ -27,16 +27,16 @@ def _said(*alternatives: str) -> re.Pattern[str]:
 _POLITE = (
     r"(?:wait|believe|imagine|say|tell|help|hear|see|know|thank|ask|agree|stress|express|even)\b"
 )
-_I = r"i(?:[’']m| am)"
-_VERY = r"(?:(?:really|absolutely|just|always|do|also|still|especially) ){0,2}"
+_I_AM = r"i(?:[’']m| am)"
+_ADVERBS = r"(?:(?:really|absolutely|just|always|do|also|still|especially) ){0,2}"
 
-FLOORS = (
+MINIMUM_SCORES = (
     MinimumScore(
         "identity",
         0.85,
-        _said(
+        _any_of(
             r"my (?:real |full |first |last |middle )?name(?:[’']s| is)\b",
-            rf"{_I} called\b",
+            rf"{_I_AM} called\b",
             r"(?<!n[’']t )(?<!not )(?<!never )call me "
             r"(?!back|later|when|if|crazy|tomorrow|tonight)\w",
             r"(?:people|friends|everybody|everyone|they) calls? me\b",
@@ -46,7 +46,7 @@ FLOORS = (
     MinimumScore(
         "goal",
         0.75,
-        _said(
+        _any_of(
             r"(?:my|our) (?:\w+ )?(?:goal|dream|ambition|aim|plan|target)s? (?:is|are|was)\b",
             r"remind me\b",
             r"(?:don[’']?t|do not) (?:let me )?forget\b",
@@ -57,11 +57,11 @@ FLOORS = (
     MinimumScore(
         "constraint",
         0.65,
-        _said(
+        _any_of(
             rf"(?:i|we) (?:can[’']?t|cannot|can not|can never) (?!{_POLITE}|get (?:enough|over))",
             r"i never (?!thought|knew|expected|imagined|realized|realised|heard|forget|said)",
-            rf"{_I} (?:\w+ )?intolerant\b",
-            rf"{_I} (?:not allowed|not able|allergic|unable|vegan|vegetarian)\b",
+            rf"{_I_AM} (?:\w+ )?intolerant\b",
+            rf"{_I_AM} (?:not allowed|not able|allergic|unable|vegan|vegetarian)\b",
             r"i (?:must|may) not\b",
             r"i don[’']t (?:eat|drink|drive|smoke|fly)\b",
         ),
@@ -69,13 +69,13 @@ FLOORS = (
     MinimumScore(
         "preference",
         0.60,
-        _said(
+        _any_of(
             r"(?:my|our) (?:\w+ )?favou?rites?\b(?! part)",
             r"is (?:my|our) (?:\w+ )?favou?rite\b",
             r"(?:don[’']?t|do not|never|stop) call(?:ing)? me "
             r"(?!back|later|again|now|tonight|tomorrow)\w",
             r"keep (?:your |the |all )?(?:answers?|repl(?:y|ies)|messages?) \w",
-            rf"i {_VERY}(?:like|love|adore|prefer|dislike|hate|enjoy|can[’']t stand) "
+            rf"i {_ADVERBS}(?:like|love|adore|prefer|dislike|hate|enjoy|can[’']t stand) "
             r"(?!(?:it|that|this|those|these|how|you|your|what|them)\b|the way|hearing|seeing|"
             r"to (?:hear|see|know))",
         ),
@@ -84,5 +84,5 @@ FLOORS = (
 
 
 def floors_in(text: str) -> list[MinimumScore]:
-    """Return the kinds of statement found in `text`."""
-    return [floor for floor in FLOORS if floor.pattern.search(text)]
+    """Return the minimum scores that apply to `text`."""
+    return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(text)]

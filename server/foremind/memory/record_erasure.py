@@ -1,4 +1,4 @@
-"""What becomes of a record when something that it holds, or was made of, is forgotten. Pure."""
+"""Decides what becomes of a record when something it contains or derives from is erased. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,93 +7,118 @@ from foremind.domain.erasure import RecordText
 from foremind.domain.record import RecordLayer
 from foremind.domain.relationship import ChangeSet
 
-#: What is made again of what is left of the turns that records of a layer were made of. The summary
-#: is made again from the first turn on, and topics whenever there are new episodes.
-_AGAIN: dict[RecordLayer, RecordLayer] = {
+#: What is regenerated, by layer of the erased record, from its remaining source turns. The summary
+#: is regenerated from the first turn on, and topics whenever there are new episodes.
+_REGENERATED_FROM_TURNS: dict[RecordLayer, RecordLayer] = {
     "scratchpad": "scratchpad",
     "profile": "profile",
     "episodes": "episodes",
     "questions": "episodes",
 }
-#: What is made again of everything, where one of its records went; of the profile what is inferred.
-_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
+#: Layers regenerated as a whole once one of their records is erased; of the profile what is
+#: inferred.
+_REGENERATED_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOutcome:
-    """A record is deleted, kept as it is, or taken `back_to` a revision; `dropped` states go."""
+    """A record is deleted, kept, or reverted to revision `back_to`; `dropped` revisions go."""
 
     deleted: bool = False
     back_to: int | None = None
     dropped: tuple[int, ...] = ()
 
     @property
-    def goes(self) -> bool:
-        """Whether its present state goes."""
+    def present_erased(self) -> bool:
+        """Whether its present state is erased."""
         return self.deleted or self.back_to is not None
 
 
-def fate_of(
-    states: Sequence[RecordText], holding: Collection[int], *, made_of_it: bool
+def decide_outcome(
+    states: Sequence[RecordText], containing: Collection[int], *, derived: bool
 ) -> RecordOutcome:
-    """Decide on one record.
+    """Decide what becomes of one record.
 
-    What somebody wrote stays unless it holds what is forgotten, with the earlier states that were
-    written by hand; what background work made of what is forgotten goes, and what somebody had
-    written before it holds again.
+    A state that somebody wrote stays unless it contains erased content, and so do earlier states
+    that were edited manually. A state that background work derived from erased content is erased,
+    and the record reverts to the last one that somebody wrote.
 
     Args:
         states: its present state first, then the earlier ones in order.
-        holding: the revisions, 0 for the present, that hold what is forgotten.
-        made_of_it: whether it was made of what is forgotten.
+        containing: the revisions, 0 for the present, that contain erased content.
+        derived: whether the record was derived from erased content.
     """
     present, *earlier = states
-    goes = {
-        each.revision
-        for each in earlier
-        if each.revision in holding or (made_of_it and not each.by_hand)
+    erased = {
+        state.revision
+        for state in earlier
+        if state.revision in containing or (derived and not state.by_hand)
     }
-    if 0 not in holding and (present.by_hand or not made_of_it):
-        return RecordOutcome(dropped=tuple(sorted(goes)))
-    kept = [each.revision for each in earlier if each.by_hand and each.revision not in goes]
-    if not kept or present.by_hand:  # somebody wanted it to say this, and nothing else
+    if 0 not in containing and (present.by_hand or not derived):
+        return RecordOutcome(dropped=tuple(sorted(erased)))
+    kept = [state.revision for state in earlier if state.by_hand and state.revision not in erased]
+    if not kept or present.by_hand:  # whoever wrote it replaced the earlier states deliberately
         return RecordOutcome(deleted=True)
-    later = {each.revision for each in earlier if each.revision >= kept[-1]}
-    return RecordOutcome(back_to=kept[-1], dropped=tuple(sorted(goes | later)))
+    later = {state.revision for state in earlier if state.revision >= kept[-1]}
+    return RecordOutcome(back_to=kept[-1], dropped=tuple(sorted(erased | later)))
 
 
-def portions_again(left: Sequence[ChangeSet], gone: Sequence[RecordText]) -> list[ChangeSet]:
-    """Return what is to be made again: of each layer which turns, none where it is of everything.
+def change_sets_to_regenerate(
+    remaining: Sequence[ChangeSet], erased: Sequence[RecordText]
+) -> list[ChangeSet]:
+    """Return which turns of which layers are to be processed again; no turns stands for all.
 
     Args:
-        left: for each record that went its layer, and which turns it was made of are left.
-        gone: the records that went.
+        remaining: for each erased record, its layer and its remaining source turns.
+        erased: the erased records.
     """
-    made = [
-        ChangeSet(_AGAIN[each.layer], each.turns)
-        for each in left
-        if each.layer in _AGAIN and each.turns
+    from_turns = [
+        ChangeSet(_REGENERATED_FROM_TURNS[source.layer], source.turns)
+        for source in remaining
+        if source.layer in _REGENERATED_FROM_TURNS and source.turns
     ]
-    layers = [each.layer for each in gone if each.layer != "profile" or each.kind == "inferred"]
-    return [*_joined(made), *(ChangeSet(each, ()) for each in _WHOLE if each in layers)]
+    layers = [
+        record.layer for record in erased if record.layer != "profile" or record.kind == "inferred"
+    ]
+    return [
+        *_merged(from_turns),
+        *(ChangeSet(layer, ()) for layer in _REGENERATED_WHOLE if layer in layers),
+    ]
 
 
-def remade_of(left: Sequence[ChangeSet], gone: Sequence[RecordText]) -> list[str]:
-    """Return, for each record that is made again, its layer."""
-    whole = [each.layer for each in gone if each.layer in _WHOLE or each.layer == "summary"]
-    stated = [each.layer for each in left if each.layer in _AGAIN and each.turns]
-    inferred = [each for each in gone if each.layer == "profile" and each.kind == "inferred"]
-    return [*stated, *(each for each in whole if each and each != "profile"),
-            *("profile" for _ in inferred)]  # fmt: skip
+def regenerated_layers(remaining: Sequence[ChangeSet], erased: Sequence[RecordText]) -> list[str]:
+    """Return the layer of each erased record that is regenerated; arguments as above."""
+    whole = [
+        record.layer
+        for record in erased
+        if record.layer in _REGENERATED_WHOLE or record.layer == "summary"
+    ]
+    from_turns = [
+        source.layer
+        for source in remaining
+        if source.layer in _REGENERATED_FROM_TURNS and source.turns
+    ]
+    inferred = [
+        record for record in erased if record.layer == "profile" and record.kind == "inferred"
+    ]
+    return [
+        *from_turns,
+        *(layer for layer in whole if layer and layer != "profile"),
+        *("profile" for _ in inferred),
+    ]
 
 
-def _joined(portions: Sequence[ChangeSet]) -> list[ChangeSet]:
-    """Join the portions of a layer that share a turn: it is to be noted once."""
-    joined: list[ChangeSet] = []
-    for portion in portions:
-        turns = set(portion.turns)
-        sharing = [each for each in joined if each.layer == portion.layer and turns & {*each.turns}]
-        joined = [each for each in joined if each not in sharing]
-        turns.update(*(each.turns for each in sharing))
-        joined.append(ChangeSet(portion.layer, tuple(sorted(turns))))
-    return joined
+def _merged(change_sets: Sequence[ChangeSet]) -> list[ChangeSet]:
+    """Merge change sets of a layer that share a turn, so that it is processed only once."""
+    merged: list[ChangeSet] = []
+    for change_set in change_sets:
+        turns = set(change_set.turns)
+        overlapping = [
+            other
+            for other in merged
+            if other.layer == change_set.layer and turns & set(other.turns)
+        ]
+        merged = [other for other in merged if other not in overlapping]
+        turns.update(*(other.turns for other in overlapping))
+        merged.append(ChangeSet(change_set.layer, tuple(sorted(turns))))
+    return merged

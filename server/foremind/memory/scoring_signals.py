@@ -1,16 +1,16 @@
-"""The five published signals, which add up: each found one is a reason to remember. Pure."""
+"""The five published signals of significance, whose weights add up. Pure."""
 
 import re
 from dataclasses import dataclass
 
 from foremind.domain.companion import SignalName
 
-_LONG = 100  # characters
+_LONG_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One reason why a turn matters, and what it adds."""
+    """One reason why a turn is significant, and its weight."""
 
     name: SignalName
     weight: float
@@ -51,7 +51,7 @@ SIGNALS = (
         ),
     ),
     Signal("question", 0.10, re.compile(r"\?")),
-    Signal("long", 0.10, re.compile(rf"(?s).{{{_LONG + 1}}}")),
+    Signal("long", 0.10, re.compile(rf"(?s).{{{_LONG_CHARS + 1}}}")),
 )  # fmt: skip
 
 

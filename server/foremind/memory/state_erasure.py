@@ -1,20 +1,22 @@
-"""What is left of a session's state when something is forgotten. Pure."""
+"""What remains of a session's state after an erasure. Pure."""
 
 from collections.abc import Iterable
 
 from foremind.domain.session_state import SessionState
-from foremind.memory.erasure_scope import SHARE
+from foremind.memory.erasure_scope import MIN_TERM_OVERLAP
 from foremind.retrieval.index.bm25 import Corpus
 
-_TASK = ""  # no flag is called that
+_TASK = ""  # a key that no flag can have
 
 
-def left_of(state: SessionState, about: str | None, spoken: Iterable[str]) -> SessionState:
-    """Return a state without what holds something forgotten: the task, or flags.
+def remaining_state(
+    state: SessionState, about: str | None, erased_texts: Iterable[str]
+) -> SessionState:
+    """Return a state without the task or the flags that contain something erased.
 
     Args:
-        about: words that go where all of them stand together.
-        spoken: texts that are forgotten, which go word for word and by most of their words.
+        about: a part that contains all of these words is erased.
+        erased_texts: a part that quotes one of these, or contains most of its words, is erased.
     """
     parts = Corpus[str]()
     parts.add(
@@ -23,12 +25,12 @@ def left_of(state: SessionState, about: str | None, spoken: Iterable[str]) -> Se
             *((name, f"{_as_words(name)} {value}") for name, value in state.flags.items()),
         ]
     )
-    gone = set() if about is None else parts.mentioning(about)
-    for text in spoken:
-        gone |= parts.quoting(text) | parts.speaking_of(text, SHARE)
-    flags = {name: value for name, value in state.flags.items() if name not in gone}
-    return SessionState("" if _TASK in gone else state.task, flags)
+    erased = set() if about is None else parts.mentioning(about)
+    for text in erased_texts:
+        erased |= parts.quoting(text) | parts.speaking_of(text, MIN_TERM_OVERLAP)
+    flags = {name: value for name, value in state.flags.items() if name not in erased}
+    return SessionState("" if _TASK in erased else state.task, flags)
 
 
 def _as_words(name: str) -> str:
-    return name.translate({ord(each): " " for each in "_.-"})
+    return name.translate({ord(separator): " " for separator in "_.-"})

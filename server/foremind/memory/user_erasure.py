@@ -1,4 +1,4 @@
-"""Erasing a user everywhere, with all relationships."""
+"""Erases a user everywhere, with all relationships."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ _log = structlog.get_logger("foremind.memory")
 
 
 class UserErasureReceipt(msgspec.Struct, frozen=True):
-    """How much of a user was erased; nothing tells whose it was."""
+    """How much of a user was erased; nothing in it identifies the user."""
 
     relationships: int = 0
     sessions: int = 0
@@ -26,44 +26,48 @@ class UserErasureReceipt(msgspec.Struct, frozen=True):
 
 
 class UserEraser:
-    """Erases users: everything they said, what was made of it, and that they were ever there."""
+    """Erases users: everything they said, what was derived from it, and their existence."""
 
     def __init__(
         self,
         users: UserStore,
         relationships: RelationshipStore,
-        forgetter: Eraser,
+        eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._users = users
         self._relationships = relationships
-        self._forgetter = forgetter
+        self._eraser = eraser
         self._clock = clock
 
     async def erase(self, user_id: str, *, by_operator: bool) -> UserErasureReceipt:
         """Erase a user; every process ends their sessions.
 
-        What is a lot goes in steps. If it is broken off, asking again erases the rest.
+        Large amounts are erased in several transactions. If interrupted, a second call erases
+        the rest.
 
         Raises:
-            NotFound: nobody of that id is known.
+            NotFound: there is no user with that id.
             StorageUnavailable, Overloaded: try again later.
         """
         user = await self._users.find(user_id)
-        await self._users.announce(user)  # nothing more is to be said meanwhile
-        counted: Counter[str] = Counter()
-        for each in await self._relationships.of_user(user_id):
+        await self._users.announce(user)  # ends their sessions before anything is erased
+        counts: Counter[str] = Counter()
+        for relationship in await self._relationships.of_user(user_id):
             try:
-                receipt = await self._forgetter.forget(
-                    each.id, (user.name, each.companion), ErasureScope(),
-                    actor="user", read_in_exchange=False,
-                )  # fmt: skip
-            except NotFound:  # erased twice at once
+                receipt = await self._eraser.forget(
+                    relationship.id,
+                    (user.name, relationship.companion),
+                    ErasureScope(),
+                    actor="user",
+                    read_in_exchange=False,
+                )
+            except NotFound:  # erased by a concurrent request
                 continue
-            counted["turns"] += receipt.turns
-            counted["memories"] += len(receipt.memories)
-            counted["records"] += receipt.records
-            counted.update(await self._users.delete_relationship(each.id))
-        await self._users.delete(user, counted, self._clock.now(), by_operator=by_operator)
-        _log.info("user.erased", relationships=counted["relationships"])
-        return msgspec.convert(dict(counted), UserErasureReceipt)
+            counts["turns"] += receipt.turns
+            counts["memories"] += len(receipt.memories)
+            counts["records"] += receipt.records
+            counts.update(await self._users.delete_relationship(relationship.id))
+        await self._users.delete(user, counts, self._clock.now(), by_operator=by_operator)
+        _log.info("user.erased", relationships=counts["relationships"])
+        return msgspec.convert(dict(counts), UserErasureReceipt)

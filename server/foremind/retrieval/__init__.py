@@ -1,1 +1,1 @@
-"""What a draft brings back: queries, the index, ranking, layers and documents."""
+"""Retrieval for a draft: query parsing, search, ranking, layers and documents."""

@@ -1,4 +1,4 @@
-"""How often records stand in prompts: counted in the process, written now and then."""
+"""Access counts of records: how often each is in a prompt, counted here and written in batches."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -12,8 +12,8 @@ from foremind.domain.record import Use
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.record_store import RecordStore
 
-_EVERY_S = 5.0
-MOST_WAITING = 10_000  # records of which something is to be written; of more, nothing is counted
+_WRITE_INTERVAL_S = 5.0
+MAX_PENDING_RECORDS = 10_000  # records with unwritten counts; accesses of others are not counted
 
 
 @dataclass(slots=True)
@@ -23,9 +23,9 @@ class _Count:
 
 
 class AccessCounts:
-    """Counts, until the block ends; what is counted then is written.
+    """Counts accesses in memory and writes them periodically, and when the context exits.
 
-    Nobody waits for it, and what a process that is killed had not written is lost.
+    Callers never wait for a write; counts that a killed process had not written are lost.
     """
 
     def __init__(self, store: RecordStore, supervisor: Supervisor) -> None:
@@ -33,10 +33,10 @@ class AccessCounts:
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
         self._counts: defaultdict[int, dict[int, _Count]] = defaultdict(dict)
-        self._waiting = 0
+        self._pending = 0
 
     async def __aenter__(self) -> Self:
-        self._loop = self._supervisor.every("record-uses", _EVERY_S, self.write)
+        self._loop = self._supervisor.every("record-uses", _WRITE_INTERVAL_S, self.write)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -46,39 +46,38 @@ class AccessCounts:
             await self.write()
 
     def note(self, relationship_id: int, record_ids: Collection[int], now: datetime) -> None:
-        """Note that records of a relationship stood in a prompt; returns at once."""
+        """Count one access each for records of a relationship that were in a prompt."""
         counts = self._counts[relationship_id]
         for record_id in record_ids:
-            known = counts.get(record_id)
-            if known is not None:
-                known.times += 1
-                known.last = now
-            elif self._waiting < MOST_WAITING:
+            count = counts.get(record_id)
+            if count is not None:
+                count.times += 1
+                count.last = now
+            elif self._pending < MAX_PENDING_RECORDS:
                 counts[record_id] = _Count(1, now)
-                self._waiting += 1
+                self._pending += 1
         if not counts:
             del self._counts[relationship_id]
 
     async def write(self) -> None:
-        """Write what was counted, one relationship after the other.
+        """Write the pending counts, one relationship at a time.
 
         Raises:
-            StorageUnavailable: the rest is written next time.
+            StorageUnavailable: the remaining counts are written next time.
         """
         for relationship_id in list(self._counts):
             counts = self._counts[relationship_id]
-            written = {each: (count.times, count.last) for each, count in counts.items()}
-            uses = [Use(each, times, last) for each, (times, last) in written.items()]
+            uses = [Use(record_id, count.times, count.last) for record_id, count in counts.items()]
             await self._store.used(relationship_id, uses)
-            self._written(relationship_id, {each: times for each, (times, _) in written.items()})
+            self._subtract(relationship_id, uses)
 
-    def _written(self, relationship_id: int, times: dict[int, int]) -> None:
-        """Take off what was written; more may have come meanwhile."""
+    def _subtract(self, relationship_id: int, written: list[Use]) -> None:
+        """Subtract what was written; more accesses may have been counted meanwhile."""
         counts = self._counts[relationship_id]
-        for time, number in times.items():
-            counts[time].times -= number
-            if not counts[time].times:
-                del counts[time]
-                self._waiting -= 1
+        for use in written:
+            counts[use.record_id].times -= use.times
+            if not counts[use.record_id].times:
+                del counts[use.record_id]
+                self._pending -= 1
         if not counts:
             del self._counts[relationship_id]

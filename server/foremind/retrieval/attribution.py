@@ -1,21 +1,24 @@
-"""Which of the recalled memories a reply made use of. Pure."""
+"""Attribution: which of the recalled memories a reply used. Pure."""
 
 from collections.abc import Sequence
 
 from foremind.domain.memory import Recalled
 from foremind.text.tokenization import terms_of
 
-# A reply that holds two of a memory's words, and a third of all of them, speaks of it.
-_WORDS = 2
-_SHARE = 1 / 3
+# A reply uses a memory if it contains two of its terms, and a third of all of them.
+_MIN_SHARED_TERMS = 2
+_MIN_SHARE = 1 / 3
 
 
 def used_in(reply: str, memories: Sequence[Recalled]) -> list[int]:
-    """Return the ids of the memories that `reply` speaks of."""
-    said = set(terms_of(reply))
-    return [memory.id for memory in memories if _speaks_of(said, set(terms_of(memory.content)))]
+    """Return the ids of the memories that `reply` uses."""
+    reply_terms = set(terms_of(reply))
+    return [memory.id for memory in memories if _uses(reply_terms, set(terms_of(memory.content)))]
 
 
-def _speaks_of(said: set[str], memory: set[str]) -> bool:
-    shared = len(said & memory)
-    return shared >= min(_WORDS, len(memory)) and shared >= _SHARE * len(memory) > 0
+def _uses(reply_terms: set[str], memory_terms: set[str]) -> bool:
+    shared = len(reply_terms & memory_terms)
+    return (
+        shared >= min(_MIN_SHARED_TERMS, len(memory_terms))
+        and shared >= _MIN_SHARE * len(memory_terms) > 0
+    )

@@ -1,4 +1,4 @@
-"""Memories put forward for ranking, as columns: one row a memory, one number a column."""
+"""Candidate memories for ranking, as columns: one row per memory, one array per feature."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CandidateSet:
-    """What ranking looks at of n memories; a memory itself is read only once it is chosen.
+    """The features of n candidates; a memory itself is read only once it is selected.
 
     `cosines`, `lengths`, `significance` and `created` (seconds) are float64 [n], `ids` int64 [n],
     `superseded` bool [n]; `sessions` int64 [n] numbers the sessions from 0; `frequencies` float64
-    [n, len(terms)] counts the terms by weight.
+    [n, len(terms)] are weighted term frequencies.
     """
 
     terms: Sequence[str]
@@ -36,7 +36,7 @@ class CandidateSet:
 
 
 def gathered(candidates: Sequence[Candidate], terms: Sequence[str]) -> CandidateSet:
-    """Return candidates that were read one by one, as columns; `terms` are distinct."""
+    """Return candidates read from the database, as columns; `terms` are distinct."""
     memories = [candidate.memory for candidate in candidates]
     frequencies = [[candidate.matches.get(term, 0.0) for term in terms] for candidate in candidates]
     return CandidateSet(

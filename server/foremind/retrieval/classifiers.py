@@ -1,7 +1,7 @@
-"""Two linear heads on a text's vector and shape: is it worth keeping, does it ask for memories?
+"""Two linear classifiers over a text's vector and features: worth keeping, needs memories.
 
-`training/significance` makes them from a corpus of its own; they are logistic regressions, whose
-weights lie beside the model's manifest, since they mean nothing to another model.
+`training/significance` trains them on a corpus of its own. They are logistic regressions; their
+weights are stored with the embedding model's manifest, since they mean nothing to another model.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ Vector = npt.NDArray[np.float32]
 
 
 class LinearClassifier(msgspec.Struct, frozen=True):
-    """One logistic regression as it is kept in a file: weights for the vector, then the shape."""
+    """One logistic regression as stored: weights for the vector, then for the text features."""
 
     weights: list[float]
     bias: float
 
 
 class ClassifierFile(msgspec.Struct, frozen=True):
-    """The heads of one embedding model; `shape` names the numbers that follow the vector's."""
+    """The classifiers of one embedding model; `shape` names the text features in order."""
 
     model: str
     shape: list[str]
@@ -36,36 +36,36 @@ class ClassifierFile(msgspec.Struct, frozen=True):
 
 
 class TextClassifiers:
-    """What the heads say of a text and its vector, float32 [dimension]."""
+    """Classifies a text by its vector, float32 [dimension], and its features."""
 
     def __init__(self, file: ClassifierFile) -> None:
         self._weights = np.array([file.keep.weights, file.recall.weights], np.float32)
         self._biases = np.array([file.keep.bias, file.recall.bias], np.float32)
 
     def read(self, text: str, vector: Vector) -> "Classification":
-        """Return both heads' log odds."""
+        """Return the log odds of both classifiers."""
         keep, recall = self._weights @ features_of(text, vector) + self._biases
         return Classification(keep=float(keep), recall=float(recall))
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Log odds, above 0 for yes: worth keeping; an answer gains from memories."""
+    """Log odds, above 0 for yes: the text is worth keeping; memories would help to answer it."""
 
     keep: float
     recall: float
 
 
 def features_of(text: str, vector: Vector) -> Vector:
-    """Return what the heads look at, float32 [dimension + 9]."""
+    """Return the input of the classifiers, float32 [dimension + 9]."""
     return np.concatenate([vector, shape_of(text)])
 
 
 def load_heads(manifest: Manifest) -> TextClassifiers | None:
-    """Read the heads that are shipped for a model, or None where there are none.
+    """Load the classifiers shipped for a model; None if there are none.
 
     Raises:
-        InvalidFile: the file is there, but not for this model.
+        InvalidFile: the file exists but does not match the model.
     """
     path = heads_path(manifest.name)
     if not path.is_file():
@@ -80,10 +80,12 @@ def load_heads(manifest: Manifest) -> TextClassifiers | None:
         or file.shape != list(NAMES)
         or {len(file.keep.weights), len(file.recall.weights)} != {size}
     ):
-        raise InvalidFile(f"{path}: expected {size} weights for {manifest.name}; train them anew")
+        raise InvalidFile(
+            f"{path}: expected {size} weights for {manifest.name}; retrain the classifiers"
+        )
     return TextClassifiers(file)
 
 
 def heads_path(model: str) -> Path:
-    """Return where the heads of a model are kept."""
+    """Return the path of a model's classifiers."""
     return asset("models") / f"{model.replace('/', '--')}.heads.json"

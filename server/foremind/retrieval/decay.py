@@ -1,16 +1,15 @@
-"""How memories fade. Pure.
+"""Memory decay. Pure.
 
-Four ways, chosen by name:
+Four modes, chosen by name:
 
-- `window`: all alike for 90 days, then no longer recalled; significance ranks inside it.
+- `window`: constant recency for 90 days, after which memories are no longer recalled.
 - `half_life`: recency halves with every 180 days.
 - `hourly`: recency is 0.995 to the power of the hours since the last access (Generative Agents,
-  Park et al. 2023, arXiv 2304.03442), and adds to the score.
-- `product`: similarity times importance times the user's weight times that same recency, over the
-  nearest.
+  Park et al. 2023, arXiv 2304.03442), and is a term of the score.
+- `product`: the score is similarity times importance times the user's weight times that recency.
 
-The last access is when a memory was said or last used, whichever is later: what is recalled stays.
-Memories from the permanent significance on do not fade.
+The last access is when a memory was said or last used, whichever is later: recall refreshes it.
+Memories at or above the permanent significance do not decay.
 """
 
 from datetime import datetime
@@ -28,7 +27,7 @@ def recency(
     last_used_at: datetime | None,
     now: datetime,
 ) -> float:
-    """Return how fresh a memory is at `now`, from 1 down to 0; in the window all are alike."""
+    """Return a memory's recency at `now`, 1 down to 0; always 1 in the `window` mode."""
     if policy.decay == "window" or significance >= policy.permanent_significance:
         return 1.0
     last = created_at if last_used_at is None else max(created_at, last_used_at)

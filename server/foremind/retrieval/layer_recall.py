@@ -1,8 +1,8 @@
-"""What a draft brings back beside memories: episodes, topics, open questions, the vault. Pure.
+"""Recall of records for a draft: episodes, topics, open questions, pinned records, notes. Pure.
 
-Records are few beside memories, so that all of a relationship's are compared, exactly, in the
-process. Names, places and works are found by a table of the references, which does what an inverted
-index would do in the database, without a round trip.
+A relationship has few records compared with memories, so that all are compared exactly, in the
+process. Names, places and works are looked up in a table of references, which serves as the
+inverted index does in the database, without a round trip.
 """
 
 import math
@@ -20,29 +20,31 @@ from foremind.text.tokenization import words_of
 
 Vector = npt.NDArray[np.float32]
 
-# As published for other models; a manifest's calibration says what they mean for this one.
+# Minimum cosines as published for other models; a manifest's calibration converts them.
 EPISODE_COSINE = 0.72
 VAULT_COSINE = 0.65
 TOPIC_COSINE = 0.65
 QUESTION_COSINE = 0.65
 NOTE_COSINE = 0.65
 
-MOST_EPISODES = 3
-MOST_TOPICS = 2
-MOST_QUESTIONS = 2
-MOST_VAULT = 5
-MOST_NOTES = 6
-_LONGEST_REFERENCE = 4  # words
+MAX_EPISODES = 3
+MAX_TOPICS = 2
+MAX_QUESTIONS = 2
+MAX_VAULT = 5
+MAX_NOTES = 6
+_MAX_REFERENCE_WORDS = 4
 
 
-class SearchableRecord:
-    """Records of one layer, found by their vector or by an exact reference."""
+class RecordIndex:
+    """Records of one layer, searchable by vector or by exact reference."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        # Their vectors lie in one array.
+        # The vectors are kept in one array instead.
         self._records = [replace(record, vector=None) for record in records]
         vectors = [record.vector for record in records if record.vector is not None]
-        self._with_vector = [i for i, record in enumerate(records) if record.vector is not None]
+        self._with_vector = [
+            index for index, record in enumerate(records) if record.vector is not None
+        ]
         self._vectors = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
         self._by_reference: defaultdict[str, set[int]] = defaultdict(set)
         for index, record in enumerate(records):
@@ -50,58 +52,57 @@ class SearchableRecord:
                 self._by_reference[reference].add(index)
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "SearchableRecord":
-        """Return them as they can be found; most relationships have none, and share that."""
-        return cls(records) if records else _NOTHING
+    def of(cls, records: Sequence[Record]) -> "RecordIndex":
+        """Index records; most relationships have none, and share one empty index."""
+        return cls(records) if records else _EMPTY
 
     def find(
         self,
         vector: Vector,
         references: Sequence[str],
-        least: float,
+        min_cosine: float,
         limit: int,
         weight: Callable[[Record], float] = lambda _: 1.0,
     ) -> list[Record]:
-        """Return the records that are near enough or share a reference, best first.
+        """Return the records with at least `min_cosine` or a shared reference, best first.
 
-        Of those that share a reference, the nearer come first; a record found both ways counts
-        once. `weight` scales what a record is ordered by, not whether it is near enough.
+        A record is ordered by its cosine, plus 1 if it shares a reference, times its `weight`; the
+        weight does not decide whether it is returned.
         """
         scores: dict[int, float] = {}
         if self._with_vector:
             cosines = self._vectors @ vector
-            near = zip(self._with_vector, cosines.tolist(), strict=True)
-            scores = dict(near)
+            scores = dict(zip(self._with_vector, cosines.tolist(), strict=True))
         named = {
             index for reference in references for index in self._by_reference.get(reference, ())
         }
-        found = {index for index, cosine in scores.items() if cosine >= least} | named
+        matches = {index for index, cosine in scores.items() if cosine >= min_cosine} | named
         order = sorted(
-            found,
+            matches,
             key=lambda i: (-(scores.get(i, 0.0) + (i in named)) * weight(self._records[i]), -i),
         )
         return [self._records[index] for index in order[:limit]]
 
 
-_NOTHING = SearchableRecord(())
+_EMPTY = RecordIndex(())
 
 
 def references_in(text: str) -> list[str]:
-    """Return everything in `text` that could be a reference: runs of up to four words, folded.
+    """Return all possible references in `text`: runs of up to four words, casefolded.
 
-    A name that is an everyday word too is one only where it is meant as a name.
+    A name that is also an everyday word counts only where it is used as a name.
     """
     words = words_of(text)
     everyday = EVERYDAY.intersection(words)
-    other = everyday - meant_as_names(text) if everyday else everyday
+    not_names = everyday - meant_as_names(text) if everyday else everyday
     return [
         " ".join(words[start : start + length])
-        for length in range(1, _LONGEST_REFERENCE + 1)
+        for length in range(1, _MAX_REFERENCE_WORDS + 1)
         for start in range(len(words) - length + 1)
-        if length > 1 or words[start] not in other
+        if length > 1 or words[start] not in not_names
     ]
 
 
 def topic_weight(record: Record, now: datetime, half_life: timedelta) -> float:
-    """Return what a topic counts: half for every half-life without news or use."""
+    """Return a topic's weight, which halves with every half-life since its last update or use."""
     return math.pow(0.5, max(timedelta(0), now - record.accessed_at) / half_life)

@@ -1,4 +1,4 @@
-"""What a draft asks for, besides its meaning: words, times, events beside which, the past. Pure."""
+"""Query parser: a draft's terms, times, events that times are relative to, the past. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 _QUESTIONS = re.compile(r"\b(?:ask(?:ed|ing)?|questions?|wonder(?:ed|ing)?)\b", re.IGNORECASE)
-_MOST_ANCHORS = 4  # of one text: each is looked for among all candidates
+_MAX_ANCHORS = 4  # of one text; each is searched for in all candidates
 
 
 @dataclass(frozen=True, slots=True)
 class EventAnchor:
-    """An event that a time is told by ("before the wedding"): which side of it, and its words."""
+    """An event that a time is relative to ("before the wedding"): which side, and its terms."""
 
     side: str
     terms: tuple[str, ...]
@@ -32,7 +32,7 @@ class EventAnchor:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """What a text asks for. `terms` may repeat; `times` are read from the player's clock."""
+    """A parsed text. `terms` may repeat; `times` are in the player's time zone."""
 
     terms: tuple[str, ...]
     times: tuple[Span, ...] = ()
@@ -42,7 +42,7 @@ class ParsedQuery:
 
 
 def read_draft(text: str, now: datetime) -> ParsedQuery:
-    """Read what `text` asks for at `now`, which is in the player's time zone."""
+    """Parse `text` as of `now`, which is in the player's time zone."""
     times = tuple(spans_in(text, now))
     terms = tuple(terms_of(text))
     return ParsedQuery(
@@ -55,13 +55,13 @@ def read_draft(text: str, now: datetime) -> ParsedQuery:
 
 
 def _anchors(text: str, known: frozenset[str]) -> list[EventAnchor]:
-    """Return the events that times are told by; of `known` terms, those of the whole text.
+    """Return the events that times are relative to, if their terms are `known`, the text's terms.
 
-    A word read by itself may differ: what follows it may become a part of it.
+    A word tokenized on its own may give other terms than within the text.
     """
-    found = []
-    for match in islice(_ANCHOR.finditer(text), _MOST_ANCHORS):
+    anchors = []
+    for match in islice(_ANCHOR.finditer(text), _MAX_ANCHORS):
         terms = tuple(terms_of(match["event"]))
         if terms and known.issuperset(terms):
-            found.append(EventAnchor(match["side"].lower(), terms))
-    return found
+            anchors.append(EventAnchor(match["side"].lower(), terms))
+    return anchors

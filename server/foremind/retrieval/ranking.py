@@ -1,6 +1,5 @@
-"""The order of memories: 0.70 cosine + 0.30 BM25, then what else speaks for each. Pure."""
+"""Memory ranking: 0.70 cosine + 0.30 BM25, then significance, recency, time and session. Pure."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,89 +10,96 @@ import numpy.typing as npt
 
 from foremind.domain.memory import KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy
+from foremind.retrieval.bm25 import idf, length_norms, saturated
 from foremind.retrieval.candidates import CandidateSet, Numbers
 from foremind.retrieval.decay import recency
 from foremind.retrieval.query_parser import ParsedQuery
-from foremind.retrieval.recall_gate import only_asks
+from foremind.retrieval.recall_gate import is_pure_question
 from foremind.text.time_expressions import DAY_S, Span, beside, closeness, day_of
 
-# What no longer holds comes after what took its place, unless the past is asked about.
-_SUPERSEDED = 0.6
-K1, _B = 1.5, 0.75  # of BM25
-# A long draft is not expected to stand in a memory whole: so many of its words, the rarest, are.
-_TELLING_WORDS = 6
-# How rare a word is taken to be that no memory holds: as one that stands in one of twenty.
-_UNKNOWN_RARITY = 3.0
-# How far from noise towards the best a memory must be, as a part of the share of the best that it
-# must have; what is known of noise weighs as much as one candidate of none.
-_ABOVE_NOISE, _NOISELESS = 0.36, 1
-_NEARLY = 0.8  # of the best score, from which on a memory is no noise
+# A superseded memory ranks after its replacement, unless the query is about the past.
+_SUPERSEDED_FACTOR = 0.6
+# No memory repeats a whole long draft: BM25 is measured against this many of its rarest terms.
+_MAX_DISTINCTIVE_TERMS = 6
+# Highest idf assumed for a term that no memory contains: as if about one in twenty did.
+_MAX_UNSEEN_IDF = 3.0
+# How far a score must rise from noise towards the best, as a multiple of `min_share`; and how many
+# candidates without any noise the noise estimate is smoothed with.
+_NOISE_MARGIN, _NOISE_PRIOR = 0.36, 1
+_NEAR_BEST = 0.8  # share of the best score from which a candidate is not counted as noise
 
 
 def rank(
     candidates: CandidateSet,
-    asked: ParsedQuery,
+    query: ParsedQuery,
     statistics: WordStatistics,
     policy: RecallPolicy,
     now: datetime,
 ) -> list[Recalled]:
     """Return the best `policy.limit` candidates that are relevant enough, best first.
 
-    A score must be near enough to the best of this draft, and clear of what candidates score that
-    have nothing to do with it: fewer than the limit is normal. What the user only asked is no
-    answer, unless it is questions that are asked about. Ties go to the newer memory.
+    A score must be close enough to the best for this draft, and well above what unrelated
+    candidates score: fewer results than the limit are normal. A question of the user's is not an
+    answer, unless the query is about questions. Ties go to the newer memory.
     """
     if not len(candidates) or policy.limit == 0:
         return []
     cosines = np.clip(candidates.cosines, 0.0, 1.0)
-    keywords = keyword_shares(candidates, asked.terms, statistics)
+    keywords = keyword_scores(candidates, query.terms, statistics)
     relevance = policy.vector_weight * cosines + policy.keyword_weight * keywords
-    scores = _scores(candidates, asked, cosines, relevance, policy, now)
-    enough = np.flatnonzero(relevance >= policy.min_score)
-    # The last key decides first.
-    order = np.lexsort((-candidates.ids[enough], -candidates.created[enough], -scores[enough]))
+    scores = _scores(candidates, query, cosines, relevance, policy, now)
+    relevant = np.flatnonzero(relevance >= policy.min_score)
+    # The last key is the primary one.
+    order = np.lexsort(
+        (-candidates.ids[relevant], -candidates.created[relevant], -scores[relevant])
+    )
 
-    best_first = _chosen(candidates, enough[order], scores, asked, policy)
+    best_first = _select(candidates, relevant[order], scores, query, policy)
     numbers = np.stack([candidates.significance, scores, relevance, cosines, keywords])
     rounded = np.round(numbers[:, best_first], 4).T.tolist()
     return [
-        _recalled(candidates.memory(row), *each)
-        for row, each in zip(best_first, rounded, strict=True)
+        _recalled(candidates.memory(row), *row_numbers)
+        for row, row_numbers in zip(best_first, rounded, strict=True)
     ]
 
 
-def _chosen(
+def _select(
     candidates: CandidateSet,
     best_first: npt.NDArray[np.int64],
     scores: Numbers,
-    asked: ParsedQuery,
+    query: ParsedQuery,
     policy: RecallPolicy,
 ) -> list[int]:
-    """Return the first rows that answer something and are near enough to the best of them."""
-    chosen: list[int] = []
-    least = 0.0
+    """Return the first rows that can answer the query and score close enough to the best."""
+    selected: list[int] = []
+    minimum = 0.0
     for row in best_first.tolist():
-        if len(chosen) == policy.limit or scores[row] < least:
+        if len(selected) == policy.limit or scores[row] < minimum:
             break
         memory = candidates.memory(row)
-        if asked.about_questions or memory.speaker != "user" or not only_asks(memory.content):
-            least = least if chosen else _least(scores, float(scores[row]), policy)
-            chosen.append(row)
-    return chosen
+        if (
+            query.about_questions
+            or memory.speaker != "user"
+            or not is_pure_question(memory.content)
+        ):
+            if not selected:
+                minimum = _minimum_score(scores, float(scores[row]), policy)
+            selected.append(row)
+    return selected
 
 
-def _least(scores: Numbers, best: float, policy: RecallPolicy) -> float:
-    """Return the score from which on a candidate helps, where the best one scores so much.
+def _minimum_score(scores: Numbers, best: float, policy: RecallPolicy) -> float:
+    """Return the lowest score worth recalling, given the best one.
 
-    Most candidates of any draft have nothing to do with it: what the middle one scores is noise.
-    Those that score nearly as much as the best are not counted: they may say the same again.
+    Most candidates for any draft are unrelated to it, so their median score is the noise level.
+    Those that score nearly as high as the best are left out of it: they may be repetitions.
     """
-    if policy.decay == "product":  # it has no measure that a share of it would mean anything by
+    if policy.decay == "product":  # its scores have no scale on which a share means anything
         return 0.0
-    others = [each for each in scores.tolist() if each < _NEARLY * best]
-    noise = median(others) * len(others) / (len(others) + _NOISELESS) if others else 0.0
-    above = _ABOVE_NOISE * policy.min_share
-    return max(policy.min_share * best, (noise + above * (best - noise)) if above else 0.0)
+    noisy = [score for score in scores.tolist() if score < _NEAR_BEST * best]
+    noise = median(noisy) * len(noisy) / (len(noisy) + _NOISE_PRIOR) if noisy else 0.0
+    margin = _NOISE_MARGIN * policy.min_share
+    return max(policy.min_share * best, (noise + margin * (best - noise)) if margin else 0.0)
 
 
 def _recalled(
@@ -119,65 +125,57 @@ def _recalled(
     )
 
 
-def keyword_shares(
-    candidates: CandidateSet, asked: Sequence[str], statistics: WordStatistics
+def keyword_scores(
+    candidates: CandidateSet, terms: Sequence[str], statistics: WordStatistics
 ) -> Numbers:
-    """Return BM25 of each candidate as a share of what the words asked for could score, 0 to 1.
+    """Return each candidate's BM25 as a share of what the query terms could score, 0 to 1.
 
-    All of it has a memory that scores as much as one of average length would that says each of the
-    most telling words once. Were only the best of the candidates the measure, some memory would
-    always have all of it, for whatever word it holds by accident.
+    The denominator is the score of a memory of average length that contains each of the rarest
+    query terms once. If it were only the best candidate's score, some memory would always get the
+    full share, for whichever term it contains by chance.
     """
-    spread, memories = statistics.memories_by_word, statistics.memories
-    unknown = min(_UNKNOWN_RARITY, rarity(1, memories))
-    weights, telling = [], []
-    times_asked = Counter(asked)
+    document_frequencies, memories = statistics.memories_by_word, statistics.memories
+    unseen_idf = min(_MAX_UNSEEN_IDF, idf(1, memories))
+    weights, possible = [], []
+    query_frequencies = Counter(terms)
     for term in candidates.terms:
-        known = rarity(spread.get(term, 0), memories)
-        weights.append(times_asked[term] * known)
-        telling.append(times_asked[term] * (known or unknown))
-    scores = bm25(candidates, weights, statistics)
-    possible = sum(sorted(telling)[-_TELLING_WORDS:])
-    return scores / max(float(scores.max()), possible, 1e-9)
+        term_idf = idf(document_frequencies.get(term, 0), memories)
+        weights.append(query_frequencies[term] * term_idf)
+        possible.append(query_frequencies[term] * (term_idf or unseen_idf))
+    scores = bm25_scores(candidates, weights, statistics)
+    attainable = sum(sorted(possible)[-_MAX_DISTINCTIVE_TERMS:])
+    return scores / max(float(scores.max()), attainable, 1e-9)
 
 
-def bm25(candidates: CandidateSet, weights: Sequence[float], statistics: WordStatistics) -> Numbers:
-    """Return Okapi BM25 of each candidate, with the relationship's counts.
-
-    Robertson et al. 1994 (TREC-3), k1 1.5 and b 0.75; the idf is ln(1 + (N - n + 0.5) / (n + 0.5)),
-    which is never negative, so that a word in most memories still speaks for one that has it. A
-    word that is asked for twice counts twice.
+def bm25_scores(
+    candidates: CandidateSet, weights: Sequence[float], statistics: WordStatistics
+) -> Numbers:
+    """Return the BM25 of each candidate, with the relationship's document frequencies.
 
     Args:
-        weights: of each of the candidates' terms, its idf times how often it is asked for.
+        weights: for each of `candidates.terms`, its idf times its frequency in the query.
     """
     mean_length = max(1.0, statistics.words / max(1, statistics.memories))
-    norms = K1 * (1 - _B + _B * candidates.lengths / mean_length)
-    found = candidates.frequencies
-    scores: Numbers = (found * (K1 + 1) / (found + norms[:, None])) @ np.array(weights, np.float64)
+    norms = length_norms(candidates.lengths, mean_length)
+    scores: Numbers = saturated(candidates.frequencies, norms[:, None]) @ np.array(
+        weights, np.float64
+    )
     return scores
-
-
-def rarity(count: int, memories: int) -> float:
-    """Return the idf of a word that stands in `count` of so many memories; 0 where in none."""
-    if not count:
-        return 0.0
-    return math.log(1 + (max(memories, count) - count + 0.5) / (count + 0.5))
 
 
 def _scores(
     candidates: CandidateSet,
-    asked: ParsedQuery,
+    query: ParsedQuery,
     cosines: Numbers,
     relevance: Numbers,
     policy: RecallPolicy,
     now: datetime,
 ) -> Numbers:
-    """Return what each candidate is ordered by, 0 to 1.
+    """Return the score that each candidate is ordered by, 0 to 1.
 
-    Relevance, significance, recency and fitting the time asked for add up by their weights and are
-    divided by the sum of these; then comes a share of the best that stands in the same session.
-    Under `product` the published factors are multiplied instead.
+    The weighted mean of relevance, significance, recency and closeness to the requested time, plus
+    a share of the best score of the same session. Under `product` the published factors are
+    multiplied instead.
     """
     significance = candidates.significance
     if policy.decay == "product":
@@ -192,30 +190,30 @@ def _scores(
             fresh = _recencies(_memories(candidates), policy, now)
             scores = scores + policy.recency_weight * fresh
             total += policy.recency_weight
-        times = _times_asked_for(candidates, asked, relevance)
+        times = _requested_times(candidates, query, relevance)
         if times:
-            scores = scores + policy.time_weight * _fits(candidates, times)
+            scores = scores + policy.time_weight * _time_fits(candidates, times)
             total += policy.time_weight
-        scores = _with_sessions(scores / max(total, 1e-9), candidates.sessions, policy)
-    if not asked.about_the_past:
-        scores = _with_what_holds(candidates, scores)
+        scores = _add_session_share(scores / max(total, 1e-9), candidates.sessions, policy)
+    if not query.about_the_past:
+        scores = _demote_superseded(candidates, scores)
     return np.asarray(scores, np.float64)
 
 
-def _with_what_holds(candidates: CandidateSet, scores: Numbers) -> Numbers:
-    """Return scores where what no longer holds speaks for what holds since, and comes after it."""
+def _demote_superseded(candidates: CandidateSet, scores: Numbers) -> Numbers:
+    """Lower the scores of superseded memories; their replacements inherit the original scores."""
     superseded = np.flatnonzero(candidates.superseded)
-    spoken_for = scores.copy()
+    inherited = scores.copy()
     for row in superseded[np.argsort(candidates.ids[superseded])].tolist():  # oldest first
-        since = candidates.ids == candidates.memory(row).superseded_by
-        spoken_for[since] = np.maximum(spoken_for[since], spoken_for[row])
-    return np.where(candidates.superseded, _SUPERSEDED * scores, spoken_for)
+        replacement = candidates.ids == candidates.memory(row).superseded_by
+        inherited[replacement] = np.maximum(inherited[replacement], inherited[row])
+    return np.where(candidates.superseded, _SUPERSEDED_FACTOR * scores, inherited)
 
 
-def _with_sessions(
+def _add_session_share(
     scores: Numbers, sessions: npt.NDArray[np.int64], policy: RecallPolicy
 ) -> Numbers:
-    """Return scores with their share of the best of their session; alone in one, as they were."""
+    """Mix in the best score of each session; the only candidate of a session keeps its score."""
     best = np.zeros(sessions.max() + 1)
     np.maximum.at(best, sessions, scores)
     return (scores + policy.session_weight * best[sessions]) / (1 + policy.session_weight)
@@ -234,33 +232,36 @@ def _recencies(memories: Sequence[KnownMemory], policy: RecallPolicy, now: datet
     )
 
 
-def _fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
-    """Return how well each fits the times asked for: when it was said, what it tells of."""
+def _time_fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
+    """Return how close each candidate is to the requested times: its day, or its event's."""
     said = np.floor(candidates.created / DAY_S) * DAY_S  # the day, in UTC
-    told = np.array(
+    happened = np.array(
         [
-            [np.inf, -np.inf] if happened is None else [each.timestamp() for each in happened]
-            for happened in (memory.happened for memory in _memories(candidates))
+            [np.inf, -np.inf] if span is None else [moment.timestamp() for moment in span]
+            for span in (memory.happened for memory in _memories(candidates))
         ]
     )
     fits = [
         fit
-        for asked in times
-        for fit in (closeness(asked, said, said + DAY_S), closeness(asked, told[:, 0], told[:, 1]))
+        for time in times
+        for fit in (
+            closeness(time, said, said + DAY_S),
+            closeness(time, happened[:, 0], happened[:, 1]),
+        )
     ]
     return np.asarray(np.max(fits, axis=0), np.float64)
 
 
-def _times_asked_for(
-    candidates: CandidateSet, asked: ParsedQuery, relevance: Numbers
+def _requested_times(
+    candidates: CandidateSet, query: ParsedQuery, relevance: Numbers
 ) -> list[Span]:
-    """Return the times that the text names, and those beside an event that a memory tells of."""
-    times = list(asked.times)
-    for anchor in asked.anchors:
+    """Return the times the query names, and those relative to an event found in a memory."""
+    times = list(query.times)
+    for anchor in query.anchors:
         columns = [candidates.terms.index(term) for term in anchor.terms]
-        telling = np.flatnonzero((candidates.frequencies[:, columns] >= 1).all(axis=1))
-        if len(telling):
-            event = candidates.memory(int(telling[np.argmax(relevance[telling])]))
+        matches = np.flatnonzero((candidates.frequencies[:, columns] >= 1).all(axis=1))
+        if len(matches):
+            event = candidates.memory(int(matches[np.argmax(relevance[matches])]))
             span = Span(*event.happened) if event.happened else day_of(event.created_at)
             times.append(beside(span, anchor.side))
     return times

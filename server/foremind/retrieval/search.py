@@ -1,4 +1,4 @@
-"""Search behind one narrow interface: a query in, the best memories out."""
+"""Memory search: parse the query, retrieve candidates, rank them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from foremind.storage.memory_store import MemoryStore
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for; `vector` is the unit vector of `text`, float32 [dimension].
+    """A search of one relationship; `vector` is the unit vector of `text`, float32 [dimension].
 
     `now` is in the player's time zone.
     """
@@ -40,14 +40,14 @@ class MemorySearch(Protocol):
 
 
 class GatedSearch:
-    """Searches only for texts that memories could help to answer."""
+    """Skips the search for texts that memories could not help to answer."""
 
-    def __init__(self, search: MemorySearch, heads: TextClassifiers | None) -> None:
+    def __init__(self, search: MemorySearch, classifiers: TextClassifiers | None) -> None:
         self._search = search
-        self._heads = heads
+        self._classifiers = classifiers
 
     async def search(self, query: Query) -> list[Recalled]:
-        """Return the best memories, or none where the policy's gate is shut for the text.
+        """Return the best memories, or none if the policy's recall gate rejects the text.
 
         Raises:
             StorageUnavailable: the database did not answer.
@@ -58,35 +58,39 @@ class GatedSearch:
         return await self._search.search(query)
 
     def _worth_searching(self, query: Query) -> bool:
-        learned = None if self._heads is None else self._heads.read(query.text, query.vector).recall
-        return worth_searching(query.text, learned)
+        log_odds = (
+            None
+            if self._classifiers is None
+            else self._classifiers.read(query.text, query.vector).recall
+        )
+        return worth_searching(query.text, log_odds)
 
 
 class Candidates(Protocol):
-    """Puts memories forward for ranking: the database, or an index in the process."""
+    """A source of candidates for ranking: the database, or an index in the process."""
 
-    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
-        """Return memories that may be recalled, with what scoring them needs."""
+    async def candidates(self, query: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with the statistics to score them."""
 
 
 class StoredCandidates:
-    """Puts memories forward out of the database."""
+    """Retrieves candidates from the database."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
-        """Return memories that may be recalled, with what scoring them needs.
+    async def candidates(self, query: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with the statistics to score them.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        found, statistics = await self._store.candidates(wanted)
-        return gathered(found, wanted.terms), statistics
+        candidates, statistics = await self._store.candidates(query)
+        return gathered(candidates, query.terms), statistics
 
 
 class RankedSearch:
-    """Ranks what is put forward."""
+    """Retrieves candidates from a source and ranks them."""
 
     def __init__(self, source: Candidates) -> None:
         self._source = source
@@ -97,15 +101,15 @@ class RankedSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        asked = await aside(len(query.text), lambda: read_draft(query.text, query.now))
+        parsed = await aside(len(query.text), lambda: read_draft(query.text, query.now))
         candidates, statistics = await self._source.candidates(
             RetrievalQuery(
                 relationship_id=query.relationship_id,
                 vector=query.vector,
-                terms=sorted(set(asked.terms)),
+                terms=sorted(set(parsed.terms)),
                 policy=query.policy,
                 now=query.now,
-                times=[(time.start, time.end) for time in asked.times],
+                times=[(time.start, time.end) for time in parsed.times],
             )
         )
-        return rank(candidates, asked, statistics, query.policy, query.now)
+        return rank(candidates, parsed, statistics, query.policy, query.now)

@@ -1,4 +1,4 @@
-"""What thresholds published for other embedding models mean for this one. Pure."""
+"""Converts cosine thresholds published for other embedding models to this one's scale. Pure."""
 
 from itertools import pairwise
 
@@ -6,12 +6,12 @@ from foremind.retrieval.embedding.manifest import Manifest
 
 
 def calibrated(manifest: Manifest, published: float) -> float:
-    """Return this model's cosine for a published one, by the manifest's calibration.
+    """Return the cosine of this model that corresponds to a published one.
 
-    Between the measured points it is interpolated, beyond them taken as the nearest. A model
-    without calibration is taken at the published numbers.
+    Linear interpolation between the calibration points of the manifest, clamped to the outermost.
+    Without calibration, the published cosine is used unchanged.
     """
-    points = sorted((float(name), cosine) for name, cosine in manifest.calibration.items())
+    points = sorted((float(other), cosine) for other, cosine in manifest.calibration.items())
     if not points:
         return published
     for (low, low_cosine), (high, high_cosine) in pairwise(points):

@@ -1,1 +1,1 @@
-"""What every process needs: supervised tasks, logs, metrics, files that ship with the code."""
+"""Process infrastructure: supervised tasks, logs, metrics, garbage collection, packaged files."""

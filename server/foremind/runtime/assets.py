@@ -1,4 +1,4 @@
-"""Where the files that travel with the code are: SQL, model manifests, the page."""
+"""Locates the files that ship with the code: SQL, model manifests, the page."""
 
 from pathlib import Path
 
@@ -6,6 +6,6 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def asset(name: str) -> Path:
-    """Return the folder `name`: inside the installed wheel, else at the top of the checkout."""
-    packed = _PACKAGE / "_assets" / name
-    return packed if packed.is_dir() else _PACKAGE.parents[1] / name
+    """Return the folder `name` in the installed wheel, or else at the root of the checkout."""
+    packaged = _PACKAGE / "_assets" / name
+    return packaged if packaged.is_dir() else _PACKAGE.parents[1] / name

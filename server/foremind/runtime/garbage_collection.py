@@ -1,8 +1,8 @@
-"""When the garbage collector goes through everything: seldom, because everybody waits meanwhile.
+"""Schedules full garbage collections: rarely, because they block the event loop.
 
-What ends is freed at once, by reference counts; only what refers to itself in a circle waits for
-the collector. By itself it would go through all that sessions and connections hold whenever many of
-them have come and gone: 20 ms with 150 sessions, every other second of a flood.
+Most objects are freed at once by reference counting; only reference cycles need the collector. By
+default it would scan all objects of sessions and connections whenever many of them have been
+opened and closed: 20 ms with 150 sessions, every other second of a flood.
 """
 
 import gc
@@ -13,47 +13,47 @@ import structlog
 
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
-_EVERY_S = 5.0
-_GROWN = 1.25  # times what was left the last time
+_INTERVAL_S = 5.0
+_GROWTH = 1.25  # of allocated blocks since the last collection
 _NEVER = 2**31 - 1
 
 _log = structlog.get_logger("foremind.runtime.garbage_collection")
 
 
 class FullCollectionPolicy:
-    """Keeps full collections to when Python's memory has grown by a quarter since the last one.
+    """Runs a full collection only when Python's memory has grown by a quarter since the last one.
 
-    Collections of what is young go on by themselves; they take about a millisecond. What is there
-    when this begins is never gone through: it stays as long as the server.
+    Collections of the young generations stay automatic; they take about a millisecond. Objects that
+    exist on entry are frozen and never scanned: they live as long as the server.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._usual = gc.get_threshold()
-        self._left = 0  # blocks of memory, after the last collection
+        self._default_thresholds = gc.get_threshold()
+        self._baseline = 0  # allocated blocks after the last collection
         self._loop: SupervisedLoop | None = None
 
     async def __aenter__(self) -> Self:
         gc.freeze()
-        gc.set_threshold(*self._usual[:2], _NEVER)
-        self._left = sys.getallocatedblocks()
-        self._loop = self._supervisor.every("garbage", _EVERY_S, self._look)
+        gc.set_threshold(*self._default_thresholds[:2], _NEVER)
+        self._baseline = sys.getallocatedblocks()
+        self._loop = self._supervisor.every("garbage", _INTERVAL_S, self._collect_if_grown)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._loop is not None:
             await self._loop.stop()
-        gc.set_threshold(*self._usual)
+        gc.set_threshold(*self._default_thresholds)
         gc.unfreeze()
 
-    async def _look(self) -> None:
-        held = sys.getallocatedblocks()
-        if is_due(held, self._left):
+    async def _collect_if_grown(self) -> None:
+        allocated = sys.getallocatedblocks()
+        if has_grown(allocated, self._baseline):
             freed = gc.collect()
-            self._left = sys.getallocatedblocks()
-            _log.debug("garbage.collected", held=held, left=self._left, freed=freed)
+            self._baseline = sys.getallocatedblocks()
+            _log.debug("garbage.collected", held=allocated, left=self._baseline, freed=freed)
 
 
-def is_due(held: int, left: int) -> bool:
-    """Tell whether what is held has grown by enough since a collection left so much of it."""
-    return held >= left * _GROWN
+def has_grown(allocated: int, baseline: int) -> bool:
+    """Return whether the number of allocated blocks has grown enough for a full collection."""
+    return allocated >= baseline * _GROWTH

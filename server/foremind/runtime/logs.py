@@ -1,4 +1,4 @@
-"""Structured logs: identifiers, lengths and durations; never what a player typed."""
+"""Structured logs: identifiers, lengths and durations; never the text of players."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from foremind.domain.settings import Settings
 
 
 def configure_logging(settings: Settings) -> None:
-    """Send structlog and the libraries' standard logging to stderr in one format."""
+    """Send structlog's and the standard library's logs to stderr in one format."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -37,7 +37,7 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Per-request lines and per-job chatter drown what an operator looks for.
+    # Per-request and per-job messages would drown what an operator looks for.
     for noisy in (
         "uvicorn.access",
         "uvicorn.error",
@@ -59,7 +59,7 @@ def configure_logging(settings: Settings) -> None:
 def _exception_without_values(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Keep where an exception came from and its type; its message may quote what was typed."""
+    """Keep the traceback and type of an exception, not its message, which may quote player text."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()

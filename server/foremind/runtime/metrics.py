@@ -1,4 +1,4 @@
-"""What operators can watch: counts and durations, never text."""
+"""Prometheus metrics: counts and durations, never text."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -10,7 +10,7 @@ _SECONDS = (
 
 
 class Metrics:
-    """The instruments of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -35,58 +35,58 @@ class Metrics:
         )
         self.held_back = Counter(
             "foremind_eager_held_back_total",
-            "Keystrokes after which only a pause counted, by reason: busy, allowance.",
+            "Keystrokes at which eager prefetch was suppressed, by reason: busy, allowance.",
             ["reason"],
             registry=self.registry,
         )
         self.ahead = Counter(
             "foremind_model_ahead_total",
-            "Done by language models before Enter, by kind (prefill, reply) and outcome: finished, "
+            "Speculative work of language models, by kind (prefill, reply) and outcome: finished, "
             "used, displaced, dropped, failed.",
             ["kind", "outcome"],
             registry=self.registry,
         )
         self.slowed = Counter(
             "foremind_slowed_total",
-            "Messages after which a client was made to wait, by kind: draft, send.",
+            "Messages that were throttled, by kind: draft, send.",
             ["kind"],
             registry=self.registry,
         )
         self.dropped = Counter(
             "foremind_dropped_total",
-            "Work thrown away, by kind: superseded, departed, evicted, rejected, interrupted, "
+            "Discarded work, by kind: superseded, departed, evicted, rejected, interrupted, "
             "telemetry, note.",
             ["kind"],
             registry=self.registry,
         )
         self.left_out = Counter(
             "foremind_layers_left_out_total",
-            "Layers that failed or were too late for a context, by layer.",
+            "Layers that failed or missed the deadline of a context, by layer.",
             ["layer"],
             registry=self.registry,
         )
         self.curated = Counter(
             "foremind_curated_total",
             "Background work on layers, by kind and outcome: model, rules, failed; displaced, "
-            "where it made way for a reply and is done again.",
+            "where it was preempted and is repeated.",
             ["work", "outcome"],
             registry=self.registry,
         )
         self.curation_waiting = Gauge(
             "foremind_curation_waiting",
-            "Steps of background work that wait, by reason: due, running, model (its places are "
-            "taken), slot (its server's), backing_off, held. At most 10,000 of a kind are counted.",
+            "Waiting steps of background work, by reason: due, running, model (at its concurrency "
+            "limit), slot (of its server), backing_off, held. Counts are capped at 10,000.",
             ["step", "reason"],
             registry=self.registry,
         )
         self.curation_oldest = Gauge(
             "foremind_curation_oldest_seconds",
-            "How long the oldest background work has waited.",
+            "Waiting time of the oldest background work.",
             registry=self.registry,
         )
         self.mended = Counter(
             "foremind_answers_mended_total",
-            "What was not as it was asked for in the language model's answers to background work: "
+            "Corrections of the language model's answers to background work, by code: "
             "repaired, prose, dropped, too_many, too_long, out_of_range.",
             ["work", "code"],
             registry=self.registry,
@@ -105,21 +105,21 @@ class Metrics:
         )
         self.memories = Counter(
             "foremind_memories_total",
-            "Turns judged for memory, by outcome: stored, insignificant.",
+            "Turns ingested, by outcome: stored, insignificant.",
             ["outcome"],
             registry=self.registry,
         )
         self.searches = Counter(
             "foremind_searches_total",
-            "Searches, by where the memories were read: index, database.",
+            "Searches, by source of the memories: index, database.",
             ["source"],
             registry=self.registry,
         )
         self.index_bytes = Gauge(
-            "foremind_index_bytes", "Memory that loaded indexes take.", registry=self.registry
+            "foremind_index_bytes", "Memory used by loaded indexes.", registry=self.registry
         )
         self.layers_bytes = Gauge(
-            "foremind_layers_bytes", "Memory that loaded layers take.", registry=self.registry
+            "foremind_layers_bytes", "Memory used by loaded layers.", registry=self.registry
         )
         self.tcp_connections = Gauge(
             "foremind_tcp_connections",
@@ -128,10 +128,10 @@ class Metrics:
         )
         self.refused = Counter(
             "foremind_refused_total",
-            "What was refused or ended below the messages, by reason. Connections: address, "
+            "Refused or terminated connections and requests, by reason. Connections: address, "
             "connections, descriptors, evicted, silent, head, malformed, body, slow, unread, or "
-            "closed_ and a close code. Requests: bodies (no room), body_size, exports (no room), "
-            "exports_of_user, answers (no room).",
+            "closed_ and a close code. Requests: bodies (no capacity), body_size, exports (no "
+            "memory left), exports_of_user, answers (no capacity).",
             ["reason"],
             registry=self.registry,
         )
@@ -141,33 +141,33 @@ class Metrics:
         )
         self.task_up = Gauge(
             "foremind_task_up",
-            "1 while a background task does its work, 0 while it fails, by name.",
+            "1 while a background task is healthy, 0 while it fails, by name.",
             ["task"],
             registry=self.registry,
         )
         self.task_restarts = Counter(
             "foremind_task_restarts_total",
-            "Failures after which a background task was started again, by name.",
+            "Restarts of background tasks after failures, by name.",
             ["task"],
             registry=self.registry,
         )
         self.tasks = Gauge(
-            "foremind_tasks", "Asyncio tasks of the process.", registry=self.registry
+            "foremind_tasks", "Asyncio tasks in the process.", registry=self.registry
         )
         self.embedding_queue = Gauge(
             "foremind_embedding_queue_depth", "Embeddings waiting.", registry=self.registry
         )
         self.embedding_busy = Gauge(
             "foremind_embedding_busy_ratio",
-            "Share of its time that the embedding thread worked lately.",
+            "Recent utilization of the embedding thread.",
             registry=self.registry,
         )
         self.prepared_contexts = Gauge(
-            "foremind_prepared_contexts", "Prepared contexts held.", registry=self.registry
+            "foremind_prepared_contexts", "Cached prepared contexts.", registry=self.registry
         )
         self.prepared_bytes = Gauge(
-            "foremind_prepared_bytes", "What prepared contexts take.", registry=self.registry
+            "foremind_prepared_bytes", "Memory used by prepared contexts.", registry=self.registry
         )
         self.waiting_jobs = Gauge(
-            "foremind_waiting_jobs", "Turns that wait to be judged.", registry=self.registry
+            "foremind_waiting_jobs", "Turns waiting to be ingested.", registry=self.registry
         )

@@ -1,4 +1,4 @@
-"""Reading a text where it holds nobody up: at once where it is short, else in a thread."""
+"""Runs text processing without blocking the event loop: short texts inline, others in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# Read for everything that is asked of it, a text of this length takes a few milliseconds, which
-# is about as long as a change of threads may take.
-_SHORT_CHARS = 4_000
+# Processing a text of this length takes at most a few milliseconds, about as long as a thread
+# switch may take.
+_MAX_INLINE_CHARS = 4_000
 
 
 async def aside(chars: int, work: Callable[[], Result]) -> Result:
-    """Return what pure `work` on so many characters comes to."""
-    return work() if chars <= _SHORT_CHARS else await asyncio.to_thread(work)
+    """Return the result of pure `work` on a text of so many characters."""
+    return work() if chars <= _MAX_INLINE_CHARS else await asyncio.to_thread(work)

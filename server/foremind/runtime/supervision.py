@@ -1,10 +1,10 @@
-"""One owner for everything that runs in the background: what fails is started again, and told of.
+"""Supervised background tasks: restarted with exponential backoff when they fail, and reported.
 
-Three kinds of background work, and nothing else creates a task in the server:
+All asyncio tasks of the server are created here, in one of three ways:
 
 - `Supervisor.start`: a loop that runs as long as the server does;
-- `Supervisor.every`: a duty that comes round again and again;
-- `begin`: a task that somebody holds, awaits and ends, such as a reply. Its failure is logged.
+- `Supervisor.every`: a periodic job;
+- `begin`: a task that its owner awaits and stops, such as a reply. Its failure is logged.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, TemporaryError
 from foremind.runtime.metrics import Metrics
 
-_FIRST_PAUSE_S = 0.5  # before the first restart; doubled for each that follows
-_LONGEST_PAUSE_S = 10.0
-_TOLERATED_S = 5.0  # trouble shorter than that leaves the server ready
+_MIN_DELAY_S = 0.5  # before the first restart; doubled for each further one
+_MAX_DELAY_S = 10.0
+_GRACE_S = 5.0  # a failure shorter than this does not affect readiness
 
 _Result = TypeVar("_Result")
-_begun: "WeakSet[asyncio.Task[Any]]" = WeakSet()
+_owned: "WeakSet[asyncio.Task[Any]]" = WeakSet()
 
 _log = structlog.get_logger("foremind.runtime.supervision")
 
 
 class SupervisedLoop:
-    """A loop that is started again whenever it ends, until it is stopped.
+    """A loop that is restarted whenever it ends, until it is stopped.
 
-    The loop is given this object: it calls `well` whenever it got somewhere, and may call `ill`
-    where it waits for better times without ending.
+    `work` receives this object: it calls `well` whenever it makes progress,
+    and may call `ill` while it waits for a failure to pass without ending.
     """
 
     def __init__(
@@ -43,116 +43,118 @@ class SupervisedLoop:
         silent_s: float | None,
         clock: Clock,
         metrics: Metrics,
-        draw: random.Random,
+        rng: random.Random,
     ) -> None:
         self.name = name
         self._work = work
-        self._silent_s = silent_s
+        self._max_silence_s = silent_s
         self._clock = clock
-        self._draw = draw
+        self._rng = rng
         self._restarts = metrics.task_restarts.labels(name)
         self._up = metrics.task_up.labels(name)
-        self._heard_at = clock.monotonic()
-        self._ill_since: float | None = None
+        self._reported_at = clock.monotonic()
+        self._failing_since: float | None = None
         self._reason = ""
-        self._failures = 0  # in a row
-        self._try_again = asyncio.Event()
-        self._first_well = asyncio.Event()
+        self._failures = 0  # consecutive
+        self._retry = asyncio.Event()
+        self._started = asyncio.Event()
         self._stopping = False
         self._restarts.inc(0)
         self._up.set(1)
         self.task = begin(self._keep_running(), name)
 
     def well(self) -> None:
-        """Learn that the loop got somewhere."""
-        self._heard_at = self._clock.monotonic()
-        self._ill_since = None
+        """Report progress: the loop is healthy."""
+        self._reported_at = self._clock.monotonic()
+        self._failing_since = None
         self._failures = 0
         self._up.set(1)
-        self._first_well.set()
+        self._started.set()
 
     def ill(self, error: BaseException) -> None:
-        """Learn that the loop cannot go on for now."""
-        self._heard_at = self._clock.monotonic()
+        """Report a failure: the loop makes no progress for now."""
+        self._reported_at = self._clock.monotonic()
         self._reason = error.code if isinstance(error, ForemindError) else type(error).__name__
-        if self._ill_since is None:
-            self._ill_since = self._heard_at
+        if self._failing_since is None:
+            self._failing_since = self._reported_at
         self._up.set(0)
 
     def try_again(self) -> None:
-        """End the pause before the next restart: what it waited for may be back."""
-        self._try_again.set()
+        """Restart without further delay: a dependency may be available again."""
+        self._retry.set()
 
     async def begun(self) -> None:
-        """Wait until the loop got somewhere for the first time."""
-        await self._first_well.wait()
+        """Wait until the loop has made progress for the first time."""
+        await self._started.wait()
 
     async def stop(self) -> None:
-        """End the loop, and wait for its end."""
+        """Cancel the loop and wait until it has ended."""
         self._stopping = True
         await stop(self.task)
         self._up.set(0)
 
     async def finish(self, seconds: float) -> None:
-        """Let the loop, told by its owner to end, do so within `seconds`; then stop it."""
+        """Give a loop that is about to end up to `seconds` to do so; then stop it."""
         self._stopping = True
-        self._try_again.set()
+        self._retry.set()
         await asyncio.wait({self.task}, timeout=seconds)
         await self.stop()
 
     def trouble(self) -> str | None:
-        """Return what has been wrong for longer than is tolerated, else None."""
+        """Return what has been wrong for longer than the grace period, else None."""
         now = self._clock.monotonic()
-        if self._ill_since is not None and now - self._ill_since >= _TOLERATED_S:
-            return f"{self._reason} for {now - self._ill_since:.0f} s"
-        if self._silent_s is not None and now - self._heard_at > self._silent_s:
-            return f"no sign of life for {now - self._heard_at:.0f} s"
+        if self._failing_since is not None and now - self._failing_since >= _GRACE_S:
+            return f"{self._reason} for {now - self._failing_since:.0f} s"
+        if self._max_silence_s is not None and now - self._reported_at > self._max_silence_s:
+            return f"no heartbeat for {now - self._reported_at:.0f} s"
         if self.task.done() and not self._stopping:
             return "ended"
         return None
 
     async def _keep_running(self) -> None:
         while not self._stopping:
-            self._try_again.clear()
+            self._retry.clear()
             try:
                 await self._work(self)
                 if self._stopping:
                     return
-                self._failed(RuntimeError("it ended by itself"))
+                self._record_failure(RuntimeError("the loop ended unexpectedly"))
             except asyncio.CancelledError as error:
                 if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                     raise
-                self._failed(error)  # something that it waited for was cancelled, not the loop
+                self._record_failure(
+                    error
+                )  # something it awaited was cancelled, not the loop itself
             except Exception as error:
-                self._failed(error)
+                self._record_failure(error)
             if not self._stopping:
-                await self._pause()
+                await self._wait_for_restart()
 
-    def _failed(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         self.ill(error)
         self._failures += 1
         self._restarts.inc()
         if isinstance(error, TemporaryError):
             _log.warning("task.failed", task=self.name, reason=error.code, again=self._failures)
-        else:  # a defect
+        else:  # a bug
             _log.error("task.failed", task=self.name, again=self._failures, exc_info=error)
 
-    async def _pause(self) -> None:
-        until = self._clock.monotonic() + pause_s(self._failures, self._draw.random())
-        timer = self._clock.call_at(until, self._try_again.set)
+    async def _wait_for_restart(self) -> None:
+        restart_at = self._clock.monotonic() + restart_delay_s(self._failures, self._rng.random())
+        timer = self._clock.call_at(restart_at, self._retry.set)
         try:
-            await self._try_again.wait()
+            await self._retry.wait()
         finally:
             timer.cancel()
 
 
 class Supervisor:
-    """Starts loops, knows how they are, and ends on leaving those that still run."""
+    """Starts loops, reports their health, and stops those still running on exit."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, draw: random.Random | None = None) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, rng: random.Random | None = None) -> None:
         self._clock = clock
         self._metrics = metrics
-        self._draw = draw or random.Random()  # noqa: S311 - spreads restarts, guards nothing
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not security
         self._loops: dict[str, SupervisedLoop] = {}
 
     async def __aenter__(self) -> Self:
@@ -164,7 +166,7 @@ class Supervisor:
 
     @property
     def loops(self) -> list[SupervisedLoop]:
-        """Everything that is supervised."""
+        """All supervised loops."""
         return list(self._loops.values())
 
     def start(
@@ -174,70 +176,70 @@ class Supervisor:
         *,
         silent_s: float | None = None,
     ) -> SupervisedLoop:
-        """Run `work` in the background, again whenever it fails, with growing pauses.
+        """Run `work` in the background, and restart it with backoff whenever it ends.
 
         Args:
-            silent_s: the longest that it may go without `well` or `ill` before that counts as
-                trouble; None for a loop that rightly waits for ever.
+            silent_s: the maximum time between calls of `well` or `ill`,
+                beyond which the loop counts as hung; None for no limit.
         """
         if name in self._loops and not self._loops[name].task.done():
-            raise ValueError(f"{name} runs already")
-        loop = SupervisedLoop(name, work, silent_s, self._clock, self._metrics, self._draw)
+            raise ValueError(f"{name}: a loop of this name is already running")
+        loop = SupervisedLoop(name, work, silent_s, self._clock, self._metrics, self._rng)
         self._loops[name] = loop
         return loop
 
     def every(
-        self, name: str, seconds: float, duty: Callable[[], Awaitable[object]]
+        self, name: str, seconds: float, job: Callable[[], Awaitable[object]]
     ) -> SupervisedLoop:
-        """Do something now and every `seconds` from then on, sooner again where it fails."""
+        """Run a job now and every `seconds` thereafter; after a failure it is retried sooner."""
 
         async def work(loop: SupervisedLoop) -> None:
             while True:
-                await duty()
+                await job()
                 loop.well()
                 await self._clock.sleep(seconds)
 
         return self.start(name, work)
 
     def troubles(self) -> dict[str, str]:
-        """Return what is wrong, by the name of the loop."""
-        found = {name: loop.trouble() for name, loop in self._loops.items()}
-        return {name: trouble for name, trouble in found.items() if trouble is not None}
+        """Return the problems of unhealthy loops by name."""
+        problems = {name: loop.trouble() for name, loop in self._loops.items()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def try_again(self) -> None:
-        """End every pause before a restart: what they waited for is back."""
+        """Restart all failed loops without further delay: a dependency is available again."""
         for loop in self._loops.values():
             loop.try_again()
 
 
-def pause_s(failures: int, draw: float) -> float:
-    """Return the seconds before a restart: doubling, and spread by `draw` in [0, 1)."""
-    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10))
-    return longest * (0.5 + draw / 2)
+def restart_delay_s(failures: int, jitter: float) -> float:
+    """Return the seconds before a restart: exponential backoff with `jitter` in [0, 1)."""
+    max_delay_s = min(_MAX_DELAY_S, _MIN_DELAY_S * 2.0 ** min(failures - 1, 10))
+    return max_delay_s * (0.5 + jitter / 2)
 
 
 def begin(work: Coroutine[Any, Any, _Result], name: str) -> "asyncio.Task[_Result]":
-    """Begin a task that the caller holds, awaits and ends; what it raises is at least logged."""
+    """Start a task that the caller owns, awaits and stops; an exception is logged in any case."""
     task = asyncio.create_task(work, name=name)
-    _begun.add(task)
-    task.add_done_callback(_ended)
+    _owned.add(task)
+    task.add_done_callback(_log_exception)
     return task
 
 
 def is_owned(task: "asyncio.Task[Any]") -> bool:
-    """Tell whether a task was begun here."""
-    return task in _begun
+    """Return whether a task was started with `begin`."""
+    return task in _owned
 
 
 async def stop(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they have ended, however they do."""
+    """Cancel tasks and wait until they have ended; exceptions are not raised."""
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
 
 
-def _ended(task: "asyncio.Task[Any]") -> None:
+def _log_exception(task: "asyncio.Task[Any]") -> None:
     if task.cancelled():
         return
     error = task.exception()
@@ -246,7 +248,7 @@ def _ended(task: "asyncio.Task[Any]") -> None:
 
 
 class TaskSet:
-    """Tasks that are begun one by one and ended together."""
+    """Tasks that are started individually and stopped together."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -255,17 +257,17 @@ class TaskSet:
         return len(self._tasks)
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Begin a task that is held until it ends."""
+        """Start a task, which is kept until it ends."""
         task = begin(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def finish(self) -> None:
-        """Wait until all have ended, those included that are begun meanwhile."""
+        """Wait until all tasks have ended, including those started while waiting."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def stop(self) -> None:
-        """Cancel all and wait for their end."""
+        """Cancel all tasks and wait until they have ended."""
         await stop(*self._tasks)

@@ -1,1 +1,1 @@
-"""PostgreSQL: the embedded server, the pool, migrations, named queries, durable jobs."""
+"""PostgreSQL: embedded server, pool, migrations, stores, durable jobs, notifications."""

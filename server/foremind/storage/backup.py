@@ -1,4 +1,4 @@
-"""The whole database as one file, by PostgreSQL's own tools, and back."""
+"""Backup and restore of the whole database, with PostgreSQL's own tools."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ from foremind.storage.named_queries import load_queries
 
 
 async def back_up(url: str, file: Path) -> None:
-    """Write everything to a file, as of one moment; the server may go on meanwhile.
+    """Write a consistent snapshot of the database to a file; the server may be running.
 
     Raises:
-        DatabaseUnsuitable: it could not be read whole; no file is left.
+        DatabaseUnsuitable: the backup failed; no file is left behind.
     """
     partial = file.with_name(file.name + ".partial")
     try:
@@ -27,17 +27,17 @@ async def back_up(url: str, file: Path) -> None:
 
 
 async def restore(url: str, file: Path) -> None:
-    """Read a backup into a database that holds nothing, all of it or none.
+    """Restore a backup into an empty database, in one transaction.
 
     Raises:
-        DatabaseUnsuitable: the database holds something, or the file cannot be read.
+        DatabaseUnsuitable: the database is not empty, or the file cannot be read.
     """
     connection = await asyncpg.connect(url, timeout=10)
     try:
         queries = load_queries()
         if await connection.fetchval(queries["has_migrations_table"]):
             raise DatabaseUnsuitable(
-                "This database holds something already: restore into an empty one (a new "
+                "This database is not empty: restore into an empty one (a new "
                 "FOREMIND_DATA_DIR, or a new database for FOREMIND_DATABASE_URL)."
             )
         await connection.execute(queries["create_server_role"])
@@ -58,12 +58,12 @@ async def _run(program: str, url: str, *arguments: str) -> None:
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
+    _, stderr = await process.communicate()
     if process.returncode:
-        raise DatabaseUnsuitable(f"{program} failed: {said.decode(errors='replace').strip()}")
+        raise DatabaseUnsuitable(f"{program} failed: {stderr.decode(errors='replace').strip()}")
 
 
 def _without_password(url: str) -> str:
-    """Return the URL as it may stand in a list of processes."""
+    """Return the URL without its password, which a list of processes would show."""
     password = urlsplit(url).password
     return url.replace(f":{password}@", "@", 1) if password else url

@@ -1,4 +1,4 @@
-"""Companions in the database, and settings as they are stored."""
+"""Stores companions, and decodes settings columns."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from foremind.domain.errors import NOT_JSON, NotFound
 from foremind.domain.setting_bounds import problem_with, salvaged
 from foremind.storage.database import Database
 
-_SHARED = 256  # companions, and settings, that all who ask share: they are never changed
+_CACHED = 256  # decoded companions and settings, which are immutable and shared
 
 _log = structlog.get_logger("foremind.domain.companion")
 
@@ -31,11 +31,11 @@ class CompanionStore:
         self._database = database
 
     async def list(self) -> list[Companion]:
-        """Return every companion by slug."""
+        """Return all companions that are not retired, ordered by slug."""
         return [_companion(row) for row in await self._database.rows("list_companions")]
 
     async def find(self, slug: str) -> Companion:
-        """Return the companion called `slug`.
+        """Return the companion with this slug.
 
         Raises:
             NotFound: there is none.
@@ -46,15 +46,12 @@ class CompanionStore:
         return _companion(row)
 
     async def get(self, companion_id: int) -> Companion | None:
-        """Return the companion of an id, retired or not, if there is one."""
+        """Return a companion by id, retired or not; None if there is none."""
         row = await self._database.row("get_companion", companion_id)
         return None if row is None else _companion(row)
 
     async def put(self, companion: CompanionFile) -> Companion:
-        """Create or replace a companion; its version rises where something changed.
-
-        Every process is told.
-        """
+        """Create or replace a companion and announce it; its version rises if anything changed."""
         async with self._database.transaction() as connection:
             row = await connection.row(
                 "put_companion",
@@ -69,10 +66,10 @@ class CompanionStore:
         return stored
 
     async def retire(self, slug: str, now: datetime) -> None:
-        """Let nobody talk with a companion any more, until it is put again.
+        """Retire a companion: it accepts no sessions until it is put again.
 
         Raises:
-            NotFound: there is none that can be talked with.
+            NotFound: there is none, or it is retired already.
         """
         async with self._database.transaction() as connection:
             row = await connection.row("retire_companion", slug, now)
@@ -83,27 +80,28 @@ class CompanionStore:
             await connection.announce(CompanionChanged(row["id"]))
 
 
-@lru_cache(_SHARED)
+@lru_cache(_CACHED)
 def settings_from_json(raw: str) -> CompanionSettings:
-    """Read a column of settings; of what is wrong there, the wider level's holds, with a warning.
+    """Decode a settings column.
 
-    Whoever reaches the database may have written anything; nothing may stop working by it.
+    Invalid values are dropped with a warning, so that those of the wider level apply: somebody may
+    have edited the database by hand, and that must not stop anything.
     """
     try:
-        given = msgspec.json.decode(raw)
+        stored = msgspec.json.decode(raw)
     except NOT_JSON:
-        given = None
-    kept, dropped = salvaged(given, _usable)
+        stored = None
+    valid, dropped = salvaged(stored, _is_valid)
     if dropped:
         known = set(CompanionSettings.__struct_fields__)
-        names = {each.partition(".")[0] for each in dropped}
-        # Names of settings only: anything else there may be something that somebody typed.
+        names = {path.partition(".")[0] for path in dropped}
+        # Only names of settings are logged: any other key may be private text.
         _log.warning("settings.unusable", settings=sorted(names & known), others=len(names - known))
-    return msgspec.convert(kept, CompanionSettings)
+    return msgspec.convert(valid, CompanionSettings)
 
 
 def relationship_settings(row: Mapping[str, Any]) -> RelationshipSettings:
-    """Read the columns `operator_settings` and `settings` of a relationship."""
+    """Decode the columns `operator_settings` and `settings` of a relationship."""
     return RelationshipSettings(
         operator=settings_from_json(row["operator_settings"]),
         user=settings_from_json(row["settings"]),
@@ -111,29 +109,29 @@ def relationship_settings(row: Mapping[str, Any]) -> RelationshipSettings:
 
 
 def without_settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the other columns of such a row."""
+    """Return the columns of a row other than these two."""
     return {
         name: value for name, value in row.items() if name not in ("settings", "operator_settings")
     }
 
 
-def _usable(given: object) -> bool:
+def _is_valid(stored: object) -> bool:
     try:
-        return problem_with(msgspec.convert(given, CompanionSettings)) is None
+        return problem_with(msgspec.convert(stored, CompanionSettings)) is None
     except (msgspec.ValidationError, OverflowError, RecursionError):
         return False
 
 
 def forget_settings() -> None:
-    """Drop the settings that are remembered as they were read."""
+    """Clear the caches of decoded companions and settings."""
     settings_from_json.cache_clear()
-    _shared.cache_clear()
+    _cached_companion.cache_clear()
 
 
 def _companion(row: Any) -> Companion:
-    return _shared(**row)
+    return _cached_companion(**row)
 
 
-@lru_cache(_SHARED)
-def _shared(settings: str, **values: Any) -> Companion:
+@lru_cache(_CACHED)
+def _cached_companion(settings: str, **values: Any) -> Companion:
     return Companion(settings=settings_from_json(settings), **values)

@@ -1,4 +1,4 @@
-"""What background work on a relationship reads: its turns and sessions, how far each step is."""
+"""What background work reads of a relationship: turns, sessions, and cursors."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,34 +23,37 @@ from foremind.storage.companion_store import (
 )
 from foremind.storage.database import Database
 
-MOST_TURNS = 1000  # that are read at once
+MOST_TURNS = 1000  # per query
 
 
 class CurationStore:
-    """Reads what is to be curated, and ends sessions; records go through `RecordStore`."""
+    """Reads turns, sessions and cursors, and closes sessions; `RecordStore` has the records."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def make_due(self, bond_id: int, now: datetime) -> None:
-        """Let a relationship be curated as soon as may be."""
-        await self._database.execute("make_due", bond_id, now)
+    async def make_due(self, relationship_id: int, now: datetime) -> None:
+        """Schedule background work on a relationship now."""
+        await self._database.execute("schedule_relationship", relationship_id, now)
 
     async def wake(self, now: datetime, since: datetime, limit: int, *, all_let_go: bool) -> None:
-        """Have sleeping relationships looked at that were not since a time, some at once.
+        """Schedule idle relationships to which retention applies, at most `limit` per call.
 
-        Only where something is let go by age: of all, or by settings of the companion or its own.
+        Args:
+            since: relationships checked later than this are skipped.
+            all_let_go: retention applies to all of them; otherwise only to those for which the
+                companion or the relationship sets it.
         """
-        await self._database.execute("wake_for_retention", now, since, all_let_go, limit)
+        await self._database.execute("schedule_retention", now, since, all_let_go, limit)
 
-    async def unkept_turns(self, bond_id: int) -> list[int]:
-        """Return the turns of sessions that are over which were not to be kept."""
-        rows = await self._database.of(bond_id).rows("unkept_turns", bond_id)
+    async def unkept_turns(self, relationship_id: int) -> list[int]:
+        """Return the ids of turns in closed sessions that were not to be kept."""
+        rows = await self._database.of(relationship_id).rows("unkept_turns", relationship_id)
         return [row["id"] for row in rows]
 
-    async def bond(self, bond_id: int) -> RelationshipState | None:
-        """Return a relationship, or None where it is gone."""
-        row = await self._database.of(bond_id).row("relationship_to_curate", bond_id)
+    async def bond(self, relationship_id: int) -> RelationshipState | None:
+        """Return the state of a relationship; None if it no longer exists."""
+        row = await self._database.of(relationship_id).row("relationship_state", relationship_id)
         if row is None:
             return None
         values = without_settings(row) | {
@@ -61,45 +64,53 @@ class CurationStore:
         return RelationshipState(**values, settings=relationship_settings(row))
 
     async def turns_after(
-        self, bond_id: int, turn_id: int, limit: int = MOST_TURNS
+        self, relationship_id: int, turn_id: int, limit: int = MOST_TURNS
     ) -> list[TranscriptTurn]:
-        """Return the first turns after one, oldest first."""
-        rows = await self._database.of(bond_id).rows("turns_after", bond_id, turn_id, limit)
+        """Return the turns after a cursor, oldest first."""
+        rows = await self._database.of(relationship_id).rows(
+            "turns_after", relationship_id, turn_id, limit
+        )
         return [_turn(row) for row in rows]
 
-    async def turns(self, bond_id: int, turn_ids: Sequence[int]) -> list[TranscriptTurn]:
-        """Return turns that were not removed, oldest first."""
-        rows = await self._database.of(bond_id).rows("turns_by_id", bond_id, list(turn_ids))
+    async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> list[TranscriptTurn]:
+        """Return turns by id, oldest first, except those that were erased."""
+        rows = await self._database.of(relationship_id).rows(
+            "turns_by_id", relationship_id, list(turn_ids)
+        )
         return [_turn(row) for row in rows]
 
-    async def last_session_over(self, bond_id: int) -> list[TranscriptTurn]:
-        """Return the turns of the last session that is over and of which something is left."""
-        rows = await self._database.of(bond_id).rows("last_session_over", bond_id, MOST_TURNS)
+    async def last_session_over(self, relationship_id: int) -> list[TranscriptTurn]:
+        """Return the turns of the last closed session that still has any text."""
+        rows = await self._database.of(relationship_id).rows(
+            "last_closed_session", relationship_id, MOST_TURNS
+        )
         return [_turn(row) for row in rows]
 
-    async def open_sessions(self, bond_id: int) -> Sequence[OpenSession]:
-        """Return the sessions that are not closed, the longest silent first."""
-        rows = await self._database.rows("open_sessions", bond_id)
+    async def open_sessions(self, relationship_id: int) -> Sequence[OpenSession]:
+        """Return the sessions that are not closed, the longest idle first."""
+        rows = await self._database.rows("open_sessions", relationship_id)
         return [OpenSession(**dict(row)) for row in rows]
 
     async def close_session(
-        self, bond_id: int, session_id: UUID, now: datetime, silent_since: datetime
+        self, relationship_id: int, session_id: UUID, now: datetime, idle_since: datetime
     ) -> None:
-        """Close a session, unless something was said in it since; its state is gone then."""
-        async with self._database.transaction(bond_id) as connection:
-            cleared = await connection.rows("close_session", session_id, bond_id, now, silent_since)
+        """Close a session and delete its state, unless it was active after `idle_since`."""
+        async with self._database.transaction(relationship_id) as connection:
+            cleared = await connection.rows(
+                "close_session", session_id, relationship_id, now, idle_since
+            )
             if cleared:
-                await connection.announce(StateChanged(bond_id))
+                await connection.announce(StateChanged(relationship_id))
 
-    async def leave_nothing(self, bond_id: int) -> None:
-        """Delete sessions that are over and of which nothing is left; after the last, the name."""
-        async with self._database.transaction(bond_id) as connection:
-            await connection.execute("delete_closed_sessions", bond_id)
-            await connection.execute("forget_name", bond_id)
+    async def leave_nothing(self, relationship_id: int) -> None:
+        """Delete closed sessions without turns; with the last one, reset the user's name."""
+        async with self._database.transaction(relationship_id) as connection:
+            await connection.execute("delete_closed_sessions", relationship_id)
+            await connection.execute("reset_user_profile", relationship_id)
 
-    async def habits(self, bond_id: int) -> list[SessionUsage]:
-        """Return the last sessions, newest first."""
-        rows = await self._database.of(bond_id).rows("session_habits", bond_id)
+    async def habits(self, relationship_id: int) -> list[SessionUsage]:
+        """Return when the latest sessions were and what was said in them, newest first."""
+        rows = await self._database.of(relationship_id).rows("session_usage", relationship_id)
         return [SessionUsage(**dict(row)) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The connection pool: named queries in, rows out, one kind of error when it is away."""
+"""The connection pool: runs named queries; transient failures become StorageUnavailable."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,27 +15,26 @@ from foremind.storage.failure_classes import errors_translated, kind_of
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.named_queries import load_queries
 
-#: The role the server works as, where its login may: it cannot pass over row-level security.
+#: The role that the server assumes if its login may; row-level security applies to it.
 SERVER_ROLE = "foremind_server"
 
+_QUEUED_SHARE = 3  # queued work gets one in this many connections of the pool
+_MAX_PER_OWNER = 1  # of these, for one owner
+_MAX_WAITING_PER_OWNER = 20
+_CLOSE_S = 10.0  # how long closing the pool waits for connections in use
 
-_SHARE = 3  # one in so many connections may work for those who can wait
-_OF_EACH = 1  # of these, for one of them
-_WAITING = 20  # more of one of them that wait for a connection
-_CLOSE_S = 10.0  # for what still works on a connection when the pool is closed
-
-#: For whom the task that is named works, which holds no connection yet.
-_patient: ContextVar[tuple[asyncio.Task[Any], str] | None] = ContextVar("patient", default=None)
+#: The task that queues for connections, and its owner; None while the task holds a connection.
+_queued: ContextVar[tuple[asyncio.Task[Any], str] | None] = ContextVar("queued", default=None)
 
 
-def work_for(who: str) -> None:
-    """Have what this task does from now on wait in the line of those who can wait.
+def work_for(owner: str) -> None:
+    """Make the current task queue for its connections, fairly among owners, from now on.
 
-    What players and the server itself wait for then always finds a connection.
+    So that messages and background work, which do not queue, always find a connection.
     """
     task = asyncio.current_task()
     assert task is not None
-    _patient.set((task, who))
+    _queued.set((task, owner))
 
 
 class DatabaseConnection:
@@ -44,21 +43,21 @@ class DatabaseConnection:
     def __init__(self, raw: Any) -> None:
         self.raw = raw
 
-    async def within(self, relationship_id: int) -> None:
-        """See the rows of this relationship, and of no other, until the transaction ends."""
-        await self.raw.execute(_within(relationship_id))
+    async def scope_to(self, relationship_id: int) -> None:
+        """Make only the rows of this relationship visible until the transaction ends."""
+        await self.raw.execute(_set_relationship(relationship_id))
 
-    async def acting(self, actor: str, pseudonym: str) -> None:
-        """See, besides, what the audit trails of others tell of what this actor did."""
-        await self.execute("name_actor", actor, pseudonym)
+    async def show_audit_of(self, actor: str, pseudonym: str) -> None:
+        """Also make the entries of an actor in any relationship's audit trail visible."""
+        await self.execute("set_audit_actor", actor, pseudonym)
 
-    async def counting(self) -> None:
-        """See, besides, what others agreed to be counted by."""
+    async def show_counted_records(self) -> None:
+        """Also make the records visible whose users agreed to be counted."""
         await self.raw.execute("SET LOCAL foremind.counting = 'on'")
 
-    async def announce(self, told: msgspec.Struct) -> None:
-        """Tell every server process something, once the transaction commits."""
-        await self.execute("announce", _written(told))
+    async def announce(self, announcement: msgspec.Struct) -> None:
+        """Notify every server process when the transaction commits."""
+        await self.execute("announce", _encode(announcement))
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
@@ -69,10 +68,10 @@ class DatabaseConnection:
         return await self.raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
 
     async def execute(self, name: str, *args: object) -> None:
-        """Run a named query for its effect."""
+        """Run a named query, discarding its result."""
         await self.raw.execute(load_queries()[name], *args)
 
-    async def portions(
+    async def batches(
         self, name: str, size: int, *args: object
     ) -> AsyncIterator[Sequence[asyncpg.Record]]:
         """Run a named query and yield its rows, at most `size` at a time."""
@@ -82,29 +81,30 @@ class DatabaseConnection:
 
 
 class Database:
-    """A bounded pool of connections; every call may raise StorageUnavailable.
+    """A bounded connection pool; every call may raise StorageUnavailable.
 
-    Tables that hold what users said are read and written through `of` or `transaction`, which name
-    the relationship: without it they show no rows.
+    Tables with users' words are accessed through `of` or `transaction`, which set the relationship:
+    without one, row-level security shows no rows.
     """
 
     def __init__(self, pool: Any, url: str, timeout_s: float) -> None:
         self.pool = pool
         self._timeout_s = timeout_s
-        places = max(1, pool.get_max_size() // _SHARE)
-        self._line = ConnectionQueue(places, _OF_EACH, _WAITING, timeout_s)
-        #: Where it connects to.
+        capacity = max(1, pool.get_max_size() // _QUEUED_SHARE)
+        self._queue = ConnectionQueue(capacity, _MAX_PER_OWNER, _MAX_WAITING_PER_OWNER, timeout_s)
+        #: The URL that the pool connects to.
         self.url = url
 
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str, *, size: int, timeout_s: float) -> AsyncIterator[Self]:
-        """Hold at most `size` connections.
+        """Open a pool of at most `size` connections.
 
-        No statement runs longer than `timeout_s`, and nobody waits longer for a connection.
+        Args:
+            timeout_s: limit for connecting, for a statement, and for waiting for a connection.
 
         Raises:
-            DatabaseUnsuitable: row-level security does not hold for this login.
+            DatabaseUnsuitable: row-level security does not apply to this login.
         """
         with errors_translated():
             pool = await asyncpg.create_pool(
@@ -114,9 +114,9 @@ class Database:
                 timeout=timeout_s,
                 command_timeout=timeout_s,
                 init=_prepare_connection,
-                reset=_keep_as_it_is,
+                reset=_no_reset,
                 connect=connect_as_server,
-                # Plans are short and repeated: compiling them costs more than it gains.
+                # Queries are short and repeated: JIT compilation costs more than it saves.
                 server_settings={
                     "application_name": "foremind",
                     "jit": "off",
@@ -128,7 +128,7 @@ class Database:
             await database._check_isolation()
             yield database
         finally:
-            with suppress(TimeoutError):  # a pool that is left so is torn down by then
+            with suppress(TimeoutError):  # connections still in use are terminated
                 async with asyncio.timeout(_CLOSE_S):
                     await pool.close()
 
@@ -148,16 +148,16 @@ class Database:
             return await raw.fetchval(load_queries()[name], *args)
 
     async def execute(self, name: str, *args: object) -> None:
-        """Run a named query for its effect."""
+        """Run a named query, discarding its result."""
         async with self._acquired() as raw:
             await raw.execute(load_queries()[name], *args)
 
-    async def announce(self, told: msgspec.Struct) -> None:
-        """Tell every server process something."""
-        await self.execute("announce", _written(told))
+    async def announce(self, announcement: msgspec.Struct) -> None:
+        """Notify every server process."""
+        await self.execute("announce", _encode(announcement))
 
     def of(self, relationship_id: int) -> "RelationshipData":
-        """Return what is stored of one relationship."""
+        """Return access to the data of one relationship."""
         return RelationshipData(self, relationship_id)
 
     @asynccontextmanager
@@ -166,44 +166,46 @@ class Database:
     ) -> AsyncIterator[DatabaseConnection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
         begin = "BEGIN"
-        if relationship_id is not None:  # in one round trip with what begins it
-            begin += f"; {_within(relationship_id)}"
-        async with self._begun(begin) as connection:
+        if relationship_id is not None:  # in the same round trip
+            begin += f"; {_set_relationship(relationship_id)}"
+        async with self._transaction(begin) as connection:
             yield connection
 
     @asynccontextmanager
     async def snapshot(self, relationship_id: int) -> AsyncIterator[DatabaseConnection]:
-        """Read several things of a relationship as of one moment."""
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_within(relationship_id)}"
-        async with self._begun(begin) as connection:
+        """Begin a read-only transaction with one consistent view of a relationship."""
+        begin = (
+            f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_set_relationship(relationship_id)}"
+        )
+        async with self._transaction(begin) as connection:
             yield connection
 
     @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[DatabaseConnection]:
+    async def _transaction(self, begin: str) -> AsyncIterator[DatabaseConnection]:
         async with self._acquired() as raw:
             try:
                 await raw.execute(begin)
                 yield DatabaseConnection(raw)
                 await raw.execute("COMMIT")
             except BaseException:
-                await _rolled_back(raw)
+                await _roll_back(raw)
                 raise
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Any]:
-        patient = _patient.get()
-        # What it began in a task of its own, others may wait for as well.
-        if patient is None or patient[0] is not asyncio.current_task():
+        queued = _queued.get()
+        # Other tasks inherit the variable but do not queue: others may wait for them as well.
+        if queued is None or queued[0] is not asyncio.current_task():
             async with self._connection() as raw:
                 yield raw
             return
-        async with self._line.turn(patient[1]):
-            _patient.set(None)  # whoever holds a connection never waits in line for another
+        async with self._queue.turn(queued[1]):
+            _queued.set(None)  # a task that holds a connection never queues for another
             try:
                 async with self._connection() as raw:
                     yield raw
             finally:
-                _patient.set(patient)
+                _queued.set(queued)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
@@ -212,26 +214,26 @@ class Database:
                 try:
                     yield raw
                 except asyncpg.ReadOnlySQLTransactionError:
-                    # Whether a connection may write was decided when it was made: another may.
+                    # The connection may lead to a former standby; a new one may be able to write.
                     await self.replace_connections()
                     raise
 
     async def replace_connections(self) -> None:
-        """Have every connection of the pool made anew before it is used again."""
+        """Replace every connection of the pool before it is used again."""
         await self.pool.expire_connections()
 
     async def _check_isolation(self) -> None:
-        bare = [row["name"] for row in await self.rows("unprotected_tables")]
-        if bare:
+        unprotected = [row["name"] for row in await self.rows("unprotected_tables")]
+        if unprotected:
             raise DatabaseUnsuitable(
-                f"Row-level security does not hold for this database login ({', '.join(bare)}). "
-                f"Let it be a member of the role {SERVER_ROLE}: GRANT {SERVER_ROLE} TO the login, "
-                "as an administrator."
+                "Row-level security does not hold for this database login "
+                f"({', '.join(unprotected)}). Let it be a member of the role {SERVER_ROLE}: "
+                f"GRANT {SERVER_ROLE} TO the login, as an administrator."
             )
 
 
 class RelationshipData:
-    """Runs named queries that see the rows of one relationship, each in its own transaction."""
+    """Runs named queries on the rows of one relationship, each in its own transaction."""
 
     def __init__(self, database: Database, relationship_id: int) -> None:
         self._database = database
@@ -248,21 +250,21 @@ class RelationshipData:
             return await connection.row(name, *args)
 
     async def execute(self, name: str, *args: object) -> None:
-        """Run a named query for its effect."""
+        """Run a named query, discarding its result."""
         async with self._database.transaction(self._relationship_id) as connection:
             await connection.execute(name, *args)
 
 
-def _within(relationship_id: int) -> str:
+def _set_relationship(relationship_id: int) -> str:
     return f"SET LOCAL foremind.relationship = '{int(relationship_id)}'"
 
 
-def _written(told: msgspec.Struct) -> str:
-    return msgspec.json.encode(told).decode()
+def _encode(announcement: msgspec.Struct) -> str:
+    return msgspec.json.encode(announcement).decode()
 
 
-async def _rolled_back(raw: Any) -> None:
-    """Undo a transaction; a connection on which that fails is given up, and says no more."""
+async def _roll_back(raw: Any) -> None:
+    """Roll a transaction back; terminate the connection if that fails."""
     if raw.is_closed():
         return
     try:
@@ -275,22 +277,22 @@ async def _rolled_back(raw: Any) -> None:
 
 
 async def connect_as_server(*args: Any, **options: Any) -> Any:
-    """Connect as `asyncpg.connect` does, and work as the server's role where the login may."""
+    """Connect as `asyncpg.connect` does, and assume the server's role if the login may."""
     raw = await asyncpg.connect(*args, **options)
     try:
         if await raw.fetchval(load_queries()["may_take_server_role"]):
             await raw.execute(f"SET ROLE {SERVER_ROLE}")
-    except BaseException:  # cancelled as well: nobody else would close it
+    except BaseException:  # also when cancelled: nobody else would close it
         raw.terminate()
         raise
     return raw
 
 
 async def _prepare_connection(raw: Any) -> None:
-    # Absent before the first migration, which is what creates the extension.
+    # The extension is missing before the first migration, which creates it.
     if await raw.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
         await pgvector.asyncpg.register_vector(raw)
 
 
-async def _keep_as_it_is(_raw: Any) -> None:
-    """Leave the settings, which nothing changes: a reset would be a round trip for every query."""
+async def _no_reset(_raw: Any) -> None:
+    """Skip the reset: no setting outlives a transaction, and it would cost every query a trip."""

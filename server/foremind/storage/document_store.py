@@ -1,4 +1,4 @@
-"""Documents of companions in the database: passages, here called chunks, each with a vector."""
+"""Stores documents of companions in chunks, each with a vector."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from foremind.domain.document import Chunk, Document
 from foremind.domain.errors import NotFound
 from foremind.storage.database import Database
 
-MOST_CHUNKS = 40_000  # of one companion that are searched: about as many pages as 8,000
-CUT = 2  # how documents are cut now; what was cut before is cut anew
+MOST_CHUNKS = 40_000  # searched per companion; about 8,000 pages
+_CHUNKING_VERSION = 2  # documents chunked by an earlier version are chunked again
 
 
 class DocumentStore:
-    """Reads and writes documents, always of one companion."""
+    """Reads and writes the documents of one companion at a time."""
 
     def __init__(self, database: Database, fingerprint: str) -> None:
         self._database = database
@@ -32,10 +32,16 @@ class DocumentStore:
     async def add(
         self, companion_id: int, title: str, media_type: str, chunks: Sequence[str], now: datetime
     ) -> int:
-        """Store a document in chunks, to be embedded; return its id."""
+        """Store a document and its chunks, which are embedded later; return its id."""
         async with self._database.transaction() as connection:
             row = await connection.row(
-                "insert_document", companion_id, title, media_type, len(chunks), now, CUT
+                "insert_document",
+                companion_id,
+                title,
+                media_type,
+                len(chunks),
+                now,
+                _CHUNKING_VERSION,
             )
             if row is None:
                 raise NotFound("companion: expected a known companion", param="companion")
@@ -46,7 +52,7 @@ class DocumentStore:
         """Delete a document.
 
         Raises:
-            NotFound: the companion has none of that id.
+            NotFound: the companion has no document with that id.
         """
         if await self._database.row("delete_document", document_id, companion_id) is None:
             raise NotFound("document: expected the id of a document here", param="document")
@@ -58,19 +64,21 @@ class DocumentStore:
         return await asyncio.to_thread(lambda: [Chunk(**dict(row)) for row in rows])
 
     async def cut_before(self) -> list[tuple[int, int]]:
-        """Return documents that were cut in an earlier way, with their companions."""
-        rows = await self._database.rows("documents_cut_before", CUT)
+        """Return the ids of documents chunked by an earlier version, and of their companions."""
+        rows = await self._database.rows("documents_chunked_before", _CHUNKING_VERSION)
         return [(row["id"], row["companion_id"]) for row in rows]
 
     async def contents(self, document_id: int) -> list[str]:
-        """Return the text of the chunks of a document, in order."""
+        """Return the texts of a document's chunks, in order."""
         rows = await self._database.rows("chunks_of_document", document_id)
         return [row["content"] for row in rows]
 
     async def cut_anew(self, document_id: int, chunks: Sequence[str]) -> None:
-        """Put other chunks, to be embedded, in the place of those of a document."""
+        """Replace the chunks of a document; they are embedded later."""
         async with self._database.transaction() as connection:
-            row = await connection.row("cut_anew", document_id, len(chunks), CUT)
+            row = await connection.row(
+                "replace_document_chunks", document_id, len(chunks), _CHUNKING_VERSION
+            )
             if row is not None:
                 await connection.execute("delete_chunks", document_id)
                 await connection.execute(
@@ -78,21 +86,21 @@ class DocumentStore:
                 )
 
     async def unfinished(self) -> list[tuple[int, int]]:
-        """Return documents that are not wholly embedded, with their companions."""
+        """Return the ids of documents with chunks to embed, and of their companions."""
         rows = await self._database.rows("unfinished_documents")
         return [(row["id"], row["companion_id"]) for row in rows]
 
     async def to_embed(self, document_id: int) -> list[tuple[int, str]]:
-        """Return the chunks of a document that have no vector, by id."""
+        """Return id and text of a document's chunks that have no vector."""
         rows = await self._database.rows("chunks_to_embed", document_id)
         return [(row["id"], row["content"]) for row in rows]
 
     async def keep_vector(self, chunk_id: int, vector: npt.NDArray[np.float32]) -> None:
-        """Keep the vector of a chunk."""
+        """Store the vector of a chunk."""
         await self._database.execute(
-            "keep_chunk_vector", chunk_id, HalfVector(vector), self._fingerprint
+            "store_chunk_vector", chunk_id, HalfVector(vector), self._fingerprint
         )
 
     async def announce(self, companion_id: int, *, gone: bool = False) -> None:
-        """Tell every process that a companion's documents changed; with `gone`, that one went."""
+        """Announce that a companion's documents changed; `gone` if one was deleted."""
         await self._database.announce(LibraryChanged(companion_id, gone))

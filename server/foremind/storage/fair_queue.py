@@ -1,4 +1,4 @@
-"""Who goes next where many want the same few things: everybody in turn, not who asks most."""
+"""Fair admission to a limited resource: owners take turns, however much one asks for."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -12,52 +12,55 @@ Ticket = TypeVar("Ticket")
 
 
 class FairQueue(Generic[Ticket]):
-    """Lets at most `places` in, and `each` of one owner; the others wait, owners in turn. Pure.
+    """Admits tickets up to a capacity; the others wait, and owners take turns. Pure.
 
     Args:
-        waiting: tickets of one owner that may wait.
+        capacity: tickets admitted at a time.
+        max_per_owner: of these, for one owner.
+        max_waiting: tickets of one owner that may wait.
     """
 
-    def __init__(self, places: int, each: int, waiting: int) -> None:
-        self._places = places
-        self._each = each
-        self._most_waiting = waiting
-        self._inside: Counter[Hashable] = Counter()
+    def __init__(self, capacity: int, max_per_owner: int, max_waiting: int) -> None:
+        self._capacity = capacity
+        self._max_per_owner = max_per_owner
+        self._max_waiting = max_waiting
+        self._admitted: Counter[Hashable] = Counter()
         self._waiting: OrderedDict[Hashable, deque[Ticket]] = OrderedDict()
 
-    def ask(self, owner: Hashable, ticket: Ticket) -> None:
-        """Stand in line.
+    def enqueue(self, owner: Hashable, ticket: Ticket) -> None:
+        """Add a waiting ticket.
 
         Raises:
-            RateLimited: too many of this owner wait.
+            RateLimited: too many tickets of this owner are waiting.
         """
-        if len(self._waiting.get(owner, ())) >= self._most_waiting:
+        if len(self._waiting.get(owner, ())) >= self._max_waiting:
             raise RateLimited(
-                f"At most {self._each} of this at once, and {self._most_waiting} more waiting."
+                f"At most {self._max_per_owner} of this at once, and {self._max_waiting} more "
+                "waiting."
             )
         self._waiting.setdefault(owner, deque()).append(ticket)
 
-    def next(self) -> Ticket | None:
-        """Return who may go in now, None where nobody may."""
-        if self._inside.total() >= self._places:
+    def admit_next(self) -> Ticket | None:
+        """Admit the next ticket and return it; None if none can be admitted now."""
+        if self._admitted.total() >= self._capacity:
             return None
         for owner, tickets in self._waiting.items():
-            if self._inside[owner] < self._each:
+            if self._admitted[owner] < self._max_per_owner:
                 ticket = tickets.popleft()
-                self._inside[owner] += 1
-                self._waiting.move_to_end(owner)  # the others first, next time
+                self._admitted[owner] += 1
+                self._waiting.move_to_end(owner)  # next time, the other owners come first
                 self._drop_if_empty(owner)
                 return ticket
         return None
 
-    def left(self, owner: Hashable) -> None:
-        """Note that one of an owner's that was inside is done."""
-        self._inside[owner] -= 1
-        if not self._inside[owner]:
-            del self._inside[owner]
+    def release(self, owner: Hashable) -> None:
+        """Release the place of one of an owner's admitted tickets."""
+        self._admitted[owner] -= 1
+        if not self._admitted[owner]:
+            del self._admitted[owner]
 
-    def gave_up(self, owner: Hashable, ticket: Ticket) -> bool:
-        """Take a ticket out of the line; False where it was let in already."""
+    def withdraw(self, owner: Hashable, ticket: Ticket) -> bool:
+        """Remove a waiting ticket; return False if it was admitted already."""
         tickets = self._waiting.get(owner)
         if tickets is None or ticket not in tickets:
             return False
@@ -71,41 +74,45 @@ class FairQueue(Generic[Ticket]):
 
 
 class ConnectionQueue:
-    """Waits in a `FairQueue`, at most `patience_s`."""
+    """Waits in a `FairQueue`, which has the same arguments, for at most `timeout_s`."""
 
-    def __init__(self, places: int, each: int, waiting: int, patience_s: float) -> None:
-        self._line: FairQueue[asyncio.Future[None]] = FairQueue(places, each, waiting)
-        self._patience_s = patience_s
+    def __init__(
+        self, capacity: int, max_per_owner: int, max_waiting: int, timeout_s: float
+    ) -> None:
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(
+            capacity, max_per_owner, max_waiting
+        )
+        self._timeout_s = timeout_s
 
     @asynccontextmanager
     async def turn(self, owner: Hashable) -> AsyncIterator[None]:
-        """Wait for one's turn; it lasts as long as the block.
+        """Wait to be admitted; the place is released when the block ends.
 
         Raises:
-            RateLimited: too much of this owner's is under way.
+            RateLimited: too many tickets of this owner are waiting, or this one waited too long.
         """
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.ask(owner, ticket)
+        self._queue.enqueue(owner, ticket)
         try:
-            self._let_in()
-            async with asyncio.timeout(self._patience_s):
+            self._admit()
+            async with asyncio.timeout(self._timeout_s):
                 await ticket
         except BaseException as error:
-            if not self._line.gave_up(owner, ticket):
-                self._leave(owner)
+            if not self._queue.withdraw(owner, ticket):
+                self._release(owner)
             if isinstance(error, TimeoutError):
-                raise RateLimited("Too much is under way; try again when it is done.") from None
+                raise RateLimited("Too much is in progress; try again when it is done.") from None
             raise
         try:
             yield
         finally:
-            self._leave(owner)
+            self._release(owner)
 
-    def _leave(self, owner: Hashable) -> None:
-        self._line.left(owner)
-        self._let_in()
+    def _release(self, owner: Hashable) -> None:
+        self._queue.release(owner)
+        self._admit()
 
-    def _let_in(self) -> None:
-        while (ticket := self._line.next()) is not None:
+    def _admit(self) -> None:
+        while (ticket := self._queue.admit_next()) is not None:
             if not ticket.done():
                 ticket.set_result(None)

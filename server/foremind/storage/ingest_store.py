@@ -1,4 +1,4 @@
-"""What judging a turn changes, in one transaction under its relationship's lock."""
+"""What ingesting a turn changes, in one transaction under its relationship's lock."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from foremind.text.packed_terms import pack_words
 
 
 class IngestTransaction:
-    """Keeps a turn's vector, stores or merges its memory, rereads its neighbours', announces it."""
+    """Stores a turn's vector and memory, re-embeds neighbouring memories, and announces it."""
 
     def __init__(
         self, connection: DatabaseConnection, turn: TurnToRemember, fingerprint: str
@@ -35,48 +35,50 @@ class IngestTransaction:
     async def begin(
         cls, database: Database, turn: TurnToRemember, fingerprint: str
     ) -> AsyncIterator[Self]:
-        """Begin; turns of one relationship are remembered one after the other.
+        """Begin, and lock the relationship: its turns are ingested one at a time.
 
-        Each then sees the vectors of those before it, whichever job runs first.
+        So each sees the vectors of those ingested before, whatever the order of the jobs.
         """
         async with database.transaction(turn.relationship_id) as connection:
             await connection.execute("lock_relationship", turn.relationship_id)
             yield cls(connection, turn, fingerprint)
 
     async def exchange(self, vector: npt.NDArray[np.float32]) -> list[ExchangeTurn]:
-        """Keep the turn's vector; return the turns around it, in order, itself among them.
+        """Store the turn's vector; return the turns around it in order, including itself.
 
         Raises:
-            ModelMismatch: the vector is not of the model this store belongs to.
-            NotFound: the turn was removed before this transaction had the lock.
-            Conflict: it says something else by now.
+            ModelMismatch: the store belongs to another embedding model.
+            NotFound: the turn was erased before this transaction had the lock.
+            Conflict: the turn has been corrected.
         """
         turn = self._turn
-        kept = await self._connection.row(
-            "keep_turn_vector",
+        stored = await self._connection.row(
+            "store_turn_vector",
             turn.id,
             HalfVector(vector),
             self._fingerprint,
             turn.relationship_id,
             turn.content,
         )
-        if kept is None:
-            now = await self._connection.row("turn_to_remember", turn.id)
-            if now is None:
-                raise NotFound("The turn was removed meanwhile.")
-            if now["content"] != turn.content:
+        if stored is None:
+            current = await self._connection.row("turn_to_ingest", turn.id)
+            if current is None:
+                raise NotFound("The turn was erased meanwhile.")
+            if current["content"] != turn.content:
                 raise Conflict("The turn was corrected meanwhile.")
-            raise ModelMismatch("The store was given to another embedding model meanwhile.")
-        rows = await self._connection.rows("exchange_around", turn.id, turn.relationship_id)
-        return [exchange_turn(row) for row in rows]
+            raise ModelMismatch("The store belongs to another embedding model by now.")
+        rows = await self._connection.rows("context_window", turn.id, turn.relationship_id)
+        return [decode_exchange_turn(row) for row in rows]
 
     async def memory(self) -> int | None:
-        """Return the memory that the turn was made into or merged into, if that is done."""
-        row = await self._connection.row("find_memory_of_turn", self._turn.id)
+        """Return the memory that the turn became or was merged into; None if neither."""
+        row = await self._connection.row(
+            "find_memory_of_turn", self._turn.relationship_id, self._turn.id
+        )
         return None if row is None else int(row["id"])
 
     async def similar(self) -> list[SimilarMemory]:
-        """Return the memories, of either speaker, that may say the same, nearest first."""
+        """Return the memories of either speaker that the turn may repeat, nearest first."""
         turn = self._turn
         rows = await self._connection.rows("similar_memories", turn.relationship_id, turn.id)
         return [SimilarMemory(**dict(row)) for row in rows]
@@ -85,7 +87,7 @@ class IngestTransaction:
         """Store the turn's memory and return its id.
 
         Raises:
-            ModelMismatch: the vector is not of the model this store belongs to.
+            ModelMismatch: the store belongs to another embedding model.
         """
         turn = self._turn
         row = await self._connection.row(
@@ -108,13 +110,13 @@ class IngestTransaction:
             await self._version.stamp(),
         )
         if row is None:
-            raise ModelMismatch("The store was given to another embedding model meanwhile.")
+            raise ModelMismatch("The store belongs to another embedding model by now.")
         return int(row["id"])
 
     async def merge_into(
-        self, memory_id: int, significance: float, reasons: str, why: str, now: datetime
+        self, memory_id: int, significance: float, reasons: str, reason: str, now: datetime
     ) -> None:
-        """Let a memory stand for this turn too."""
+        """Merge the turn into a memory that it repeats, for a `reason`."""
         turn = self._turn
         await self._connection.execute(
             "merge_into_memory",
@@ -122,7 +124,7 @@ class IngestTransaction:
             turn.relationship_id,
             turn.id,
             turn.created_at,
-            why,
+            reason,
             now,
             significance,
             reasons,
@@ -130,7 +132,7 @@ class IngestTransaction:
         )
 
     async def rescore(self, memory_id: int, significance: float, reasons: str) -> None:
-        """Give a memory another significance."""
+        """Change the significance of a memory."""
         await self._connection.execute(
             "rescore_memory",
             memory_id,
@@ -141,47 +143,48 @@ class IngestTransaction:
         )
 
     async def ask_for_rating(self) -> None:
-        """Have the turn rated by a language model, once this transaction commits."""
+        """Enqueue a rating of the turn by a language model when this transaction commits."""
         turn = self._turn
         await self._connection.execute("enqueue", RATE_TURN, turn.relationship_id, turn.id)
 
     async def state(self, memory_id: int, fact: Fact, now: datetime) -> None:
-        """Note what the turn's memory states; of two that contradict, the older is superseded."""
+        """Store a fact that the turn's memory states; the older of two contradicting memories is
+        superseded."""
         turn = self._turn
         key = (turn.relationship_id, turn.speaker, fact.slot, fact.value)
-        await self._connection.execute("state_fact", *key, memory_id, turn.created_at)
-        why = f"another {fact.slot}"
+        await self._connection.execute("insert_fact", *key, memory_id, turn.created_at)
+        reason = f"another {fact.slot}"
         for row in await self._connection.rows("contradicting_facts", *key, memory_id):
             older, newer = row["memory_id"], memory_id
             if row["said_at"] > turn.created_at:
                 older, newer = newer, older
-            await self.supersede(older, newer, why, now)
+            await self.supersede(older, newer, reason, now)
 
-    async def supersede(self, older: int, newer: int, why: str, now: datetime) -> None:
-        """Mark a memory of this relationship as no longer true since another."""
+    async def supersede(self, older: int, newer: int, reason: str, now: datetime) -> None:
+        """Mark a memory of this relationship as superseded by another."""
         await self._connection.execute(
             "supersede_memory",
             older,
             self._turn.relationship_id,
             newer,
-            why,
+            reason,
             now,
             await self._version.stamp(),
         )
 
-    async def reread(self, readings: Mapping[int, ReembeddedMemory]) -> None:
-        """Give memories of this relationship new vectors and words, by memory id."""
-        for memory_id, reading in readings.items():
-            terms = {term: reading.text.terms[term] for term in reading.new_terms}
+    async def reread(self, memories: Mapping[int, ReembeddedMemory]) -> None:
+        """Store new vectors and terms of memories of this relationship, by memory id."""
+        for memory_id, memory in memories.items():
+            terms = {term: memory.text.terms[term] for term in memory.new_terms}
             await self._connection.execute(
-                "reread_memory",
+                "reembed_memory",
                 memory_id,
                 self._turn.relationship_id,
-                HalfVector(reading.text.vector),
-                reading.text.length,
+                HalfVector(memory.text.vector),
+                memory.text.length,
                 list(terms),
                 list(terms.values()),
-                pack_words(reading.text.terms),
+                pack_words(memory.text.terms),
                 await self._version.stamp(),
             )
 
@@ -192,9 +195,9 @@ class IngestTransaction:
         memory_id: int | None,
         memory_type: str | None,
     ) -> MemoryAnnouncement:
-        """Tell every process what became of the turn, once this transaction commits.
+        """Announce the outcome when this transaction commits, and return the announcement.
 
-        It names the memory version where a memory was stored or changed.
+        It has the memory version if a memory was stored or changed.
         """
         turn = self._turn
         announcement = MemoryAnnouncement(
@@ -211,8 +214,8 @@ class IngestTransaction:
         return announcement
 
 
-def exchange_turn(row: Any) -> ExchangeTurn:
-    """Read a row of `exchange_around`."""
+def decode_exchange_turn(row: Any) -> ExchangeTurn:
+    """Decode a row of `context_window` or `window_turns`."""
     vector = row["embedding"]
     return ExchangeTurn(
         id=row["id"],

@@ -1,4 +1,4 @@
-"""Durable jobs on pgqueuer: enqueued with the turn, run at least once, by any server process."""
+"""Durable jobs on pgqueuer: enqueued with the turn, run at least once by any server process."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -23,30 +23,33 @@ from foremind.storage.failure_classes import errors_translated
 
 REMEMBER_TURN = "remember_turn"
 RATE_TURN = "rate_turn"
-# A worker that was killed is presumed dead after this long, and its jobs run elsewhere.
+# A worker is presumed dead after this long without a heartbeat, and its jobs run elsewhere.
 _HEARTBEAT = timedelta(seconds=10)
-_POLL = timedelta(seconds=5)  # only a safety net: a new job is notified
+_POLL = timedelta(seconds=5)  # only a safety net: new jobs are notified
 _BATCH = 8
-# Of all processes together. Ratings wait for a language model, perhaps for long, and must not hold
-# the places of what makes memories; 0 is any number.
-_AT_ONCE = {RATE_TURN: 4}
+# Concurrent jobs of all processes together; unlimited if not listed. Ratings may wait long for a
+# language model and must not keep ingest from running.
+_CONCURRENCY_LIMITS = {RATE_TURN: 4}
 _MAX_ATTEMPTS = 12  # with doubling delays from 1 s, over an hour; then the job is held
-_ASK_AGAIN_S = 1.0
-_SILENT_S = 60.0  # without a look into the queue, and something is wrong
+_RETRY_PING_S = 1.0
+_MAX_SILENCE_S = 60.0  # between two polls of the queue
 _REQUEUE_S = 10.0
 _PRUNE_S = 3600.0
-_PRUNED_AT_ONCE = 10_000  # rows: each statement stays short, however much there is
+_PRUNE_BATCH_SIZE = 10_000  # rows per statement, so that each stays short
 _STOP_S = 10.0
 
 _log = structlog.get_logger("foremind.storage")
 
 
 class JobWorker:
-    """Runs jobs until the block ends, each by its name for a turn; then finishes those begun.
+    """Runs jobs until the block ends, then finishes those in progress.
 
-    A lost database restarts it; a failing job is retried with growing delays, then held with
-    status `failed`, where an operator finds it. What the queue logs is kept for a week, and at most
-    a million rows of it.
+    If the database fails, the worker is restarted. A failing job is retried with exponential
+    backoff, then held with status `failed` for an operator. The queue's log is kept for a week, at
+    most a million rows.
+
+    Args:
+        jobs: by name, functions of relationship id and turn id.
     """
 
     def __init__(
@@ -62,21 +65,21 @@ class JobWorker:
         self._manager: QueueManager | None = None
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
-        self._duties: list[SupervisedLoop] = []
+        self._maintenance: list[SupervisedLoop] = []
 
     async def __aenter__(self) -> Self:
-        await anyio.lowlevel.checkpoint()  # loads what the queue needs for its first job
+        await anyio.lowlevel.checkpoint()  # imports what the first job needs
         every = self._supervisor.every
-        self._loop = self._supervisor.start("jobs", self._run, silent_s=_SILENT_S)
-        self._duties = [
+        self._loop = self._supervisor.start("jobs", self._run, silent_s=_MAX_SILENCE_S)
+        self._maintenance = [
             every("jobs-requeue", _REQUEUE_S, self._requeue),
             every("jobs-log", _PRUNE_S, self._prune),
         ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for duty in self._duties:
-            await duty.stop()
+        for task in self._maintenance:
+            await task.stop()
         if self._loop is not None:
             if self._manager is not None:
                 self._manager.shutdown.set()
@@ -86,8 +89,8 @@ class JobWorker:
         queries = _ListeningQueries(PoolDriver(self._database.pool), loop=loop)
         self._manager = manager = QueueManager(queries)
         for name in self._jobs:
-            at_once = _AT_ONCE.get(name, 0)
-            manager.entrypoint(name, on_failure="hold", concurrency_limit=at_once)(self._handle)
+            limit = _CONCURRENCY_LIMITS.get(name, 0)  # 0: unlimited
+            manager.entrypoint(name, on_failure="hold", concurrency_limit=limit)(self._handle)
         with errors_translated():
             await manager.run(
                 dequeue_timeout=_POLL,
@@ -104,38 +107,38 @@ class JobWorker:
             _log.warning(
                 "jobs.failed", turn_id=turn_id, attempt=job.attempts, reason=type(error).__name__
             )
-            # A retry is noted in the database: where it is away, the job would be held for good.
-            await self._until_the_database_answers()
+            # The retry is recorded in the database; if that fails, the job is held for good.
+            await self._wait_for_database()
             if job.attempts >= _MAX_ATTEMPTS:
                 raise
             raise RetryRequested(timedelta(seconds=2**job.attempts)) from None
 
     async def _requeue(self) -> None:
-        """Queue again what is held though it did not fail too often: its retry was not noted."""
+        """Requeue jobs that are held with attempts left: their retry could not be recorded."""
         await self._database.execute("requeue_held_jobs", _MAX_ATTEMPTS)
 
-    async def _until_the_database_answers(self) -> None:
+    async def _wait_for_database(self) -> None:
         while self._manager is not None and not self._manager.shutdown.is_set():
             try:
                 await self._database.value("ping")
             except StorageUnavailable as error:
                 if self._loop is not None:
                     self._loop.ill(error)
-                await self._clock.sleep(_ASK_AGAIN_S)
+                await self._clock.sleep(_RETRY_PING_S)
             else:
                 return
 
     async def _prune(self) -> None:
-        """Forget what the queue noted long ago, a portion at a time."""
+        """Delete old entries of the queue's log and statistics, in batches."""
         for query in ("prune_job_log", "prune_job_statistics"):
-            while await self._database.value(query, _PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
+            while await self._database.value(query, _PRUNE_BATCH_SIZE) == _PRUNE_BATCH_SIZE:
                 pass
 
 
 class PoolDriver(AsyncpgPoolDriver):
-    """Gives the connection that listens back to the pool, lost as it may be.
+    """Returns the listening connection to the pool even if it is broken.
 
-    The library resets it first, which fails on a lost one, and then the pool would be short of one
+    The library resets it first, which fails on a broken connection; the pool would then lack one
     for good and never close.
     """
 
@@ -145,14 +148,14 @@ class PoolDriver(AsyncpgPoolDriver):
             await super().__aexit__(*details)
         except Exception:
             self._listener_connection = None
-            with suppress(asyncpg.InterfaceError):  # given back already
+            with suppress(asyncpg.InterfaceError):  # returned already
                 listening.terminate()
             raise
 
 
 @dataclass
 class _ListeningQueries(Queries):
-    """The queue's own queries; its worker is well whenever it has looked for jobs."""
+    """The queue's own queries; each poll reports the worker as healthy."""
 
     loop: SupervisedLoop = field(kw_only=True)
 

@@ -1,4 +1,4 @@
-"""Memories in the database: find candidates for recall, never mix vectors of two models."""
+"""Stores memories and finds candidates for recall; vectors of two models are never mixed."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -28,12 +28,12 @@ from foremind.storage.database import Database
 from foremind.storage.ingest_store import IngestTransaction
 from foremind.storage.memory_version import MemoryVersion
 
-_ALWAYS = datetime.min.replace(tzinfo=UTC)
-# How many memories each of the two searches puts forward for scoring.
+_NO_LIMIT = datetime.min.replace(tzinfo=UTC)
+# Candidates of each of the two searches, vector and lexical.
 CANDIDATES = 40
-# The published product of similarity, importance, weight and recency ranks some 300.
+# The published product of similarity, importance, weight and recency ranks about 300.
 PRODUCT_CANDIDATES = 150
-_PORTION = 500  # rows decoded at once: about two milliseconds
+_BATCH_SIZE = 500  # rows decoded at once: about two milliseconds
 
 
 class MemoryStore:
@@ -44,7 +44,7 @@ class MemoryStore:
         self._fingerprint = fingerprint
 
     async def bind_model(self, name: str, dimension: int) -> None:
-        """Make this store the embedding model's, or find that it is another's.
+        """Claim this store for an embedding model, or check that it belongs to it.
 
         Raises:
             ModelMismatch: the store holds vectors of another model.
@@ -52,16 +52,16 @@ class MemoryStore:
         await self._database.execute("claim_embedding_model", name, self._fingerprint, dimension)
         owner = await self._database.row("embedding_model")
         if owner is None or owner["fingerprint"] != self._fingerprint:
-            known = "another model" if owner is None else f"{owner['name']} ({owner['dimension']})"
+            stored = "another model" if owner is None else f"{owner['name']} ({owner['dimension']})"
             raise ModelMismatch(
-                f"This store's vectors were made by {known}; they cannot be compared with those "
+                f"This store's vectors were made by {stored}; they cannot be compared with those "
                 f"of {name} ({dimension}). Set FOREMIND_EMBEDDING_MODEL back, or use another "
                 "FOREMIND_DATA_DIR or FOREMIND_DATABASE_URL."
             )
 
     async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
-        """Return a turn with what judging it needs, or None where it no longer exists."""
-        row = await self._database.of(relationship_id).row("turn_to_remember", turn_id)
+        """Return a turn with what ingesting it needs; None if it no longer exists."""
+        row = await self._database.of(relationship_id).row("turn_to_ingest", turn_id)
         if row is None:
             return None
         values = without_settings(row)
@@ -71,80 +71,82 @@ class MemoryStore:
         )
 
     async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
-        """Return the memories nearest to a judged turn, nearest first."""
+        """Return the memories nearest to a turn whose vector is stored, nearest first."""
         rows = await self._database.of(turn.relationship_id).rows(
             "similar_memories", turn.relationship_id, turn.id
         )
         return [SimilarMemory(**dict(row)) for row in rows]
 
     def remembering(self, turn: TurnToRemember) -> AbstractAsyncContextManager[IngestTransaction]:
-        """Begin the transaction in which a judged turn becomes a memory, or does not."""
+        """Begin the transaction that ingests a turn."""
         return IngestTransaction.begin(self._database, turn, self._fingerprint)
 
-    async def candidates(self, wanted: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
-        """Return the nearest and the best worded memories that the policy lets be recalled."""
-        policy = wanted.policy
-        rows = await self._database.of(wanted.relationship_id).rows(
+    async def candidates(self, query: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
+        """Return the best recallable memories by vector and by lexical search."""
+        policy = query.policy
+        rows = await self._database.of(query.relationship_id).rows(
             "memory_candidates",
-            wanted.relationship_id,
-            HalfVector(wanted.vector),
-            wanted.terms,
+            query.relationship_id,
+            HalfVector(query.vector),
+            query.terms,
             policy.significance_threshold,
-            oldest_recalled(policy, wanted.now),
+            oldest_recalled(policy, query.now),
             candidate_limit(policy),
             policy.permanent_significance,
-            [since for since, _ in wanted.times],
-            [until for _, until in wanted.times],
+            [since for since, _ in query.times],
+            [until for _, until in query.times],
         )
         return [_candidate(row) for row in rows], _statistics(rows)
 
     async def changes(
         self, relationship_id: int, after_version: int
     ) -> tuple[IndexState, list[IndexedMemory]]:
-        """Return what changed after a version (-1: all), and what an index is as of with it.
+        """Return the memories changed after a version (-1: all), and the index state they lead to.
 
-        Both are of one moment. Between two portions of rows others get their turn: decoding
-        thousands takes a while.
+        Both are of one snapshot. Rows are decoded in batches, so that thousands of them do not
+        hold the event loop.
         """
         changed: list[IndexedMemory] = []
         async with self._database.snapshot(relationship_id) as connection:
             row = await connection.row("index_state", relationship_id)
             state = IndexState(-1, 0, 0.0) if row is None else IndexState(*row)
-            portions = connection.portions(
-                "index_changes", _PORTION, relationship_id, after_version, state.version
+            batches = connection.batches(
+                "index_changes", _BATCH_SIZE, relationship_id, after_version, state.version
             )
-            async for rows in portions:
-                changed += [IndexedMemory(_known(row), row["vector"], row["words"]) for row in rows]
+            async for rows in batches:
+                changed += [
+                    IndexedMemory(_known_memory(row), row["vector"], row["words"]) for row in rows
+                ]
         return state, changed
 
     async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
-        """Note that memories were recalled and used: their recency begins anew."""
+        """Record that memories were used in a reply, which restarts their decay."""
         async with self._database.transaction(relationship_id) as connection:
             version = MemoryVersion(connection, relationship_id)
             await connection.execute(
-                "refresh_memories", relationship_id, list(memory_ids), now, await version.stamp()
+                "mark_memories_used", relationship_id, list(memory_ids), now, await version.stamp()
             )
             await version.announce()
 
     async def versions(self, relationship_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Return the memory version of each relationship, and how often something was erased."""
+        """Return the memory version and the number of erasures, by relationship id."""
         rows = await self._database.rows("memory_versions", list(relationship_ids))
         return {row["id"]: (row["memory_version"], row["erasures"]) for row in rows}
 
 
 def candidate_limit(policy: RecallPolicy) -> int:
-    """Return how many memories each of the two searches puts forward."""
+    """Return the number of candidates of each of the two searches."""
     return PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES
 
 
 def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
     """Return the earliest `created_at` that may be recalled at `now`."""
     if policy.max_age_days is None:
-        return _ALWAYS
+        return _NO_LIMIT
     return datetime.fromtimestamp(now.timestamp() - policy.max_age_days * 86_400, UTC)
 
 
-def _known(row: Any) -> KnownMemory:
+def _known_memory(row: Any) -> KnownMemory:
     return KnownMemory(
         id=row["id"],
         content=row["content"],
@@ -165,12 +167,14 @@ def _known(row: Any) -> KnownMemory:
 
 def _candidate(row: Any) -> Candidate:
     matches = dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True))
-    return Candidate(_known(row), row["cosine"], matches)
+    return Candidate(_known_memory(row), row["cosine"], matches)
 
 
 def _statistics(rows: Any) -> WordStatistics:
     if not rows:
         return WordStatistics(0, 0, {})
     first = rows[0]
-    spread = zip(first["spread_terms"] or (), first["spread_memories"] or (), strict=True)
-    return WordStatistics(first["memory_count"], first["total_terms"], dict(spread))
+    document_frequencies = zip(
+        first["spread_terms"] or (), first["spread_memories"] or (), strict=True
+    )
+    return WordStatistics(first["memory_count"], first["total_terms"], dict(document_frequencies))

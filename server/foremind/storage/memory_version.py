@@ -1,4 +1,4 @@
-"""The version that a change to memories carries: raised and handed out here, nowhere else."""
+"""The version that stamps every change to memories; it is raised only here."""
 
 from foremind.domain.announcements import MemoriesChanged
 from foremind.domain.errors import NotFound
@@ -6,23 +6,22 @@ from foremind.storage.database import DatabaseConnection
 
 
 class MemoryVersion:
-    """Raises a relationship's memory version, once a transaction, before its first change.
+    """Raises a relationship's memory version once per transaction, before its first change.
 
-    Every statement that changes a memory stamps it with this version. A stamp is thus never ahead
-    of its relationship, and whoever reads all memories up to the relationship's version misses
-    none.
+    Every statement that changes a memory stamps it with this version. So no stamp is ahead of the
+    relationship's version, and reading all memories up to that version misses none.
     """
 
     def __init__(self, connection: DatabaseConnection, relationship_id: int) -> None:
         self._connection = connection
         self._relationship_id = relationship_id
-        #: The version that this transaction raised; None while it changed nothing.
+        #: The version of this transaction; None while it has changed nothing.
         self.raised: int | None = None
 
     async def stamp(self) -> int:
-        """Return the version of this transaction's changes.
+        """Return the version of this transaction's changes, raising it on the first call.
 
-        Nobody else changes the relationship's memories until the transaction ends.
+        That locks the relationship: nobody else changes its memories until the transaction ends.
 
         Raises:
             NotFound: there is no such relationship.
@@ -35,6 +34,6 @@ class MemoryVersion:
         return self.raised
 
     async def announce(self) -> None:
-        """Tell every process that memories changed, once the transaction commits."""
+        """Announce the change, if there was any, when the transaction commits."""
         if self.raised is not None:
             await self._connection.announce(MemoriesChanged(self._relationship_id, self.raised))

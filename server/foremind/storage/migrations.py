@@ -1,4 +1,4 @@
-"""Numbered plain-SQL migrations, each run once, in order, under a lock, with its checksum kept."""
+"""Numbered plain-SQL migrations, run once each, in order and under a lock; checksums are stored."""
 
 import hashlib
 import re
@@ -32,40 +32,40 @@ class Migration:
 
 def load_migrations() -> list[Migration]:
     """Return every migration, in order."""
-    found = []
+    migrations = []
     for path in sorted((asset("sql") / "migrations").glob("*.sql")):
         match = _FILE.fullmatch(path.name)
         if match is None:
             raise ValueError(f"{path.name}: expected NNNN_name.sql")
-        found.append(Migration(int(match[1]), match[2], path.read_text("utf-8")))
-    return found
+        migrations.append(Migration(int(match[1]), match[2], path.read_text("utf-8")))
+    return migrations
 
 
 def pending(known: list[Migration], applied: dict[int, str]) -> list[Migration]:
-    """Return what must still run, given the checksums by number of what has.
+    """Return the migrations that have not run, given the checksums by number of those that have.
 
     Raises:
-        DatabaseUnsuitable: the database was migrated by other files than these.
+        DatabaseUnsuitable: the database was migrated with other files.
     """
-    for number in applied.keys() - {each.number for each in known}:
+    for number in applied.keys() - {migration.number for migration in known}:
         raise DatabaseUnsuitable(
             f"The database has migration {number:04}, which this version does not know: it was "
             "used by a newer Foremind. Upgrade Foremind, or restore an older backup."
         )
-    for each in known:
-        if each.number in applied and applied[each.number] != each.checksum:
+    for migration in known:
+        if applied.get(migration.number, migration.checksum) != migration.checksum:
             raise DatabaseUnsuitable(
-                f"Migration {each.number:04}_{each.name} differs from the one this database was "
-                "made with. Restore the file as it was released."
+                f"Migration {migration.number:04}_{migration.name} differs from the one that this "
+                "database was made with. Restore the file as it was released."
             )
-    return [each for each in known if each.number not in applied]
+    return [migration for migration in known if migration.number not in applied]
 
 
 async def migrate(url: str) -> list[Migration]:
-    """Bring the database up to date and return what ran; all of it or nothing is applied.
+    """Run all pending migrations in one transaction, and return them.
 
     Raises:
-        DatabaseUnsuitable: the server or its pgvector is missing, too old, or unknown.
+        DatabaseUnsuitable: the server cannot be reached, or it or its pgvector is too old.
     """
     queries = load_queries()
     async with _connected(url) as connection:
@@ -73,28 +73,28 @@ async def migrate(url: str) -> list[Migration]:
         if await connection.fetchval(queries["has_migrations_table"]) and not pending(
             load_migrations(), await _applied(connection)
         ):
-            return []  # a login that may only read and write need not be the owner
+            return []  # so a login without rights to change the schema works
         async with connection.transaction():
             await connection.execute(queries["lock_migrations"])
             await connection.execute(queries["create_migrations_table"])
-            todo = pending(load_migrations(), await _applied(connection))
-            for each in todo:
-                await _run(connection, each)
-            await _let_the_server_in(connection)
-        return todo
+            to_run = pending(load_migrations(), await _applied(connection))
+            for migration in to_run:
+                await _run(connection, migration)
+            await _create_server_role(connection)
+        return to_run
 
 
 async def status(url: str) -> tuple[list[Migration], list[Migration]]:
-    """Return the migrations that ran and those that have not, changing nothing."""
+    """Return the applied and the pending migrations, changing nothing."""
     async with _connected(url) as connection:
         exists = await connection.fetchval(load_queries()["has_migrations_table"])
         applied = await _applied(connection) if exists else {}
-        todo = pending(load_migrations(), applied)
-        return [migration for migration in load_migrations() if migration not in todo], todo
+        to_run = pending(load_migrations(), applied)
+        return [migration for migration in load_migrations() if migration not in to_run], to_run
 
 
 class _connected:  # noqa: N801 - used as a context manager only
-    """A connection for the length of a block; a server that is away is a setup error."""
+    """A connection for the length of a block; failing to connect is a setup error."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -130,15 +130,15 @@ async def _run(connection: Any, migration: Migration) -> None:
     )
 
 
-async def _let_the_server_in(connection: Any) -> None:
-    """Make the role that the server works as, where this login may make roles."""
+async def _create_server_role(connection: Any) -> None:
+    """Create the role that the server assumes, if this login may create roles."""
     queries = load_queries()
     try:
         async with connection.transaction():
             await connection.execute(queries["create_server_role"])
             await connection.execute(queries["grant_server_role"])
     except asyncpg.InsufficientPrivilegeError:
-        # A plain owner is held by row-level security itself; the pool makes sure of it.
+        # Row-level security is forced on a plain owner as well; the pool checks it.
         return
 
 
@@ -150,22 +150,25 @@ async def _check_server(connection: Any) -> None:
 
 
 def unsuitable(server_version_num: int, vector_version: str | None) -> str | None:
-    """Say what is wrong with a server, or None: its version as `server_version_num` gives it,
-    and the pgvector it could install."""
+    """Return what is wrong with a database server, or None.
+
+    Args:
+        vector_version: the pgvector that is installed, or else available; None if neither.
+    """
     if server_version_num < MIN_POSTGRES * 10_000:
         return (
             f"PostgreSQL {MIN_POSTGRES} or newer is needed; this is "
             f"{server_version_num // 10_000}.{server_version_num % 10_000}."
         )
-    wanted = ".".join(map(str, MIN_PGVECTOR))
+    required = ".".join(map(str, MIN_PGVECTOR))
     if vector_version is None:
         return (
-            f"The database server lacks pgvector; install version {wanted} or newer on it "
+            f"The database server lacks pgvector; install version {required} or newer on it "
             "(for Debian: the package postgresql-18-pgvector)."
         )
     if tuple(int(part) for part in vector_version.split(".")[:2]) < MIN_PGVECTOR:
         return (
-            f"pgvector {wanted} or newer is needed; this is {vector_version}. Upgrade the "
+            f"pgvector {required} or newer is needed; this is {vector_version}. Upgrade the "
             "package on the database server, then run ALTER EXTENSION vector UPDATE."
         )
     return None

@@ -1,4 +1,4 @@
-"""Named SQL: every query lives in `sql/queries/`, has a name and one plain sentence."""
+"""Named SQL queries in `sql/queries/`, each with a name and one plain sentence."""
 
 import re
 from functools import cache
@@ -14,7 +14,7 @@ def load_queries() -> dict[str, str]:
     """Return the SQL of every named query.
 
     Raises:
-        ValueError: a query has no name or sentence, or a name is used twice.
+        ValueError: a query lacks a name or sentence, or a name is used twice.
     """
     queries: dict[str, str] = {}
     for path in sorted((asset("sql") / "queries").glob("*.sql")):

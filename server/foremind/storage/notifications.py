@@ -1,4 +1,4 @@
-"""What other server processes stored, heard through LISTEN on a connection of its own."""
+"""Receives what server processes announce, by LISTEN on a connection of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,17 +48,20 @@ Announcement = (
 
 _CHANNEL = "foremind_memory"
 _CONNECT_S = 10.0
-_ASK_S = 10.0  # how often the line is tried: one that fell silent says nothing by itself
-_SILENT_S = 60.0
+_PING_S = 10.0  # a connection may break without any sign
+_MAX_SILENCE_S = 60.0
 
 _log = structlog.get_logger("foremind.storage")
 
 
 class NotificationListener:
-    """Calls `on_announcement` for what is judged, forgotten or curated.
+    """Passes on announcements, and catches up after a lost connection.
 
-    And `on_gap` after a lost connection. Of each, one after the other, in order. Its connection is
-    also that by which other processes know that this one is there.
+    Its connection also holds the lock that shows other processes that this one is alive.
+
+    Args:
+        on_announcement: called in order with each announcement.
+        on_gap: awaited in order after a lost connection, as announcements may have been missed.
     """
 
     def __init__(
@@ -77,10 +80,10 @@ class NotificationListener:
         self._clock = clock
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
-        self._missed = False  # whether something may have been announced while nobody listened
+        self._missed = False  # whether announcements may have been missed
 
     async def __aenter__(self) -> Self:
-        self._loop = self._supervisor.start("notifications", self._listen, silent_s=_SILENT_S)
+        self._loop = self._supervisor.start("notifications", self._listen, silent_s=_MAX_SILENCE_S)
         await self._loop.begun()
         return self
 
@@ -98,46 +101,46 @@ class NotificationListener:
             )
             try:
                 await self._presence.begin(connection)
-                await self._hear(connection, loop)
+                await self._receive(connection, loop)
             finally:
                 self._presence.end()
                 connection.terminate()
 
-    async def _hear(self, connection: Any, loop: SupervisedLoop) -> None:
-        look = asyncio.Event()
-        broken: list[Exception] = []
+    async def _receive(self, connection: Any, loop: SupervisedLoop) -> None:
+        wake = asyncio.Event()
+        failures: list[Exception] = []
 
         def received(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
             try:
                 self._pass_on(payload)
-            except Exception as error:  # raised here, it would only end up in a log
-                broken.append(error)
-                look.set()
+            except Exception as error:  # asyncpg would only log it
+                failures.append(error)
+                wake.set()
 
-        connection.add_termination_listener(lambda _: look.set())
+        connection.add_termination_listener(lambda _: wake.set())
         await connection.add_listener(_CHANNEL, received)
         if self._missed:
             for catch_up in self._on_gap:
                 await catch_up()
-        self._missed = True  # from here on: whenever this ends, something may be missed
-        while not broken and not connection.is_closed():
-            look.clear()
+        self._missed = True  # from here on, whenever this connection ends
+        while not failures and not connection.is_closed():
+            wake.clear()
             loop.well()
-            timer = self._clock.call_at(self._clock.monotonic() + _ASK_S, look.set)
+            timer = self._clock.call_at(self._clock.monotonic() + _PING_S, wake.set)
             try:
-                await look.wait()
+                await wake.wait()
             finally:
                 timer.cancel()
             await connection.execute(load_queries()["ping"])
-        if broken:
-            raise broken[0]
-        raise StorageUnavailable("The connection on which announcements come was lost.")
+        if failures:
+            raise failures[0]
+        raise StorageUnavailable("The connection that receives announcements was lost.")
 
     def _pass_on(self, payload: str) -> None:
         try:
             announcement = msgspec.json.decode(payload, type=Announcement)
-        except msgspec.DecodeError:  # of a kind that this version does not know
+        except msgspec.DecodeError:  # a type that this version does not know
             _log.warning("notifications.unknown", bytes=len(payload))
             return
-        for hear in self._on_announcement:
-            hear(announcement)
+        for listener in self._on_announcement:
+            listener(announcement)

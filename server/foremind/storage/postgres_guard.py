@@ -1,7 +1,7 @@
-"""Stops the embedded PostgreSQL once every process that used it is gone, however it went.
+"""Stops the embedded PostgreSQL once every process that used it has ended, even by a kill.
 
-A program of its own, which needs nothing but the standard library: `guard.py LOCK USER COMMAND...`.
-The kernel gives up the locks of whoever dies, so waiting for the lock is all that it does.
+A program of its own, on the standard library only: `postgres_guard.py LOCK USER COMMAND...`.
+The kernel releases the locks of a process that dies, so waiting for the lock is enough.
 """
 
 import fcntl
@@ -10,9 +10,9 @@ import sys
 
 
 def main(lock: str, user: str, *command: str) -> None:
-    """Wait until nobody holds the lock, then run the command as a user; "" is one's own."""
-    with open(lock, "ab") as held:  # noqa: PTH123 - as little as possible is imported
-        fcntl.flock(held, fcntl.LOCK_EX)
+    """Wait until nobody holds the lock, then run the command as a user; "" is the current one."""
+    with open(lock, "ab") as lock_file:  # noqa: PTH123 - imports as little as possible
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         subprocess.run(  # noqa: S603
             command,
             check=False,

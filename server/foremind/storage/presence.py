@@ -1,11 +1,11 @@
-"""How other processes know that this one is there: by a lock that the database lets go with it."""
+"""Shows other processes that this one is alive, by a lock that ends with its connection."""
 
 import secrets
 from typing import Any
 
 from foremind.storage.named_queries import load_queries
 
-#: The database soon notices that the machine of a process is gone, and lets go of its lock.
+#: So that the database soon notices that a machine is unreachable, and releases the lock.
 KEEPALIVES = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -14,22 +14,21 @@ KEEPALIVES = {
 
 
 class Presence:
-    """The number under which this process answers messages.
+    """The number under which this process claims the messages it answers.
 
-    A new one with each connection that holds its lock: what was claimed over a connection that is
-    lost, nobody holds any longer.
+    Every connection that holds the lock has a new number, so claims end with their connection.
     """
 
     def __init__(self) -> None:
-        #: None while no connection holds a lock: then nothing is claimed.
+        #: None while no connection holds the lock; then nothing is claimed.
         self.number: int | None = None
 
     async def begin(self, raw: Any) -> None:
-        """Be there for as long as a connection lives."""
+        """Take the lock on a connection, for as long as that lives."""
         number = secrets.randbits(62)
-        await raw.execute(load_queries()["be_present"], number)
+        await raw.execute(load_queries()["lock_presence"], number)
         self.number = number
 
     def end(self) -> None:
-        """Learn that the connection is gone."""
+        """Record that the connection was lost."""
         self.number = None

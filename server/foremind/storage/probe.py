@@ -1,4 +1,4 @@
-"""Whether the database takes writes, tried now and then by really writing."""
+"""Checks regularly that the database accepts writes, by writing."""
 
 import asyncio
 from typing import Any, Self
@@ -12,22 +12,22 @@ from foremind.storage.database import Database, connect_as_server
 from foremind.storage.failure_classes import errors_translated
 from foremind.storage.named_queries import load_queries
 
-_EVERY_S = 5.0
-_EVERY_ILL_S = 1.0  # sooner, for others wait for it to be over
-_YOUNG_S = 1.0  # an outcome as old as that is told again: however many ask, it is tried no oftener
-_PATIENCE_S = 5.0
+_INTERVAL_S = 5.0
+_FAILING_INTERVAL_S = 1.0  # others wait for the database to recover
+_MAX_AGE_S = 1.0  # of an outcome; limits how often the database is probed, however many ask
+_TIMEOUT_S = 5.0
 
-_READ_ONLY = "The database takes no writes: it is read-only."
+_READ_ONLY = "The database accepts no writes: it is read-only."
 
 _log = structlog.get_logger("foremind.storage")
 
 
 class DatabaseProbe:
-    """Tries the database on a connection made for it, as the next one of the pool would be.
+    """Probes the database on a fresh connection, like the next one of the pool.
 
-    It sees a read-only database, a full disk, a commit that hangs and a server that is gone. When
-    what it finds changes, the pool's connections are made anew, which may have been made when the
-    database was another's standby; when all is well again, whatever waits to be restarted is.
+    Detects a read-only database, a full disk, a hanging commit and an unreachable server. When the
+    outcome changes, the pool's connections are replaced, as they may lead to a former standby. On
+    recovery, everything that waits to be restarted is restarted.
     """
 
     def __init__(self, database: Database, supervisor: Supervisor, clock: Clock) -> None:
@@ -35,10 +35,10 @@ class DatabaseProbe:
         self._supervisor = supervisor
         self._clock = clock
         self._loop: SupervisedLoop | None = None
-        self._look = asyncio.Event()
-        self._looked = asyncio.Event()
-        self._looked_at = float("-inf")
-        self._trouble: str | None = None
+        self._wake = asyncio.Event()
+        self._probed = asyncio.Event()
+        self._probed_at = float("-inf")
+        self._problem: str | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = self._supervisor.start("database-probe", self._run)
@@ -49,57 +49,57 @@ class DatabaseProbe:
             await self._loop.stop()
 
     async def outcome(self) -> str | None:
-        """Return what is wrong with the database, None where nothing is; at most seconds old."""
-        if self._looked.is_set() and self._clock.monotonic() - self._looked_at > _YOUNG_S:
-            self._looked.clear()
-            self._look.set()
-        await self._looked.wait()
-        return self._trouble
+        """Return what is wrong with the database, or None; an outcome older than 1 s is renewed."""
+        if self._probed.is_set() and self._clock.monotonic() - self._probed_at > _MAX_AGE_S:
+            self._probed.clear()
+            self._wake.set()
+        await self._probed.wait()
+        return self._problem
 
     async def _run(self, loop: SupervisedLoop) -> None:
         while True:
-            trouble = await self._tried()
-            await self._learn(trouble)
-            self._looked_at = self._clock.monotonic()
-            self._looked.set()
+            problem = await self._probe()
+            await self._update(problem)
+            self._probed_at = self._clock.monotonic()
+            self._probed.set()
             loop.well()
-            pause = _EVERY_S if trouble is None else _EVERY_ILL_S
-            timer = self._clock.call_at(self._looked_at + pause, self._look.set)
+            interval = _INTERVAL_S if problem is None else _FAILING_INTERVAL_S
+            timer = self._clock.call_at(self._probed_at + interval, self._wake.set)
             try:
-                await self._look.wait()
+                await self._wake.wait()
             finally:
                 timer.cancel()
-            self._look.clear()
-            self._looked.clear()
+            self._wake.clear()
+            self._probed.clear()
 
-    async def _learn(self, trouble: str | None) -> None:
-        before, self._trouble = self._trouble, trouble
-        if before == trouble:
+    async def _update(self, problem: str | None) -> None:
+        before, self._problem = self._problem, problem
+        if before == problem:
             return
         await self._database.replace_connections()
-        if trouble is None:
+        if problem is None:
             _log.info("database.well")
             self._supervisor.try_again()
         else:
-            _log.error("database.ill", reason=trouble)
+            _log.error("database.ill", reason=problem)
 
-    async def _tried(self) -> str | None:
+    async def _probe(self) -> str | None:
         try:
             with errors_translated():
-                async with asyncio.timeout(_PATIENCE_S):
+                async with asyncio.timeout(_TIMEOUT_S):
                     raw = await connect_as_server(self._database.url)
                     try:
-                        return await _written_on(raw)
+                        return await _write(raw)
                     finally:
                         raw.terminate()
         except StorageUnavailable as error:
             return error.message
 
 
-async def _written_on(raw: Any) -> str | None:
+async def _write(raw: Any) -> str | None:
     queries = load_queries()
-    if not await raw.fetchval(queries["takes_writes"]):
+    if not await raw.fetchval(queries["is_writable"]):
         return _READ_ONLY
-    await raw.execute("SET work_mem = '64kB'")  # so that the megabyte goes to the disk
-    await raw.execute(queries["write_a_little"])
+    await raw.execute("SET work_mem = '64kB'")  # so that the megabyte is written to disk
+    await raw.execute(queries["probe_write"])
     return None

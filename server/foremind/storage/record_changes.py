@@ -1,4 +1,4 @@
-"""What one transaction changes of a relationship's records."""
+"""Changes to a relationship's records within one transaction."""
 
 import hashlib
 import hmac
@@ -37,7 +37,7 @@ _ADVANCE: dict[Cursor, str] = {
 
 
 class RecordChanges:
-    """Adds, changes and removes records; every change of a text keeps the earlier one."""
+    """Adds, changes and removes records; a changed text is kept as a revision."""
 
     def __init__(
         self, connection: DatabaseConnection, relationship_id: int, fingerprint: str, now: datetime
@@ -59,14 +59,14 @@ class RecordChanges:
         now: datetime,
         erasures: int | None,
     ) -> AsyncIterator[Self]:
-        """Begin, under the relationship's lock; on leaving, what changed is announced.
+        """Begin under the relationship's lock; on leaving, announce changes.
 
         Args:
-            erasures: how often something had been erased when what is to be written was read.
+            erasures: the number of erasures when the sources were read; None skips the check.
 
         Raises:
-            Conflict: what a record was to be made of was removed meanwhile, or it was changed.
-            StorageUnavailable: try again later; nothing was half done.
+            Conflict: sources were erased or a record was changed meanwhile.
+            StorageUnavailable: nothing was changed; try again later.
         """
         async with database.transaction(relationship_id) as connection:
             await connection.execute("lock_relationship", relationship_id)
@@ -79,21 +79,21 @@ class RecordChanges:
             await changes.announce()
 
     async def check_turns(self, turn_ids: Collection[int]) -> None:
-        """Make sure that nothing is made of turns that were forgotten meanwhile.
+        """Check that no turn was erased.
 
         Raises:
             Conflict: some were.
         """
         row = await self.connection.row("missing_turns", self.relationship_id, list(turn_ids))
         if row is not None and row["count"]:
-            raise Conflict("Some of what was said was forgotten meanwhile.")
+            raise Conflict("Some of the turns were erased meanwhile.")
 
     async def add(self, record: NewRecord) -> int:
         """Store a record and return its id.
 
         Raises:
-            Conflict: it was made of turns that were forgotten meanwhile.
-            ModelMismatch: its vector is not of the model this store belongs to.
+            Conflict: it is derived from turns that were erased meanwhile.
+            ModelMismatch: the store belongs to another embedding model.
         """
         record = within_limits(record)
         await self.check_turns(record.turns)
@@ -113,23 +113,23 @@ class RecordChanges:
             self._fingerprint,
         )
         if row is None:
-            raise ModelMismatch("The store was given to another embedding model meanwhile.")
+            raise ModelMismatch("The store belongs to another embedding model by now.")
         await self.add_sources(row["id"], record.turns, record.sources)
         self._changed = True
         return int(row["id"])
 
     async def change(self, record_id: int, into: NewRecord, expected: int = 0) -> None:
-        """Change a record and keep what it was; what it was made of before stays noted.
+        """Change a record; keep the former state as a revision, and its sources.
 
         Args:
-            expected: the revision that the change was made for, 0 for any.
+            expected: the revision that the change is based on, 0 for any.
 
         Raises:
-            Conflict: the record has another revision by now, or is gone.
+            Conflict: the record has another revision, or no longer exists.
         """
         into = within_limits(into)
         await self.check_turns(into.turns)
-        await self.connection.execute("keep_revision", self.relationship_id, record_id, self._now)
+        await self.connection.execute("insert_revision", self.relationship_id, record_id, self._now)
         row = await self.connection.row(
             "update_record",
             self.relationship_id,
@@ -153,10 +153,10 @@ class RecordChanges:
         self._changed = True
 
     async def check_room(self, param: str) -> None:
-        """Make sure that the relationship's records take no more than they may.
+        """Check the total size of the relationship's records.
 
         Raises:
-            TooLarge: they do, and nothing of this transaction is to be kept; names `param`.
+            TooLarge: it exceeds the limit, and the transaction must be rolled back; names `param`.
         """
         row = await self.connection.row("records_size", self.relationship_id)
         if row is not None and row["bytes"] > MOST_RECORD_BYTES:
@@ -167,26 +167,26 @@ class RecordChanges:
             )
 
     async def touch(self, record_id: int, details: Details) -> None:
-        """Change what is known beside a record's text."""
+        """Replace a record's details, without a new revision."""
         await self.connection.execute(
-            "touch_details", self.relationship_id, record_id, _json(details)
+            "update_details", self.relationship_id, record_id, _json(details)
         )
         self._changed = True
 
     async def let_be_found(self, record_id: int, vector: npt.NDArray[np.float32]) -> None:
-        """Give a record the vector that it is found by, where it has none."""
+        """Store the search vector of a record that has none."""
         await self.connection.execute(
-            "let_record_be_found", self.relationship_id, record_id, _halfvec(vector)
+            "set_record_vector", self.relationship_id, record_id, _halfvec(vector)
         )
         self._changed = True
 
     async def remove(self, record_ids: Collection[int]) -> int:
-        """Delete records with their earlier states; return how many there were.
+        """Delete records with their revisions; return how many there were.
 
-        What was made of them is from now on made of what they were made of.
+        What was derived from them inherits their sources.
         """
         for record_id in record_ids:
-            await self.connection.execute("hand_down_sources", self.relationship_id, [record_id])
+            await self.connection.execute("inherit_sources", self.relationship_id, [record_id])
         removed = await delete_records(self.connection, self.relationship_id, record_ids)
         self._changed |= bool(removed)
         return sum(removed.values())
@@ -194,54 +194,54 @@ class RecordChanges:
     async def add_sources(
         self, record_id: int, turns: Collection[int], sources: Collection[int]
     ) -> None:
-        """Note more turns and records that a record was made of."""
+        """Add turns and records that a record is derived from."""
         if turns or sources:
             await self.connection.execute(
                 "add_sources", self.relationship_id, record_id, list(turns), list(sources)
             )
 
-    async def noted_again(self, portion: msgspec.Struct) -> None:
-        """Note that notes were made again of a portion of turns."""
-        written = msgspec.json.encode(portion).decode()
-        await self.connection.execute("noted_again", self.relationship_id, written)
+    async def noted_again(self, change_set: msgspec.Struct) -> None:
+        """Remove a change set whose records were regenerated."""
+        encoded = msgspec.json.encode(change_set).decode()
+        await self.connection.execute("remove_change_set", self.relationship_id, encoded)
 
     async def of_layers(self, layers: Collection[RecordLayer]) -> set[int]:
-        """Return the ids of all records in some layers."""
+        """Return the ids of all records of some layers."""
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
 
     async def advance(self, cursor: Cursor, turn_id: int, after: int | None = None) -> None:
-        """Note up to which turn a kind of work is done.
+        """Advance a cursor to a turn.
 
         Args:
-            after: the turn up to which it was done when this began, None for any.
+            after: where the cursor was when the work began, None for anywhere.
 
         Raises:
-            Conflict: others went on from there meanwhile.
+            Conflict: the cursor was moved meanwhile.
         """
         row = await self.connection.row(_ADVANCE[cursor], self.relationship_id, turn_id, after)
         if row is None:
-            raise Conflict("Others have gone on with it meanwhile.")
+            raise Conflict("The cursor was advanced meanwhile.")
         self._changed |= cursor == "summarised"
 
     async def audit(self, actor: str, action: str, subject: str) -> None:
-        """Add to the audit trail; `subject` names a layer and an id, never a text."""
+        """Add to the audit trail; `subject` names a layer and an id, never text."""
         await self.connection.execute(
             "add_audit", self.relationship_id, actor, action, subject, self._now
         )
 
     def summarised(self, applied: SummaryApplied) -> None:
-        """Have it announced that turns were summarised."""
+        """Include a summary of turns in the announcement."""
         self._summary = applied
 
     async def announce(self) -> None:
-        """Tell every process, once this transaction commits, if anything changed."""
+        """Announce the changes, if there are any, when this transaction commits."""
         if not self._changed:
             return
         row = await self.connection.row("raise_layers_version", self.relationship_id)
         version = 0 if row is None else row["layers_version"]
-        told = LayersChanged(self.relationship_id, version, self._summary)
-        await self.connection.announce(told)
+        announcement = LayersChanged(self.relationship_id, version, self._summary)
+        await self.connection.announce(announcement)
 
 
 async def records_made_of(
@@ -250,15 +250,15 @@ async def records_made_of(
     turns: Collection[int],
     records: Collection[int],
 ) -> set[int]:
-    """Return the records that were made of turns or records, however far."""
-    rows = await connection.rows("records_made_of", relationship_id, list(turns), list(records))
+    """Return the records derived from turns or records, directly or indirectly."""
+    rows = await connection.rows("derived_records", relationship_id, list(turns), list(records))
     return {row["id"] for row in rows}
 
 
 async def delete_records(
     connection: DatabaseConnection, relationship_id: int, record_ids: Collection[int]
 ) -> dict[str, int]:
-    """Delete records with their sources and earlier states; return how many of each layer."""
+    """Delete records with their sources and revisions; return the number of each layer."""
     ids = list(record_ids)
     for name in ("delete_record_sources", "delete_revisions"):
         await connection.execute(name, relationship_id, ids)
@@ -267,12 +267,12 @@ async def delete_records(
 
 
 def digest_of(salt: UUID, layer: RecordLayer, key: str) -> str:
-    """Return what is kept of a removed record, so that it is not made again.
+    """Return the digest of a removed record, by which it is recognised if it is written again.
 
-    `salt` is the relationship's own: digests of two say nothing of each other.
+    `salt` is the relationship's own, so that digests of two cannot be compared.
     """
-    told = f"{layer}:{key.casefold().strip()}".encode()
-    return hmac.new(salt.bytes, told, hashlib.sha256).hexdigest()[:32]
+    message = f"{layer}:{key.casefold().strip()}".encode()
+    return hmac.new(salt.bytes, message, hashlib.sha256).hexdigest()[:32]
 
 
 def _json(details: Details) -> str:

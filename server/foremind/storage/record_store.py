@@ -1,4 +1,4 @@
-"""Reads records, and begins their changes; always within one relationship."""
+"""Reads records, revisions and the audit trail; changes go through `RecordChanges`."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,14 +23,14 @@ from foremind.storage.record_changes import RecordChanges
 
 
 class RecordStore:
-    """Reads records, and begins their changes; always within one relationship."""
+    """Reads records of one relationship at a time, and begins changes to them."""
 
     def __init__(self, database: Database, fingerprint: str) -> None:
         self._database = database
         self._fingerprint = fingerprint
 
     async def state(self, relationship_id: int) -> LayersState:
-        """Return the version that records read after this call have at least."""
+        """Return the layers' state; records read after this call are at least of its version."""
         row = await self._database.row("layers_state", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
@@ -47,21 +47,21 @@ class RecordStore:
         """Return one record.
 
         Raises:
-            NotFound: the relationship has none of that id.
+            NotFound: the relationship has no record with that id.
         """
-        for each in await self.all(relationship_id):
-            if each.id == record_id:
-                return each
+        for record in await self.all(relationship_id):
+            if record.id == record_id:
+                return record
         raise NotFound("record: expected the id of a record here", param="record")
 
     async def used(self, relationship_id: int, uses: Sequence[Use]) -> None:
-        """Note that records stood in prompts; those that are gone by now are passed over.
+        """Count uses of records in prompts; records that no longer exist are ignored.
 
         Raises:
-            StorageUnavailable: nothing was noted.
+            StorageUnavailable: nothing was counted.
         """
         await self._database.of(relationship_id).execute(
-            "note_uses",
+            "add_uses",
             relationship_id,
             [use.record_id for use in uses],
             [use.times for use in uses],
@@ -69,25 +69,25 @@ class RecordStore:
         )
 
     async def revisions(self, relationship_id: int, record_id: int) -> list[Revision]:
-        """Return the earlier states of a record, oldest first."""
+        """Return the revisions of a record, oldest first."""
         rows = await self._database.of(relationship_id).rows(
             "revisions_of_record", relationship_id, record_id
         )
         return [Revision(**dict(row)) for row in rows]
 
     async def history(self, relationship_id: int) -> dict[int, list[Revision]]:
-        """Return the earlier states of all records, by record, oldest first."""
+        """Return the revisions of all records by record id, oldest first."""
         rows = await self._database.of(relationship_id).rows(
             "revisions_of_relationship", relationship_id
         )
-        found: dict[int, list[Revision]] = {}
+        revisions: dict[int, list[Revision]] = {}
         for row in rows:
             values = dict(row)
-            found.setdefault(values.pop("record_id"), []).append(Revision(**values))
-        return found
+            revisions.setdefault(values.pop("record_id"), []).append(Revision(**values))
+        return revisions
 
     async def audit(self, relationship_id: int, after: int, limit: int) -> list[AuditEntry]:
-        """Return at most `limit` entries of the audit trail after one of them."""
+        """Return at most `limit` entries of the audit trail after a cursor."""
         rows = await self._database.of(relationship_id).rows(
             "audit_of_relationship", relationship_id, after, limit
         )
@@ -96,28 +96,28 @@ class RecordStore:
     async def note(
         self, relationship_id: int, actor: str, action: str, subject: str, now: datetime
     ) -> None:
-        """Note in the audit trail that somebody looked at something."""
+        """Add an access to the audit trail."""
         await self._database.of(relationship_id).execute(
             "add_audit", relationship_id, actor, action, subject, now
         )
 
     async def others_with_topics(self, relationship_id: int) -> dict[str, int]:
-        """Count, by folded title, other users who have a topic too; nothing else is told of them.
+        """Count the other users who share a topic, by lower-case title.
 
-        Only where the companion's owner and each user agreed, and from three on.
+        Only if the companion's owner and each user agreed, and only counts of three or more.
         """
         async with self._database.transaction(relationship_id) as connection:
-            await connection.counting()
+            await connection.show_counted_records()
             rows = await connection.rows("others_with_topics", relationship_id)
         return {row["title"]: row["others"] for row in rows}
 
     def changing(
         self, relationship_id: int, now: datetime, erasures: int | None = None
     ) -> AbstractAsyncContextManager[RecordChanges]:
-        """Change records in one transaction under the relationship's lock, then announce it.
+        """Begin a transaction that changes records under the relationship's lock.
 
-        Where `erasures` tells when what is to be written was read, it is refused (Conflict) if
-        something was forgotten or corrected since.
+        `erasures` is the number of erasures when the sources were read: if something was erased
+        or corrected since, the change is refused (Conflict).
         """
         return RecordChanges.begin(
             self._database, relationship_id, self._fingerprint, now, erasures

@@ -1,4 +1,4 @@
-"""Relationships as their user may look at them."""
+"""Reads relationships for the API, and changes their settings and consent."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,21 +17,21 @@ from foremind.storage.database import Database
 
 
 class RelationshipStore:
-    """Reads relationships, always as one user's."""
+    """Reads and changes relationships."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def of_user(self, user_id: str) -> list[Relationship]:
-        """Return a user's relationships."""
+        """Return all relationships of a user."""
         rows = await self._database.rows("relationships_of_user", user_id)
         return [_relationship(row) for row in rows]
 
-    async def any(self, relationship_id: int) -> Relationship:
-        """Return a relationship of whatever user, for the operator.
+    async def find_any(self, relationship_id: int) -> Relationship:
+        """Return a relationship of any user, for operators.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is none with that id.
         """
         row = await self._database.row("relationship", relationship_id)
         if row is None:
@@ -42,7 +42,7 @@ class RelationshipStore:
         """Return a relationship of a user.
 
         Raises:
-            NotFound: this user has none of that id.
+            NotFound: this user has none with that id.
         """
         row = await self._database.row("relationship", relationship_id)
         if row is None or row["user_id"] != user_id:
@@ -50,12 +50,12 @@ class RelationshipStore:
         return _relationship(row)
 
     async def settings(self, relationship_id: int) -> RelationshipSettings | None:
-        """Return a relationship's own settings, None where it is gone."""
+        """Return a relationship's own settings; None if it does not exist."""
         row = await self._database.row("relationship_settings", relationship_id)
         return None if row is None else relationship_settings(row)
 
     async def settings_with(self, user_id: str, companion_id: int) -> RelationshipSettings:
-        """Return what a user's relationship with a companion has of its own; nothing at first."""
+        """Return the settings of a user's relationship with a companion, which need not exist."""
         row = await self._database.row("settings_with_companion", user_id, companion_id)
         return RelationshipSettings() if row is None else relationship_settings(row)
 
@@ -65,14 +65,14 @@ class RelationshipStore:
         change: Callable[[RelationshipSettings], RelationshipSettings],
         shares_counts: bool | None,
     ) -> None:
-        """Change a relationship's own settings, one change at a time; tell every process.
+        """Change a relationship's own settings under a lock, and announce it.
 
         Args:
             change: returns the new settings, or raises.
-            shares_counts: whether its user agrees to be counted; None leaves it as it is.
+            shares_counts: whether its user agrees to be counted; None leaves it unchanged.
         """
-        async with self._database.transaction() as connection:
-            row = await connection.row("settings_to_change", relationship_id)
+        async with self._database.transaction(relationship_id) as connection:
+            row = await connection.row("lock_settings", relationship_id)
             if row is None:
                 raise NotFound("id: expected the id of a relationship", param="id")
             new = change(relationship_settings(row))
@@ -90,19 +90,19 @@ class RelationshipStore:
     async def consent(
         self, relationship_id: int, actor: str, now: datetime, *, given: bool
     ) -> None:
-        """Note whether the user agrees to be remembered; tell every process.
+        """Record whether the user agrees to be remembered, and announce it.
 
         Raises:
-            StorageUnavailable: nothing was noted.
+            StorageUnavailable: nothing was changed.
         """
         async with self._database.transaction(relationship_id) as connection:
-            await connection.execute("give_consent", relationship_id, given, now)
-            what = "given" if given else "withdrawn"
-            await connection.execute("add_audit", relationship_id, actor, "consent", what, now)
+            await connection.execute("set_consent", relationship_id, given, now)
+            subject = "given" if given else "withdrawn"
+            await connection.execute("add_audit", relationship_id, actor, "consent", subject, now)
             await connection.announce(ConsentGiven(relationship_id, given))
 
     async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
-        """Return the last sessions in which something was said, newest first."""
+        """Return the latest sessions that have turns, newest first."""
         rows = await self._database.of(relationship_id).rows(
             "sessions_of_relationship", relationship_id, limit
         )
@@ -114,7 +114,7 @@ class RelationshipStore:
         """Return at most `limit` turns whose id is greater than `after`, in order.
 
         Args:
-            session: only those of this one; None for all.
+            session: restricts the turns to one session.
         """
         rows = await self._database.of(relationship_id).rows(
             "turns_of_relationship", relationship_id, after, limit, session
@@ -122,9 +122,9 @@ class RelationshipStore:
         return [TranscriptEntry(**dict(row)) for row in rows]
 
     async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
-        """Return the session in which something was said since a time, if one is not closed."""
-        found: UUID | None = await self._database.value("latest_session", relationship_id, since)
-        return found
+        """Return the latest open session that was active since a time; None if there is none."""
+        session: UUID | None = await self._database.value("latest_session", relationship_id, since)
+        return session
 
     async def memories(self, relationship_id: int, after: int, limit: int) -> list[StoredMemory]:
         """Return at most `limit` memories whose id is greater than `after`, in order."""

@@ -1,4 +1,4 @@
-"""Tokens that no longer count: every one of a user from before a moment, or a single one."""
+"""Revoked tokens: single ones, or all of a user that were issued until a time."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -9,34 +9,34 @@ from foremind.storage.user_store import pseudonym_of
 
 
 class RevocationStore:
-    """Reads and writes revocations; they are kept for good."""
+    """Reads and writes revocations, which are permanent."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._key: UUID | None = None
 
     async def revoke(self, subject: str, token_id: str | None, until: datetime) -> None:
-        """Revoke one token of a user, or all that were issued until `until`; tell every process.
+        """Revoke one token of a user, or all issued until `until`, and announce it.
 
         Raises:
             StorageUnavailable: nothing was revoked.
         """
-        told = AccessRevoked(subject, token_id, until)
+        announcement = AccessRevoked(subject, token_id, until)
         async with self._database.transaction() as connection:
             await connection.execute("revoke_access", subject, token_id, until)
-            await connection.announce(told)
+            await connection.announce(announcement)
 
     async def revoked(self, subject: str, token_id: str | None, issued_at: float | None) -> bool:
-        """Tell whether a token is revoked."""
+        """Return whether a token is revoked."""
         if self._key is None:
             self._key = await self._database.value("pseudonym_key")
         issued = datetime.fromtimestamp(issued_at or 0.0, UTC)
-        # Erasing a user does not make tokens count again that did not.
-        names = [subject, pseudonym_of(subject, self._key)]
-        found: bool = await self._database.value("access_revoked", names, token_id, issued)
-        return found
+        # Revocations outlive the erasure of their user, under a pseudonym.
+        subjects = [subject, pseudonym_of(subject, self._key)]
+        revoked: bool = await self._database.value("access_revoked", subjects, token_id, issued)
+        return revoked
 
     async def since(self, moment: datetime) -> list[AccessRevoked]:
-        """Return what was revoked since a moment."""
+        """Return the revocations since a time."""
         rows = await self._database.rows("revocations_since", moment)
         return [AccessRevoked(**dict(row)) for row in rows]

@@ -1,6 +1,6 @@
-"""What goes on in a session as the game or client tells it: the task in hand, and flags.
+"""Session state, set by the game or client: the current task, and flags.
 
-It stands in the prompt while the session lasts, and is gone when that is over.
+It is part of every prompt of its session, and is deleted when the session is closed.
 """
 
 from datetime import datetime
@@ -21,23 +21,23 @@ from foremind.storage.database import Database
 
 
 def state_of(row: Any) -> SessionState:
-    """Return the state in a row."""
+    """Decode the state in a row."""
     return SessionState(row["task"], msgspec.json.decode(row["flags"]))
 
 
 def flags_json(state: SessionState) -> str:
-    """Return flags as they are stored."""
+    """Encode flags for storage."""
     return msgspec.json.encode(state.flags).decode()
 
 
 class StateStore:
-    """Reads and changes the states of sessions; every call names its relationship."""
+    """Reads and changes session states; every call names its relationship."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def read(self, relationship_id: int, session_id: UUID) -> SessionState:
-        """Return what goes on in a session.
+        """Return the state of a session.
 
         Raises:
             StorageUnavailable: the database did not answer.
@@ -50,15 +50,15 @@ class StateStore:
     async def change(
         self, relationship_id: int, session_id: UUID, patch: StatePatch, now: datetime
     ) -> SessionState:
-        """Change what goes on in a session; tell every process.
+        """Apply a patch to a session's state and announce it; return the new state.
 
         Raises:
-            InvalidMessage: it would have too many flags.
-            NotFound: the session is over.
+            InvalidMessage: the state would have too many flags.
+            NotFound: the session is closed.
             StorageUnavailable: nothing was changed.
         """
         async with self._database.transaction(relationship_id) as connection:
-            row = await connection.row("state_to_change", relationship_id, session_id, now)
+            row = await connection.row("lock_state", relationship_id, session_id, now)
             if row is None:
                 raise NotFound("session: expected one that is not over", param="session")
             state = patched(state_of(row), patch)

@@ -1,4 +1,4 @@
-"""A relationship written out whole, and read back, also by another server."""
+"""Export and import of a whole relationship, also between servers."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,15 +39,16 @@ from foremind.text.packed_terms import pack_words
 Vector = npt.NDArray[np.float32]
 Part = TypeVar("Part")
 
-_PORTION = 500  # rows that are made parts of an export at once: some milliseconds
+_BATCH_SIZE = 500  # rows converted at once, which takes some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedRelationship:
-    """The vectors of an import, made by this server's model: by the ids within the file.
+    """What an import computed with this server's model, by the ids within the file.
 
-    Unit vectors, float32 [dimension]: of turns' exact texts, and of records; and what memories are
-    found by, and what these state; `expired` are turns whose text is gone, but something is left.
+    Vectors of turns' exact texts and of records are unit vectors, float32 [dimension]; `memories`
+    are the searchable texts of memories, `facts` what they state. `expired` are turns without text
+    that memories or records are derived from.
     """
 
     turns: Mapping[str, Vector]
@@ -58,7 +59,7 @@ class CreatedRelationship:
 
 
 class TransferStore:
-    """Reads a relationship whole, and writes one into an empty one, in one transaction."""
+    """Reads a whole relationship, or writes one into an empty one, in one transaction."""
 
     def __init__(self, database: Database, fingerprint: str) -> None:
         self._database = database
@@ -72,23 +73,23 @@ class TransferStore:
         settings: CompanionSettings,
         now: datetime,
     ) -> Export:
-        """Return everything that is known; `user` is the name and the time zone."""
+        """Return everything that is stored; `user` is the name and the time zone."""
         async with self._database.transaction(relationship_id) as connection:
-            # Nothing is forgotten or remembered while it is read.
+            # Nothing is erased or ingested meanwhile.
             await connection.execute("lock_relationship", relationship_id)
 
-            async def all_of(name: str, shape: Callable[[Any], Part]) -> list[Part]:
+            async def read_all(name: str, convert: Callable[[Any], Part]) -> list[Part]:
                 parts: list[Part] = []
-                async for rows in connection.portions(name, _PORTION, relationship_id):
-                    parts.extend(map(shape, rows))
+                async for rows in connection.batches(name, _BATCH_SIZE, relationship_id):
+                    parts.extend(map(convert, rows))
                 return parts
 
-            (found,) = await connection.rows("export_progress", relationship_id)
-            progress = dict(found)
+            (row,) = await connection.rows("export_progress", relationship_id)
+            progress = dict(row)
             shares_counts = progress.pop("shares_counts")
             remade = [
-                ExportedPortion(each.layer, [str(turn) for turn in each.turns])
-                for each in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
+                ExportedPortion(change_set.layer, [str(turn) for turn in change_set.turns])
+                for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
             ]
             return Export(
                 companion=companion,
@@ -96,14 +97,14 @@ class TransferStore:
                 time_zone=user[1],
                 exported_at=now,
                 settings=settings,
-                sessions=await all_of("export_sessions", _session),
-                turns=await all_of("export_turns", lambda row: ExportedTurn(**row)),
-                memories=await all_of("export_memories", _memory),
-                records=await all_of("export_records", _record),
+                sessions=await read_all("export_sessions", _session),
+                turns=await read_all("export_turns", lambda row: ExportedTurn(**row)),
+                memories=await read_all("export_memories", _memory),
+                records=await read_all("export_records", _record),
                 progress=Progress(**progress, remade=remade),
-                revisions=await all_of("export_revisions", lambda row: ExportedRevision(**row)),
-                changes=await all_of("export_changes", lambda row: ExportedChange(**row)),
-                audit=await all_of("export_audit", lambda row: ExportedEntry(**row)),
+                revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
+                changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
+                audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
                 shares_counts=shares_counts,
             )
 
@@ -120,32 +121,33 @@ class TransferStore:
         """Restore an export as a user's relationship with a companion; return its id.
 
         Args:
-            own: the relationship's settings, as whoever restores it may set them.
-            actor: who asked for it, for the audit trail.
+            own: the relationship's settings, limited to what the importing user may set.
+            actor: the importing user, for the audit trail.
 
         Raises:
-            Conflict: the relationship holds something already.
-            TooLarge: the records would take more than those of a relationship may.
+            Conflict: the relationship is not empty.
+            TooLarge: the records exceed the limit of a relationship.
         """
         async with self._database.transaction() as connection:
-            bond = await connection.row(
+            relationship = await connection.row(
                 "ensure_relationship", user_id, export.user_name, export.time_zone, companion_id
             )
-            if bond is None:
+            if relationship is None:
                 raise NotFound("companion: expected a known companion", param="companion")
-            await connection.within(bond["id"])
-            await connection.execute("lock_relationship", bond["id"])
-            held = await connection.row("holds_anything", bond["id"])
-            if held is None or held[0]:
+            id_ = int(relationship["id"])
+            await connection.scope_to(id_)
+            await connection.execute("lock_relationship", id_)
+            has_data = await connection.row("has_data", id_)
+            if has_data is None or has_data[0]:
                 raise Conflict("companion: expected one with whom nothing was said yet")
-            writing = _ExportWriter(connection, bond["id"], bond["user_id"], self._fingerprint, now)
-            await writing.sessions(export)
-            await writing.turns(export, made)
-            await writing.memories(export, made)
-            await writing.records(export, made, actor)
-            await writing.progress(export, own)
-            await writing.expired(made)  # last: nothing is made of a turn whose text is gone
-            return int(bond["id"])
+            writer = _ExportWriter(connection, id_, relationship["user_id"], self._fingerprint, now)
+            await writer.sessions(export)
+            await writer.turns(export, made)
+            await writer.memories(export, made)
+            await writer.records(export, made, actor)
+            await writer.progress(export, own)
+            await writer.expired(made)  # last: records cannot be derived from expired turns
+            return id_
 
 
 def _session(row: Any) -> ExportedSession:
@@ -161,7 +163,7 @@ def _memory(row: Any) -> ExportedMemory:
 
 
 def _record(row: Any) -> ExportedRecord:
-    return ExportedRecord(**(dict(row) | {"details": _exported(row["details"])}))
+    return ExportedRecord(**(dict(row) | {"details": _exported_details(row["details"])}))
 
 
 class _ExportWriter:
@@ -180,6 +182,7 @@ class _ExportWriter:
         self._user_id = user_id
         self._fingerprint = fingerprint
         self._now = now
+        # New ids by those in the file.
         self._sessions: dict[str, UUID] = {}
         self._turns: dict[str, int] = {}
         self._memories: dict[str, int] = {}
@@ -187,7 +190,7 @@ class _ExportWriter:
 
     async def sessions(self, export: Export) -> None:
         for session in export.sessions:
-            row = await self._one(
+            row = await self._insert(
                 "import_session", self._id, session.opened_at, session.active_at, session.closed_at
             )
             self._sessions[session.id] = row["id"]
@@ -203,78 +206,31 @@ class _ExportWriter:
 
     async def turns(self, export: Export, made: CreatedRelationship) -> None:
         for turn in export.turns:
-            row = await self._turn(turn, turn.message_id, made)
-            if row is None:  # this user used the id with another companion
-                row = await self._turn(turn, f"{turn.message_id}~{self._id}", made)
+            row = await self._insert_turn(turn, turn.message_id, made)
+            if row is None:  # this user has used the message id with another companion
+                row = await self._insert_turn(turn, f"{turn.message_id}~{self._id}", made)
             if row is None:
-                raise Conflict("The file says something twice.")
+                raise Conflict("The file contains something twice.")
             self._turns[turn.id] = row["id"]
 
-    async def _turn(
-        self, turn: ExportedTurn, message_id: str | None, made: CreatedRelationship
-    ) -> Any:
-        return await self._connection.row(
-            "import_turn",
-            self._id,
-            self._sessions[turn.session],
-            self._user_id,
-            turn.speaker,
-            message_id,
-            None if turn.reply_to is None else self._turns.get(turn.reply_to),
-            turn.status,
-            turn.text,
-            turn.said_at,
-            HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
-            turn.kept,
-        )
-
     async def expired(self, made: CreatedRelationship) -> None:
-        turns = [self._turns[each] for each in made.expired]
+        turns = [self._turns[turn_id] for turn_id in made.expired]
         await self._connection.execute("import_expired", self._id, turns, self._now)
 
     async def memories(self, export: Export, made: CreatedRelationship) -> None:
         version = MemoryVersion(self._connection, self._id)
         for memory in export.memories:
-            text = made.memories[memory.id]
-            row = await self._one(
-                "insert_memory",
-                self._id,
-                memory.created_at,
-                self._turns[memory.turn],
-                memory.significance,
-                text.length,
-                memory.memory_type,
-                memory.speaker,
-                HalfVector(text.vector),
-                memory.content,
-                list(text.terms),
-                list(text.terms.values()),
-                self._fingerprint,
-                msgspec.json.encode(memory.reasons).decode(),
-                memory.happened_from,
-                memory.happened_to,
-                pack_words(text.terms),
-                await version.stamp(),
-            )
-            self._memories[memory.id] = row["id"]
-            for fact in made.facts.get(memory.id, ()):
-                await self._connection.execute(
-                    "restate_fact", self._id, row["id"], fact.slot, fact.value
-                )
-            for again in memory.again:
-                await self._connection.execute(
-                    "import_source", self._turns[again], row["id"], self._id
-                )
+            await self._insert_memory(memory, made, version)
         for memory in export.memories:
-            newer = (
+            superseded_by = (
                 None if memory.superseded_by is None else self._memories.get(memory.superseded_by)
             )
             await self._connection.execute(
-                "import_marks",
+                "import_usage",
                 self._id,
                 self._memories[memory.id],
                 memory.last_used_at,
-                newer,
+                superseded_by,
                 memory.created_at,
                 await version.stamp(),
             )
@@ -294,60 +250,13 @@ class _ExportWriter:
     async def records(self, export: Export, made: CreatedRelationship, actor: str) -> None:
         changes = RecordChanges(self._connection, self._id, self._fingerprint, self._now)
         for record in export.records:
-            new = await changes.add(
-                NewRecord(
-                    layer=record.layer,
-                    kind=record.kind,
-                    title=record.title,
-                    content=record.content,
-                    refs=tuple(record.refs),
-                    details=_restored(record.details, _upto(self._turns, record.details.turn)),
-                    made_by=record.made_by,
-                    vector=made.records.get(record.id),
-                    session_id=None
-                    if record.session is None
-                    else self._sessions.get(record.session),
-                    turns=tuple(self._turns[turn] for turn in record.turns if turn in self._turns),
-                )
-            )
-            self._records[record.id] = new
-        # Records may be made of later ones: a topic that is written anew is made of new episodes.
-        earlier_of: dict[str, list[ExportedRevision]] = {}
-        for old in export.revisions:
-            earlier_of.setdefault(old.record, []).append(old)
+            self._records[record.id] = await self._add_record(record, made, changes)
+        revisions_of: dict[str, list[ExportedRevision]] = {}
+        for revision in export.revisions:
+            revisions_of.setdefault(revision.record, []).append(revision)
+        # Sources last: a topic may be derived from episodes that follow it in the file.
         for record in export.records:
-            new = self._records[record.id]
-            sources = [
-                self._records[source] for source in record.sources if source in self._records
-            ]
-            await changes.add_sources(new, (), sources)
-            if upto := _upto(self._records, record.details.upto):
-                await self._connection.execute("import_upto", self._id, new, upto)
-            earlier = earlier_of.get(record.id, [])
-            for old in earlier:
-                await self._connection.execute(
-                    "import_revision",
-                    self._id,
-                    new,
-                    old.revision,
-                    record.layer,
-                    old.kind,
-                    old.title,
-                    old.content,
-                    old.made_by,
-                    old.replaced_at,
-                )
-            revision = 1 + max((old.revision for old in earlier), default=0)
-            await self._connection.execute(
-                "import_dates",
-                self._id,
-                new,
-                record.created_at,
-                record.updated_at,
-                revision,
-                record.used,
-                record.used_at,
-            )
+            await self._complete_record(record, revisions_of.get(record.id, []), changes)
         await changes.check_room("records")
         await changes.audit(actor, "import", f"{len(export.turns)} turns")
         await changes.announce()
@@ -358,47 +267,156 @@ class _ExportWriter:
             "import_progress",
             self._id,
             msgspec.json.encode(own.user).decode(),
-            _upto(self._turns, progress.noted),
-            _upto(self._turns, progress.summarised),
-            _upto(self._turns, progress.told),
+            _cursor(self._turns, progress.noted),
+            _cursor(self._turns, progress.summarised),
+            _cursor(self._turns, progress.told),
             progress.dismissed,
             self._now,
             progress.salt,
             msgspec.json.encode(
                 [
                     {
-                        "layer": each.layer,
-                        "turns": [self._turns[old] for old in each.turns if old in self._turns],
+                        "layer": change_set.layer,
+                        "turns": [
+                            self._turns[turn] for turn in change_set.turns if turn in self._turns
+                        ],
                     }
-                    for each in progress.remade
+                    for change_set in progress.remade
                 ]
             ).decode(),
             msgspec.json.encode(own.operator).decode(),
-            _upto(self._turns, progress.stated or progress.noted),
-            _upto(self._turns, progress.profiled or progress.stated or progress.noted),
+            _cursor(self._turns, progress.stated or progress.noted),
+            _cursor(self._turns, progress.profiled or progress.stated or progress.noted),
         )
         await self._connection.announce(SettingsChanged(self._id))
 
-    async def _one(self, name: str, *args: object) -> Any:
+    async def _insert_turn(
+        self, turn: ExportedTurn, message_id: str | None, made: CreatedRelationship
+    ) -> Any:
+        return await self._connection.row(
+            "import_turn",
+            self._id,
+            self._sessions[turn.session],
+            self._user_id,
+            turn.speaker,
+            message_id,
+            None if turn.reply_to is None else self._turns.get(turn.reply_to),
+            turn.status,
+            turn.text,
+            turn.said_at,
+            HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
+            turn.kept,
+        )
+
+    async def _insert_memory(
+        self, memory: ExportedMemory, made: CreatedRelationship, version: MemoryVersion
+    ) -> None:
+        text = made.memories[memory.id]
+        row = await self._insert(
+            "insert_memory",
+            self._id,
+            memory.created_at,
+            self._turns[memory.turn],
+            memory.significance,
+            text.length,
+            memory.memory_type,
+            memory.speaker,
+            HalfVector(text.vector),
+            memory.content,
+            list(text.terms),
+            list(text.terms.values()),
+            self._fingerprint,
+            msgspec.json.encode(memory.reasons).decode(),
+            memory.happened_from,
+            memory.happened_to,
+            pack_words(text.terms),
+            await version.stamp(),
+        )
+        self._memories[memory.id] = row["id"]
+        for fact in made.facts.get(memory.id, ()):
+            await self._connection.execute(
+                "insert_memory_fact", self._id, row["id"], fact.slot, fact.value
+            )
+        for turn_id in memory.again:
+            await self._connection.execute(
+                "import_source", self._turns[turn_id], row["id"], self._id
+            )
+
+    async def _add_record(
+        self, record: ExportedRecord, made: CreatedRelationship, changes: RecordChanges
+    ) -> int:
+        session_id = None if record.session is None else self._sessions.get(record.session)
+        return await changes.add(
+            NewRecord(
+                layer=record.layer,
+                kind=record.kind,
+                title=record.title,
+                content=record.content,
+                refs=tuple(record.refs),
+                details=_stored_details(record.details, _cursor(self._turns, record.details.turn)),
+                made_by=record.made_by,
+                vector=made.records.get(record.id),
+                session_id=session_id,
+                turns=tuple(self._turns[turn] for turn in record.turns if turn in self._turns),
+            )
+        )
+
+    async def _complete_record(
+        self,
+        record: ExportedRecord,
+        revisions: Sequence[ExportedRevision],
+        changes: RecordChanges,
+    ) -> None:
+        """Add what refers to other records, the revisions and the dates."""
+        record_id = self._records[record.id]
+        sources = [self._records[source] for source in record.sources if source in self._records]
+        await changes.add_sources(record_id, (), sources)
+        if upto := _cursor(self._records, record.details.upto):
+            await self._connection.execute("import_upto", self._id, record_id, upto)
+        for revision in revisions:
+            await self._connection.execute(
+                "import_revision",
+                self._id,
+                record_id,
+                revision.revision,
+                record.layer,
+                revision.kind,
+                revision.title,
+                revision.content,
+                revision.made_by,
+                revision.replaced_at,
+            )
+        await self._connection.execute(
+            "import_dates",
+            self._id,
+            record_id,
+            record.created_at,
+            record.updated_at,
+            1 + max((revision.revision for revision in revisions), default=0),
+            record.used,
+            record.used_at,
+        )
+
+    async def _insert(self, name: str, *args: object) -> Any:
         row = await self._connection.row(name, *args)
         if row is None:
-            raise Conflict("The file says something twice.")
+            raise Conflict("The file contains something twice.")
         return row
 
 
-def _upto(known: Mapping[str, int], old_id: str | int) -> int:
-    """Return what the id of the file's last one up to another is here; 0 for none."""
+def _cursor(new_ids: Mapping[str, int], old_id: str | int) -> int:
+    """Return the new id of the last element up to an id in the file; 0 if there is none."""
     last = int(old_id)
-    return max((new for old, new in known.items() if int(old) <= last), default=0)
+    return max((new for old, new in new_ids.items() if int(old) <= last), default=0)
 
 
-def _exported(stored: str) -> ExportedDetails:
+def _exported_details(stored: str) -> ExportedDetails:
     details = msgspec.json.decode(stored, type=Details)
-    known = msgspec.to_builtins(details)  # without what nothing is known of
-    known |= {name: str(known[name]) for name in ("upto", "turn") if name in known}
-    return msgspec.convert(known, ExportedDetails)
+    fields = msgspec.to_builtins(details)  # without defaults
+    fields |= {name: str(fields[name]) for name in ("upto", "turn") if name in fields}
+    return msgspec.convert(fields, ExportedDetails)
 
 
-def _restored(details: ExportedDetails, turn: int) -> Details:
-    """Return details as they are stored, but for what names a record by its id in the file."""
+def _stored_details(details: ExportedDetails, turn: int) -> Details:
+    """Return details for storage, except `upto`, which refers to another record of the file."""
     return msgspec.convert(msgspec.to_builtins(details) | {"upto": 0, "turn": turn}, Details)

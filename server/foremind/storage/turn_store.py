@@ -1,4 +1,4 @@
-"""Sessions and turns: what was said, stored once, each user turn together with its job."""
+"""Stores sessions and turns, each turn exactly once and together with its job."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,16 +24,18 @@ class TurnStore:
         self,
         database: Database,
         presence: Presence | None = None,
-        held_for: timedelta = timedelta(minutes=5),
+        claim_duration: timedelta = timedelta(minutes=5),
     ) -> None:
-        """Claim turns that are to be answered for this process; none where it has no presence.
+        """Configure how this process claims the turns that it answers.
 
         Args:
-            held_for: the longest that it may take to answer one; then another process may.
+            presence: by which other processes know that this one is alive; without it, nothing is
+                claimed.
+            claim_duration: after it, another process may answer the turn.
         """
         self._database = database
         self._presence = presence or Presence()
-        self._held_for = held_for
+        self._claim_duration = claim_duration
 
     async def open_session(
         self,
@@ -45,11 +47,16 @@ class TurnStore:
         lives: timedelta = timedelta(0),
         consent: bool | None = None,
     ) -> OpenedSession:
-        """Go on with a session in which something was said no longer than it `lives` ago.
+        """Resume the session that was active within the time it `lives`, or begin one.
 
-        Otherwise begin one, creating user and relationship at first sight. `time_zone` is the IANA
-        name of the zone that the player's clock is in; `consent` whether the user agrees to be
-        remembered, None where nothing is said of that.
+        User and relationship are created if they do not exist.
+
+        Args:
+            time_zone: the IANA name of the player's time zone.
+            consent: whether the user agrees to be remembered; None leaves it unchanged.
+
+        Raises:
+            StorageUnavailable: try again later.
         """
         row = await self._database.row(
             "open_session", external_id, name, companion_id, now, time_zone, lives, consent
@@ -59,14 +66,16 @@ class TurnStore:
         return OpenedSession(**without_settings(row), settings=relationship_settings(row))
 
     async def go_on(self, session: OpenedSession, now: datetime, lives: timedelta) -> OpenedSession:
-        """Return the session that goes on after a silence: the same, another's, or a new one."""
-        found = await self._database.value("session_going_on", session.relationship_id, now, lives)
-        return replace(session, session_id=found, active_at=now)
+        """Return the session for the next turn: the latest active within `lives`, or a new one."""
+        session_id = await self._database.value(
+            "roll_over_session", session.relationship_id, now, lives
+        )
+        return replace(session, session_id=session_id, active_at=now)
 
     async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
         rows = await self._database.of(relationship_id).rows(
-            "working_turns", relationship_id, session_id, limit
+            "session_turns", relationship_id, session_id, limit
         )
         return [Turn(**dict(row)) for row in rows]
 
@@ -84,14 +93,15 @@ class TurnStore:
         *,
         kept: bool = True,
     ) -> StoredTurn:
-        """Store a user's message and the job that will judge it, in one transaction.
-
-        What is not to be `kept` is not judged, and is erased when its session is over.
+        """Store a user's message and the job that ingests it, in one transaction.
 
         When this returns, both are on disk, or the message already was.
 
+        Args:
+            kept: otherwise the turn is not ingested, and is erased after its session.
+
         Raises:
-            Conflict: its id is that of another message.
+            Conflict: the id belongs to another message.
         """
         row = await self._database.row(
             "insert_user_turn",
@@ -104,7 +114,7 @@ class TurnStore:
             REMEMBER_TURN,
             kept,
             self._presence.number,
-            now + self._held_for,
+            now + self._claim_duration,
         )
         if row is None:
             return await self._stored(session, message_id, text, now)
@@ -123,12 +133,17 @@ class TurnStore:
         erasures: int | None = None,
         unheard: Callable[[int], ReplyStored | None] = lambda _: None,
     ) -> int | None:
-        """Store what the player was shown of a reply, once for the turn it answers.
+        """Store what the player was shown of a reply, once per turn that it answers.
 
-        With the job that judges it, unless it is not to be `judged`; and with what `unheard`
-        says of the turn, if anything, announced to every process. Return the turn, or None where a
-        reply to `reply_to` is stored already, or where more was erased than `erasures` since its
-        prompt was put together.
+        Args:
+            judged: whether the reply is ingested.
+            kept: otherwise it is not ingested either, and is erased after its session.
+            erasures: the number of erasures that its prompt reflects.
+            unheard: returns what to announce of the stored turn, if anything.
+
+        Returns:
+            The id of the turn; None if a reply to `reply_to` is stored already, or if something
+            was erased since the prompt was built.
         """
         async with self._database.transaction(session.relationship_id) as connection:
             row = await connection.row(
@@ -146,13 +161,13 @@ class TurnStore:
             )
             if row is None:
                 return None
-            told = unheard(row["id"])
-            if told is not None:
-                await connection.announce(told)
+            announcement = unheard(row["id"])
+            if announcement is not None:
+                await connection.announce(announcement)
             return int(row["id"])
 
     async def release(self, session: OpenedSession, message_id: str) -> None:
-        """Let another process answer a user's message that this one did not."""
+        """Release the claim on a user's message that this process did not answer."""
         await self._database.of(session.relationship_id).execute(
             "release_turn", session.user_id, message_id, self._presence.number
         )
@@ -160,38 +175,38 @@ class TurnStore:
     async def answer_elsewhere(
         self, relationship_id: int, turn_id: int, now: datetime
     ) -> tuple[int | None, bool]:
-        """Return the turn that answers a user's turn, if any, and whether one is still to come."""
+        """Return the reply to a user's turn, if any, and whether a process is answering it."""
         row = await self._database.of(relationship_id).row(
             "answer_of_turn", relationship_id, turn_id, now
         )
         return (None, False) if row is None else (row["reply"], row["under_way"])
 
     async def find(self, relationship_id: int, turn_id: int) -> Turn | None:
-        """Return a turn of a relationship, if it is there and was not removed."""
+        """Return a turn of a relationship; None if it does not exist or was erased."""
         row = await self._database.of(relationship_id).row("find_turn", relationship_id, turn_id)
         return None if row is None else Turn(**dict(row))
 
-    async def announce(self, told: SessionTaken) -> None:
-        """Tell every process something about a session."""
-        await self._database.announce(told)
+    async def announce(self, announcement: SessionTaken) -> None:
+        """Announce that a session was taken over."""
+        await self._database.announce(announcement)
 
     async def _stored(
         self, session: OpenedSession, message_id: str, text: str, now: datetime
     ) -> StoredTurn:
-        found = await self._database.of(session.relationship_id).row(
+        row = await self._database.of(session.relationship_id).row(
             "claim_user_turn",
             session.user_id,
             message_id,
             text,
             self._presence.number,
-            now + self._held_for,
+            now + self._claim_duration,
             now,
         )
-        if found is None:
-            # Row-level security shows it only where it was said to this companion.
+        if row is None:
+            # Row-level security hides messages to other companions.
             raise Conflict(ANOTHER_COMPANION, param="id")
-        if found["differs"]:
+        if row["differs"]:
             raise Conflict(ANOTHER_TEXT, param="id")
-        answered = found["answered"]
-        elsewhere = not answered and not found["claimed"]
-        return StoredTurn(found["id"], duplicate=True, answered=answered, elsewhere=elsewhere)
+        answered = row["answered"]
+        elsewhere = not answered and not row["claimed"]
+        return StoredTurn(row["id"], duplicate=True, answered=answered, elsewhere=elsewhere)

@@ -1,4 +1,4 @@
-"""Users as wholes: who they are, and that they are erased."""
+"""Reads users, and deletes them."""
 
 import hashlib
 import hmac
@@ -15,16 +15,16 @@ from foremind.storage.database import Database
 
 
 class UserStore:
-    """Reads users, and erases what is left of them once their relationships are empty."""
+    """Reads users, and deletes them once their relationships are erased."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find(self, external_id: str) -> User:
-        """Return a user.
+        """Return a user by the id that clients use.
 
         Raises:
-            NotFound: nobody of that id is known.
+            NotFound: there is none with that id.
         """
         row = await self._database.row("find_user", external_id)
         if row is None:
@@ -32,16 +32,16 @@ class UserStore:
         return User(**dict(row))
 
     async def revocations(self, external_id: str) -> list[ExportedRevocation]:
-        """Return what was revoked of a user's tokens."""
+        """Return the revocations of a user's tokens."""
         rows = await self._database.rows("revocations_of_user", external_id)
         return [ExportedRevocation(**dict(row)) for row in rows]
 
     async def announce(self, user: User) -> None:
-        """Have every process end the user's sessions."""
+        """Make every process end the user's sessions."""
         await self._database.announce(UserErased(user.external_id, user.name))
 
     async def delete_relationship(self, relationship_id: int) -> Counter[str]:
-        """Delete a relationship; return how many sessions and entries of the audit trail it had.
+        """Delete a relationship; count its sessions and audit entries.
 
         Raises:
             StorageUnavailable: nothing was deleted.
@@ -54,7 +54,7 @@ class UserStore:
     async def delete(
         self, user: User, receipt: Counter[str], now: datetime, *, by_operator: bool
     ) -> None:
-        """Delete the user; what must be known of them goes on under a pseudonym.
+        """Delete the user; revocations and audit entries continue under a pseudonym.
 
         Raises:
             StorageUnavailable: nothing was deleted.
@@ -62,17 +62,17 @@ class UserStore:
         async with self._database.transaction() as connection:
             row = await connection.row("pseudonym_key")
             if row is None:
-                raise StorageUnavailable("The database is not whole.")
+                raise StorageUnavailable("The database lacks its pseudonym key.")
             pseudonym = pseudonym_of(user.external_id, row["key"])
-            await connection.acting(user.external_id, pseudonym)
+            await connection.show_audit_of(user.external_id, pseudonym)
             await connection.execute("rename_actor", user.external_id, pseudonym)
             await connection.execute("rename_revoked", user.external_id, pseudonym)
             await connection.execute("delete_user", user.id)
-            written = msgspec.json.encode(dict(receipt)).decode()
-            await connection.execute("note_erased_user", now, by_operator, written)
+            encoded = msgspec.json.encode(dict(receipt)).decode()
+            await connection.execute("insert_erased_user", now, by_operator, encoded)
             await connection.announce(UserErased(user.external_id, user.name))
 
 
 def pseudonym_of(user_id: str, key: UUID) -> str:
-    """Return what an erased user is called, where they must be known again."""
+    """Return the pseudonym of an erased user, the same for the same id."""
     return "erased-" + hmac.new(key.bytes, user_id.encode(), hashlib.sha256).hexdigest()[:32]

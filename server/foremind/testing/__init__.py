@@ -1,1 +1,1 @@
-"""Doubles for what a test cannot have: time that moves at will, and a language model."""
+"""Test doubles: controllable clocks and language models."""

@@ -1,4 +1,4 @@
-"""Language model servers that never stop: each sends one kind of thing until it is hung up on."""
+"""Language model servers whose response never ends: each repeats one kind of data."""
 
 import asyncio
 import zlib
@@ -17,10 +17,10 @@ _CHUNKED = f"{_OK}Transfer-Encoding: chunked\r\n{_EVENTS}"
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What is sent: first `begins`, then `goes_on` for ever."""
+    """An endless response: `start`, then `repeated` until the client disconnects."""
 
-    begins: str
-    goes_on: str
+    start: str
+    repeated: str
     compressed: bool = False
 
 
@@ -57,7 +57,7 @@ AFTER_THE_END = Flood(_OK + _EVENTS + chunk_line("Hello.") + "data: [DONE]\n\n",
 
 @dataclass
 class FloodingModel:
-    """A running server: `url` for FOREMIND_LLM_URL, what it sends, and who hung up."""
+    """A running server: `url` for FOREMIND_LLM_URL, its response, and how many disconnected."""
 
     url: str
     flood: Flood
@@ -68,13 +68,14 @@ class FloodingModel:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            await reader.readuntil(b"\r\n\r\n")  # whatever else it is asked is read below
+            await reader.readuntil(b"\r\n\r\n")
             self.requests += 1
-            pack = zlib.compressobj(wbits=31)
-            writer.write(self.flood.begins.encode())
-            piece = (self.flood.goes_on * (_PIECE_BYTES // len(self.flood.goes_on))).encode()
+            compressor = zlib.compressobj(wbits=31)
+            writer.write(self.flood.start.encode())
+            repetitions = _PIECE_BYTES // len(self.flood.repeated)
+            piece = (self.flood.repeated * repetitions).encode()
             while True:
-                writer.write(pack.compress(piece) if self.flood.compressed else piece)
+                writer.write(compressor.compress(piece) if self.flood.compressed else piece)
                 await writer.drain()
                 await asyncio.sleep(0)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -84,14 +85,14 @@ class FloodingModel:
             writer.close()
 
     def hang_up(self) -> None:
-        """Close what is still open."""
+        """Abort the connections that are still open."""
         for writer in self._writers:
             writer.transport.abort()
 
 
 @asynccontextmanager
 async def flooding_model(flood: Flood) -> AsyncIterator[FloodingModel]:
-    """Run a server that floods on a free loopback port."""
+    """Run a flooding server on a free loopback port."""
     model = FloodingModel("", flood)
     server = await asyncio.start_server(model._answer, "127.0.0.1", 0)
     async with server:

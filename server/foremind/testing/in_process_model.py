@@ -1,11 +1,12 @@
-"""A language model in the process: a model server's slots and portions, words from a script."""
+"""A scripted language model in process, with the slots and prefill chunks of a model server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from foremind.domain.errors import ModelServerError
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings import Ahead, Settings
+from foremind.domain.setting_groups import Ahead
+from foremind.domain.settings import Settings
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.openai_model import ChatModelOptions, OpenAIChatModel
@@ -17,11 +18,11 @@ _OPTIONS = ChatModelOptions(_ADDRESS, "scripted", 400, 0.8, reply_timeout_s=120.
 
 
 class InProcessModel(OpenAIChatModel):
-    """Answers without a network.
+    """Replies without a network.
 
     Args:
-        delay: seconds before each piece; a negative one is a failure.
-        reply: the pieces of an answer.
+        delay: seconds before each piece; a negative delay makes the request fail.
+        reply: the pieces of the reply to a prompt.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class InProcessModel(OpenAIChatModel):
     ) -> None:
         super().__init__(_OPTIONS, ModelHttpClient(_ADDRESS, SlotPool(1), lambda _: None))
         self._delay = delay
-        self._words = reply
+        self._reply = reply
 
     async def _write(
         self,
@@ -40,16 +41,16 @@ class InProcessModel(OpenAIChatModel):
         may_be_empty: bool = False,
     ) -> AsyncGenerator[str, None]:
         self.slots.asked(messages)
-        for piece in ("",) if may_be_empty else self._words(messages):
+        for piece in ("",) if may_be_empty else self._reply(messages):
             delay = self._delay()
             if delay < 0:
-                raise ModelServerError("It failed, as it was to.", code="model_broken")
+                raise ModelServerError("Failed on purpose.", code="model_broken")
             await asyncio.sleep(delay)
             yield piece
 
 
 class SingleChatModel(ChatModels):
-    """Gives every companion the same model."""
+    """Gives every companion the same chat model."""
 
     def __init__(self, settings: Settings, model: InProcessModel, ahead: Ahead) -> None:
         super().__init__(settings)
@@ -57,7 +58,7 @@ class SingleChatModel(ChatModels):
         self._mode = ahead
 
     def model_of(self, policy: ChatModelPolicy) -> str:
-        """Name the model."""
+        """Return the model's name."""
         return "scripted"
 
     def server_of(self, policy: ChatModelPolicy) -> InProcessModel:
@@ -65,5 +66,5 @@ class SingleChatModel(ChatModels):
         return self._model
 
     def ahead_of(self, policy: ChatModelPolicy) -> tuple[OpenAIChatModel, Ahead]:
-        """Return the model, and what it may do before Enter."""
+        """Return the model and its speculation mode."""
         return self._model, self._mode

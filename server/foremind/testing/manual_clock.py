@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 _START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-# How often the loop may run between two timers, so that what one started can arm the next.
-_SETTLE = 20
+# Event loop iterations after each timer, so that what it woke can set the next timer.
+_SETTLE_ITERATIONS = 20
 
 
 class _ManualTimer:
@@ -20,7 +20,7 @@ class _ManualTimer:
 
 
 class ManualClock:
-    """Implements `domain.clock.Clock`; `advance` runs every timer that becomes due, in order."""
+    """Implements `domain.clock.Clock`; `advance` runs every timer that expires, in order."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._start = start
@@ -40,32 +40,32 @@ class ManualClock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self.call_at(
-            self._elapsed + seconds, lambda: None if woken.done() else woken.set_result(None)
+            self._elapsed + seconds, lambda: None if expired.done() else expired.set_result(None)
         )
         try:
-            await woken
+            await expired
         finally:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
         """Move time forward, letting the event loop settle after every timer."""
-        until = self._elapsed + seconds
-        while self._timers and self._timers[0][0] <= until:
+        end = self._elapsed + seconds
+        while self._timers and self._timers[0][0] <= end:
             when, _, timer = heapq.heappop(self._timers)
             self._elapsed = max(self._elapsed, when)
             if timer.callback is not None:
                 timer.callback()
                 await self._settle()
-        self._elapsed = until
+        self._elapsed = end
         await self._settle()
 
     async def leap(self, seconds: float) -> None:
-        """Move time forward at once, as after a standstill: what is due by then runs once."""
+        """Move time forward in one step, as after a suspend: timers that expired run afterwards."""
         self._elapsed += seconds
         await self.advance(0)
 
     async def _settle(self) -> None:
-        for _ in range(_SETTLE):
+        for _ in range(_SETTLE_ITERATIONS):
             await asyncio.sleep(0)

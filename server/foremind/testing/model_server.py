@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible server: real HTTP and real streaming, words from a script."""
+"""A scripted OpenAI-compatible server: real HTTP and real streaming, scripted replies."""
 
 import asyncio
 import json
@@ -16,34 +16,37 @@ from foremind.domain.settings import load_settings
 from foremind.gateway.transport.listener import listening
 
 Chat = dict[str, Any]
-#: How an answer comes: streamed; all at once though a stream was asked for, with either type; or
-#: as the `message` of the last event.
+#: How an answer is sent: streamed; whole although a stream was requested, as JSON or labelled as
+#: an event stream; or as the `message` of a single event.
 Manner = Literal["stream", "whole", "whole as a stream", "message at the end"]
 
 
 @dataclass
 class Script:
-    """What the server does with each request; change it between requests.
+    """How the server handles each request; may be changed between requests.
 
     Attributes:
-        reply: the words of the answer, given the request.
-        background: what is answered to a request that no player waits for (its temperature is 0);
-            None lets `reply` answer these too.
-        status: HTTP status; anything but 200 refuses.
-        refuses: the HTTP status with which a request is refused, None where it is not.
-        body: sent as it is instead of a stream, where not None.
-        hold_before: awaited before the first word and, with `hold_after`, between words.
-        hold_after: number of words after which `hold_before` is awaited again; None is never.
-        holds: what is awaited before the first word of the answer to a request, if anything.
-        cut_after: number of words after which the connection breaks; None is never.
-        alternating: whether messages must be of user and assistant in turn, the user's first and
-            last, as the templates of many models want it; anything else is refused.
-        slots: how many requests are worked on at once, others wait; None is any number. One that is
-            hung up on leaves its slot.
-        manner: how answers come.
-        forms: types of `response_format` that are known; others are refused with `form_status`.
-        reasoning: what the model thinks, in a field of its own.
-        letters_per_token: with it an answer ends where `max_tokens` are used up.
+        reply: returns the words of the answer to a request.
+        background: returns the answer to a background request (temperature 0); if None, `reply`
+            answers these too.
+        status: HTTP status; any other than 200 refuses all requests.
+        refuses: returns the HTTP status that refuses a request, or None to accept it.
+        body: sent verbatim instead of a stream, unless None.
+        hold_before: awaited before the first word or, with `hold_after`, between words.
+        hold_after: number of words after which `hold_before` is awaited, instead of before the
+            first.
+        holds: returns an event to await before the first word of a request's answer, or None.
+        cut_after: number of words after which the connection breaks, unless None.
+        alternating: refuse messages that do not alternate between user and assistant, starting and
+            ending with the user, as many chat templates require.
+        slots: maximum number of concurrent requests, unless None; others wait. A disconnected
+            request releases its slot.
+        manner: how answers are sent.
+        forms: supported types of `response_format`; others are refused with `form_status`.
+        reasoning: the model's reasoning, sent in a separate field.
+        letters_per_token: truncate answers to `max_tokens`, at this many characters per token.
+        requests: the bodies of all requests, in order.
+        finished: how each stream ended: "done", "cut", or "left" if the client disconnected.
     """
 
     reply: Callable[[Chat], list[str]] = lambda _: ["Hello", " there", "."]
@@ -67,12 +70,12 @@ class Script:
 
     @property
     def spoken(self) -> list[Chat]:
-        """The requests for which a player waits."""
+        """Requests that a player waits for."""
         return [request for request in self.requests if request["temperature"] > 0]
 
     @property
     def asked(self) -> list[Chat]:
-        """The requests made in the background."""
+        """Background requests."""
         return [
             request
             for request in self.requests
@@ -81,7 +84,7 @@ class Script:
 
     @property
     def read(self) -> list[Chat]:
-        """The requests that only have the model read a prompt."""
+        """Requests that only prefill a prompt."""
         return [request for request in self.requests if request["max_tokens"] == 1]
 
 
@@ -107,21 +110,25 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
             return PlainTextResponse("refused by the script", status)
         if script.alternating and not alternates(body["messages"]):
             return PlainTextResponse("roles must alternate user/assistant/user/...", 400)
-        form = body.get("response_format")
-        if form is not None and form["type"] not in script.forms:
+        response_format = body.get("response_format")
+        if response_format is not None and response_format["type"] not in script.forms:
             return PlainTextResponse("unknown response_format", script.form_status)
         if script.body is not None:
             return PlainTextResponse(script.body, media_type="text/event-stream")
         if script.manner == "whole":
             return JSONResponse(_completion(script, body))
-        return StreamingResponse(_in_turn(slots, script, body), media_type="text/event-stream")
+        return StreamingResponse(
+            _stream_in_slot(slots, script, body), media_type="text/event-stream"
+        )
 
     app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
     async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
         yield ScriptedModel(f"http://127.0.0.1:{port}/v1", script)
 
 
-async def _in_turn(slots: asyncio.Semaphore, script: Script, body: Chat) -> AsyncIterator[str]:
+async def _stream_in_slot(
+    slots: asyncio.Semaphore, script: Script, body: Chat
+) -> AsyncIterator[str]:
     async with slots:
         async for line in _stream(script, body):
             yield line
@@ -132,9 +139,9 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
     try:
         if script.hold_before is not None and script.hold_after is None:
             await script.hold_before.wait()
-        if (held := script.holds(body)) is not None:
-            await held.wait()
-        words, reason = _within_limits(script, body)
+        if (event := script.holds(body)) is not None:
+            await event.wait()
+        words, finish_reason = _limited_words(script, body)
         if script.manner != "stream":
             answer = _completion(script, body)
             whole = script.manner == "whole as a stream"
@@ -150,7 +157,7 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
             if script.hold_after == index and script.hold_before is not None:
                 await script.hold_before.wait()
             yield chunk_line(word)
-        yield chunk_line("", reason)
+        yield chunk_line("", finish_reason)
         yield "data: [DONE]\n\n"
         outcome = "done"
     finally:
@@ -158,11 +165,11 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
 
 
 def alternates(messages: list[dict[str, Any]]) -> bool:
-    """Tell whether user and assistant take turns, after any instructions; the user is first."""
+    """Return whether messages alternate from user to user, after an optional system message."""
     roles = [message["role"] for message in messages]
-    spoken = roles[1:] if roles[:1] == ["system"] else roles
-    turns = [("user", "assistant")[number % 2] for number in range(len(spoken))]
-    return bool(spoken) and spoken == turns and spoken[-1] == "user"
+    chat_roles = roles[1:] if roles[:1] == ["system"] else roles
+    expected = [("user", "assistant")[number % 2] for number in range(len(chat_roles))]
+    return bool(chat_roles) and chat_roles == expected and chat_roles[-1] == "user"
 
 
 def _words(script: Script, body: Chat) -> list[str]:
@@ -174,22 +181,22 @@ def _words(script: Script, body: Chat) -> list[str]:
 
 
 def in_background(body: Chat) -> bool:
-    """Tell whether no player waits for the answer to a request."""
+    """Return whether a request is made in the background, without a player waiting for it."""
     return bool(body["temperature"] == 0 and body["max_tokens"] > 1)
 
 
-def _within_limits(script: Script, body: Chat) -> tuple[list[str], str]:
-    """Return the words that are said, and why no more are."""
+def _limited_words(script: Script, body: Chat) -> tuple[list[str], str]:
+    """Return the words of an answer within `max_tokens`, and the finish reason."""
     words = _words(script, body)
     if script.letters_per_token is None:
         return words, "stop"
-    letters = body["max_tokens"] * script.letters_per_token
+    max_chars = body["max_tokens"] * script.letters_per_token
     text = "".join(words)
-    return ([text[:letters]], "length") if len(text) > letters else (words, "stop")
+    return ([text[:max_chars]], "length") if len(text) > max_chars else (words, "stop")
 
 
 def _completion(script: Script, body: Chat) -> Chat:
-    words, reason = _within_limits(script, body)
+    words, finish_reason = _limited_words(script, body)
     message = {"role": "assistant", "content": "".join(words)}
     if script.reasoning:
         message["reasoning_content"] = script.reasoning
@@ -198,7 +205,7 @@ def _completion(script: Script, body: Chat) -> Chat:
         "object": "chat.completion",
         "created": 0,
         "model": "scripted",
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
     }
 
 

@@ -1,4 +1,7 @@
-"""A BERT encoder of random weights, as a hub folder: for dimensions no test can download."""
+"""A BERT encoder with random weights, in the layout of a Hugging Face model folder.
+
+For dimensions that tests cannot download a model for.
+"""
 
 import json
 from pathlib import Path
@@ -17,10 +20,10 @@ _WORDS = (
 def write_random_model(
     folder: Path, *, dimension: int, layers: int = 2, heads: int = 12, cls: bool = True
 ) -> None:
-    """Write config, tokenizer, weights and pooling of a random encoder into `folder`."""
+    """Write configuration, tokenizer, weights and pooling of a random encoder to `folder`."""
     rng = np.random.default_rng(7)
     vocabulary = [*_SPECIAL, *_WORDS.split(), *map(chr, range(97, 123))]
-    vocabulary += [f"##{chr(each)}" for each in range(97, 123)]
+    vocabulary += [f"##{chr(code)}" for code in range(97, 123)]
     vocabulary = list(dict.fromkeys(vocabulary))
     inner = dimension * 2
 

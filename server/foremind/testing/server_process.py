@@ -1,4 +1,4 @@
-"""A server in a process of its own: what it takes is then told apart from what its clients take."""
+"""Servers in their own process, so that their resource use is measured apart from the clients'."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import psutil
 
 from foremind.domain.settings import Settings
 
-_START_S = 300.0  # a machine may be busy
+_START_TIMEOUT_S = 300.0  # patient with a busy machine
 
 
 @contextmanager
@@ -23,10 +23,10 @@ def running_server(
     """Run `foremind serve` on the settings' data folder; yield its URL and its process.
 
     Args:
-        environment: settings as variables, over those of this process.
+        environment: environment variables that override those of this process.
     """
     port = free_port()
-    given = {
+    variables = {
         **os.environ,
         "FOREMIND_LOG_LEVEL": "warning",
         **(environment or {}),
@@ -34,7 +34,7 @@ def running_server(
         "FOREMIND_MODELS_PATH": str(settings.models_dir.absolute()),
     }
     command = [sys.executable, "-m", "foremind", "serve", "--port", str(port)]
-    server = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)  # noqa: S603
+    server = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL)  # noqa: S603
     try:
         wait_for(server, port)
         yield f"ws://127.0.0.1:{port}/v1/ws", psutil.Process(server.pid)
@@ -45,7 +45,7 @@ def running_server(
 
 @contextmanager
 def quiet_server(command: Sequence[str], port: int) -> Iterator[None]:
-    """Run another program that listens on a port; nothing of what it prints is shown."""
+    """Run another program that listens on a port, and discard its output."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
     try:
         wait_for(server, port)
@@ -56,19 +56,23 @@ def quiet_server(command: Sequence[str], port: int) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
-    """Return once a server listens; end the program where it does not."""
-    deadline = time.monotonic() + _START_S
+    """Wait until a server accepts connections.
+
+    Raises:
+        SystemExit: the server ended, or did not listen in time.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline and server.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
     server.kill()
-    sys.exit("The server did not start.")
+    sys.exit("The server did not start in time.")

@@ -1,7 +1,7 @@
-"""An event loop on which time passes only where everybody waits for it.
+"""An event loop on virtual time, which advances only when every task is waiting.
 
-A run of minutes takes milliseconds, two runs with the same seeds are the same, and a deadlock is an
-error instead of a hanging test.
+A run of minutes takes milliseconds, runs with the same seeds are identical, and a deadlock raises
+an error instead of hanging the test.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ _START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
 
 class Deadlock(Exception):
-    """Nobody can go on: no task is ready, and none waits for a time."""
+    """No task is ready and none waits for a timer."""
 
 
 class _Selector(selectors.SelectSelector):
-    """Lets time pass instead of waiting."""
+    """Advances virtual time instead of waiting."""
 
     loop: "VirtualLoop"
 
@@ -30,7 +30,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Has no sockets and no threads; `executor_delay` says how long work in a thread takes."""
+    """Has no sockets and no threads; `executor_delay` returns the seconds that a job takes."""
 
     def __init__(self, executor_delay: Callable[[], float] = lambda: 0.0) -> None:
         selector = _Selector()
@@ -40,13 +40,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.executor_delay = executor_delay
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self.elapsed
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        """Run `func` on the loop itself, and have its result there after a while."""
+        """Run `func` on the loop itself after `executor_delay`."""
         future = self.create_future()
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""The shape of a text in nine numbers, of which its embedding says little. Pure."""
+"""Nine numeric features of a text that its embedding hardly captures. Pure."""
 
 import math
 import re
@@ -13,7 +13,7 @@ NAMES = (
     "exclamations", "reaction",
 )  # fmt: skip
 
-# A unit vector's 384 components are small; this keeps the nine from outweighing them.
+# A unit vector's 384 components are small; this keeps the features from outweighing them.
 _SCALE = 0.45
 
 _TIME = re.compile(
@@ -37,10 +37,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def shape_of(text: str) -> npt.NDArray[np.float32]:
-    """Return the nine numbers of `text`, float32 [9], in the order of `NAMES`."""
+    """Return the features of `text`, float32 [9], in the order of `NAMES`."""
     text = text[:MOST_CHARS]
     words = max(3, len(text.split()))
-    sentences = [each for each in _SENTENCE_END.split(text) if each] or [""]
+    sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence] or [""]
     return _SCALE * np.array(
         [
             math.log1p(len(text)),

@@ -1,4 +1,4 @@
-"""A memory's words as bytes: an eight-byte hash and a frequency each. Pure."""
+"""A memory's terms as bytes: an eight-byte hash and a frequency each. Pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -7,23 +7,23 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-# Two of a million words share a hash with a chance of one in thirty million.
+# With a million terms the probability of any collision is one in thirty million.
 WORD = np.dtype([("hash", "<u8"), ("frequency", "<f4")])
 
 
 @lru_cache(maxsize=50_000)
 def hash_of(term: str) -> int:
-    """Return the hash that stands for a term."""
+    """Return the 64-bit hash of a term."""
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
 
 
 def forget_hashes() -> None:
-    """Drop the terms whose hashes are remembered."""
+    """Clear the cache of term hashes."""
     hash_of.cache_clear()
 
 
 def pack_words(terms: Mapping[str, float]) -> bytes:
-    """Return terms and their frequencies as bytes, twelve a term."""
+    """Return terms and their frequencies as bytes, twelve per term."""
     packed = np.empty(len(terms), WORD)
     packed["hash"] = [hash_of(term) for term in terms]
     packed["frequency"] = list(terms.values())
@@ -31,5 +31,5 @@ def pack_words(terms: Mapping[str, float]) -> bytes:
 
 
 def unpack_words(packed: bytes) -> npt.NDArray[np.void]:
-    """Return packed words as an array of hash and frequency."""
+    """Return packed terms as a structured array of hash and frequency."""
     return np.frombuffer(packed, WORD)

@@ -1,4 +1,4 @@
-"""How long ago, as a person would put it. Pure."""
+"""How long ago something was, in words. Pure."""
 
 from datetime import datetime, timedelta
 

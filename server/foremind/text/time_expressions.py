@@ -1,8 +1,8 @@
-"""When: the spans of time that a text speaks of, read relative to a clock. Pure.
+"""The spans of time that a text mentions, resolved relative to a clock. Pure.
 
-Finding expressions is a pattern of its own, because dateparser's search through a sentence takes
-tens of milliseconds, too long between two keystrokes. Dates of the calendar are read here, which
-takes microseconds also where there is no such day; the library reads the rest.
+Expressions are found by a regular expression, because dateparser's search through a sentence takes
+tens of milliseconds, too long between two keystrokes. Calendar dates are parsed here, which takes
+microseconds even for days that do not exist; the library parses the rest.
 """
 
 import re
@@ -19,14 +19,14 @@ from dateparser.date import DateDataParser
 
 Seconds = npt.NDArray[np.float64]
 
-#: How much of a text is read, and how many expressions in it, whether they name a time or not: a
-#: sentence seldom holds more, a pasted list of dates is no question, and everybody waits meanwhile.
+#: How many characters of a text are searched, and how many expressions are parsed, valid or not. A
+#: sentence seldom has more, a pasted list of dates is no question, and this blocks the event loop.
 MOST_CHARS = 2_000
 MOST_EXPRESSIONS = 4
 _FAR_AWAY = timedelta(days=36_500)
-# The calendar ends within what PostgreSQL and every time zone can tell.
+# Within what PostgreSQL and every time zone can represent.
 _EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
-_LEAP_YEARS = 8  # between two of them at most
+_MAX_LEAP_GAP_YEARS = 8  # the longest time between two leap years
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
@@ -57,7 +57,7 @@ _EXPRESSION = re.compile(
     rf"(?:the )?(?P<date>{_DATE}|{_RELATIVE})",
     re.IGNORECASE | re.ASCII,
 )
-_CALENDAR = re.compile(
+_CALENDAR_DATE = re.compile(
     rf"(?P<iso>\d{{4}}-\d\d-\d\d)|"
     rf"(?:(?P<first>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?(?P<month>{_MONTH})"
     r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?|(?P<whole>\d{4})",
@@ -67,7 +67,7 @@ _PREPOSITION = re.compile(
     r"^(?:in|this|last|next|during|of|until|by|early|late|mid|since|before|after) "
     rf"(?={_MONTH}\b|\d{{4}}$)"
 )
-# What every expression holds some of: most drafts hold none, and are done with sooner.
+# Every expression contains one of these; most drafts contain none, and need no full search.
 _HINT = re.compile(
     r"\d|day|week|month|year|night|morning|evening|afternoon|spring|summer|autumn|fall|winter|"
     r"tomorrow|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
@@ -94,7 +94,7 @@ _FIRST_MONTH = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time, `start` inclusive, `end` exclusive; both with a time zone."""
+    """A period of time, `start` inclusive, `end` exclusive; both with a time zone."""
 
     start: datetime
     end: datetime
@@ -106,42 +106,42 @@ class Span:
 
 
 def spans_in(text: str, now: datetime) -> list[Span]:
-    """Return the spans of time that `text` names, as someone who says it at `now` means them.
+    """Return the spans of time that `text` mentions, as somebody who says it at `now` means them.
 
-    At most four. Expressions without a year mean the past: people ask about what was. What names
-    no day of the calendar is passed over.
+    At most four. Expressions without a year mean the past, because people ask about what was. Days
+    that do not exist are ignored.
     """
-    found: list[Span] = []
-    read = text[:MOST_CHARS]
-    if _HINT.search(read) is None:
-        return found
+    spans: list[Span] = []
+    searched = text[:MOST_CHARS]
+    if _HINT.search(searched) is None:
+        return spans
     noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
-    for match in islice(_EXPRESSION.finditer(read), MOST_EXPRESSIONS):
+    for match in islice(_EXPRESSION.finditer(searched), MOST_EXPRESSIONS):
         span = _span(match["date"].lower(), noon)
-        within = None if span is None else _within_calendar(_shifted(span, match))
-        if within is not None:
-            found.append(within)
-    return found
+        clipped = None if span is None else _clipped(_shifted(span, match))
+        if clipped is not None:
+            spans.append(clipped)
+    return spans
 
 
 def day_of(moment: datetime) -> Span:
-    """Return the day that a moment is in."""
+    """Return the day that contains a moment."""
     start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    return Span(start, _moved(start, timedelta(days=1)))
+    return Span(start, _clamped_shift(start, timedelta(days=1)))
 
 
-def closeness(asked: Span, starts: Seconds, ends: Seconds) -> Seconds:
-    """Return how well spans fit what was asked for, 1 where they meet, falling to 0.
+def closeness(query: Span, starts: Seconds, ends: Seconds) -> Seconds:
+    """Return how well spans match a query's span: 1 if they overlap, decaying to 0; float64 [n].
 
-    It halves with every three days, or with every half length of a longer span: who asks for
-    "in May" does not mean the last of April, but may well be told of it.
+    It halves with every three days in between, or with every half length of a longer query: "in
+    May" does not mean the last day of April, which may be of interest nonetheless.
 
     Args:
         starts, ends: float64 [n], seconds since 1970.
     """
-    gaps = np.maximum(asked.start.timestamp() - ends, starts - asked.end.timestamp())
-    halving = max(3.0, min(asked.days, 60.0) / 2) * DAY_S
-    return np.asarray(0.5 ** (np.maximum(gaps, 0.0) / halving), np.float64)
+    gaps = np.maximum(query.start.timestamp() - ends, starts - query.end.timestamp())
+    half_life_s = max(3.0, min(query.days, 60.0) / 2) * DAY_S
+    return np.asarray(0.5 ** (np.maximum(gaps, 0.0) / half_life_s), np.float64)
 
 
 def _shifted(span: Span, match: re.Match[str]) -> Span:
@@ -152,38 +152,39 @@ def _shifted(span: Span, match: re.Match[str]) -> Span:
         return span
     words = match["shift"].lower().split()
     unit = next(_DAYS[word.rstrip("s")] for word in words if word.rstrip("s") in _DAYS)
-    distance = timedelta(days=unit * _count(words[0]))
+    shift = timedelta(days=unit * _count(words[0]))
     if words[0] in ("the", "week", "month", "weekend", "year", "day"):
         width = timedelta(days=unit)
         return (
-            Span(_moved(span.start, -width), span.start)
+            Span(_clamped_shift(span.start, -width), span.start)
             if match["side"].lower() == "before"
-            else Span(span.end, _moved(span.end, width))
+            else Span(span.end, _clamped_shift(span.end, width))
         )
     if match["side"].lower() == "before":
-        distance = -distance
-    return Span(_moved(span.start, distance), _moved(span.end, distance))
+        shift = -shift
+    return Span(_clamped_shift(span.start, shift), _clamped_shift(span.end, shift))
 
 
 def beside(span: Span, bound: str) -> Span:
-    """Return everything before, since or after a span."""
+    """Return the open-ended span before, since or after a span."""
     if bound in ("before", "until", "till"):
-        return Span(_moved(span.start, -_FAR_AWAY), span.start)
+        return Span(_clamped_shift(span.start, -_FAR_AWAY), span.start)
     start = span.start if bound == "since" else span.end
-    return Span(start, _moved(start, _FAR_AWAY))
+    return Span(start, _clamped_shift(start, _FAR_AWAY))
 
 
-def _moved(moment: datetime, by: timedelta) -> datetime:
-    """Return a moment moved, no farther than to an end of the calendar."""
+def _clamped_shift(moment: datetime, by: timedelta) -> datetime:
+    """Return a moment shifted, but not beyond the calendar."""
     try:
         return moment + by
     except OverflowError:
         return (_EARLIEST if by < timedelta(0) else _LATEST).astimezone(moment.tzinfo)
 
 
-def _within_calendar(span: Span) -> Span | None:
-    within = Span(max(span.start, _EARLIEST), min(span.end, _LATEST))
-    return within if within.start < within.end else None
+def _clipped(span: Span) -> Span | None:
+    """Return the part of a span within the calendar, if any."""
+    clipped = Span(max(span.start, _EARLIEST), min(span.end, _LATEST))
+    return clipped if clipped.start < clipped.end else None
 
 
 def _count(word: str) -> int:
@@ -192,7 +193,7 @@ def _count(word: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _span(expression: str, noon: datetime) -> Span | None:
-    """Read one expression, relative to the noon of a day; None where it names no time."""
+    """Resolve one expression relative to the noon of a day; None if it names no valid time."""
     try:
         return _named(expression, noon)
     except (ValueError, OverflowError):  # the year 0, the 30th of February, the end of the calendar
@@ -209,54 +210,54 @@ def _named(expression: str, noon: datetime) -> Span | None:
         return _weekend(words[0], noon)
     if words[-1] == "ago":
         return _ago(words, noon)
-    bare = _PREPOSITION.sub("", expression)
-    calendar = _CALENDAR.fullmatch(bare)
-    if calendar is not None:
-        span = _of_calendar(calendar, noon)
+    date_text = _PREPOSITION.sub("", expression)
+    calendar_date = _CALENDAR_DATE.fullmatch(date_text)
+    if calendar_date is not None:
+        span = _calendar_span(calendar_date, noon)
         if words[0] == "next" and span.end <= noon:
-            return _whole(span.start.replace(year=span.start.year + 1), "month")
+            return _period_around(span.start.replace(year=span.start.year + 1), "month")
         return span
-    read: Any = _reader(noon).get_date_data(bare)
-    if read.date_obj is None:
+    parsed: Any = _reader(noon).get_date_data(date_text)
+    if parsed.date_obj is None:
         return None
-    return _whole(read.date_obj.replace(tzinfo=noon.tzinfo), str(read.period))
+    return _period_around(parsed.date_obj.replace(tzinfo=noon.tzinfo), str(parsed.period))
 
 
-def _of_calendar(match: re.Match[str], noon: datetime) -> Span:
-    """Return the day, month or year that is named; without a year, the last one that was."""
+def _calendar_span(match: re.Match[str], noon: datetime) -> Span:
+    """Return the day, month or year that is named; without a year, the most recent one."""
     if match["whole"]:
-        return _whole(noon.replace(year=int(match["whole"]), month=1, day=1), "year")
+        return _period_around(noon.replace(year=int(match["whole"]), month=1, day=1), "year")
     if match["iso"]:
-        named = date.fromisoformat(match["iso"])
-        return day_of(noon.replace(year=named.year, month=named.month, day=named.day))
+        iso_date = date.fromisoformat(match["iso"])
+        return day_of(noon.replace(year=iso_date.year, month=iso_date.month, day=iso_date.day))
     month = _MONTHS[match["month"][:3]]
-    numbered = match["first"] or match["day"]
-    day, period = (1, "month") if numbered is None else (int(numbered), "day")
+    day_number = match["first"] or match["day"]
+    day, period = (1, "month") if day_number is None else (int(day_number), "day")
     first = noon.replace(month=month, day=1)
     if match["year"]:
-        return _whole(first.replace(year=int(match["year"]), day=day), period)
-    for year in range(noon.year, noon.year - _LEAP_YEARS - 1, -1):
+        return _period_around(first.replace(year=int(match["year"]), day=day), period)
+    for year in range(noon.year, noon.year - _MAX_LEAP_GAP_YEARS - 1, -1):
         if day <= monthrange(year, month)[1] and first.replace(year=year, day=day) <= noon:
-            return _whole(first.replace(year=year, day=day), period)
+            return _period_around(first.replace(year=year, day=day), period)
     raise ValueError(f"{match[0]}: there is no such day")
 
 
-def forget_expressions() -> None:
-    """Drop the expressions whose spans are remembered."""
+def clear_span_cache() -> None:
+    """Clear the cache of resolved expressions."""
     _span.cache_clear()
 
 
 @lru_cache(maxsize=64)
 def _reader(noon: datetime) -> DateDataParser:
-    """Return a reader of English expressions, for which "Friday" is the last one."""
+    """Return a parser of English expressions, for which "Friday" is the last one."""
     return DateDataParser(
         languages=["en"],
         settings={"RELATIVE_BASE": noon.replace(tzinfo=None), "PREFER_DATES_FROM": "past"},
     )
 
 
-def _whole(moment: datetime, period: str) -> Span:
-    """Return the day, week, month or year around a moment."""
+def _period_around(moment: datetime, period: str) -> Span:
+    """Return the day, week, month or year that contains a moment."""
     day = day_of(moment).start
     if period == "week":
         monday = day - timedelta(days=day.weekday())
@@ -270,7 +271,7 @@ def _whole(moment: datetime, period: str) -> Span:
 
 
 def _ago(words: list[str], noon: datetime) -> Span:
-    """ "Three weeks ago" is about then: a day either way for days, more for longer units."""
+    """Return an approximate span: "three days ago" is that day, longer units are less exact."""
     unit = words[-2].rstrip("s")
     count = next((_count(word) for word in reversed(words[:-2]) if word != "of"), 1)
     middle = noon - timedelta(days=_DAYS[unit] * count)
@@ -278,20 +279,19 @@ def _ago(words: list[str], noon: datetime) -> Span:
     return Span(middle - slack, middle + slack)
 
 
-def _weekend(which: str, noon: datetime) -> Span:
-    """Saturday and Sunday; "last" is the one that is over, "this" and "next" are to come."""
+def _weekend(relation: str, noon: datetime) -> Span:
+    """Return a Saturday and Sunday: "last" is past, "this" and "next" are the coming one."""
     saturday = day_of(noon).start + timedelta(days=5 - noon.weekday())
-    if which not in ("this", "next"):
+    if relation not in ("this", "next"):
         saturday -= timedelta(days=7)
     return Span(saturday, saturday + timedelta(days=2))
 
 
-def _season(which: str, season: str, noon: datetime) -> Span:
-    """Three months, of the year that "last", "this" or "next" means in the northern half."""
-    first = _FIRST_MONTH[season]
-    start = day_of(noon).start.replace(month=first, day=1)
-    if which == "next" and start <= noon:
+def _season(relation: str, season: str, noon: datetime) -> Span:
+    """Return the three months of a northern season: the last, the next, or this year's."""
+    start = day_of(noon).start.replace(month=_FIRST_MONTH[season], day=1)
+    if relation == "next" and start <= noon:
         start = start.replace(year=start.year + 1)
-    if which in ("last", "past", "previous") and start + timedelta(days=91) > noon:
+    if relation in ("last", "past", "previous") and start + timedelta(days=91) > noon:
         start = start.replace(year=start.year - 1)
     return Span(start, start + timedelta(days=91))

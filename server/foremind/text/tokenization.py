@@ -1,4 +1,4 @@
-"""Text to search terms: words, stop words out, stemmed. The same for storing and for asking."""
+"""Text to search terms: words without stop words, stemmed; the same for memories and queries."""
 
 import re
 import unicodedata
@@ -10,15 +10,15 @@ import Stemmer
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
-_MAX_TERM_CHARS = 64  # longer "words" are noise that an index entry need not hold
-# Some characters stand for up to eighteen: no more is read of a text than this.
-_MOST_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
-#: As long as a message may be. A reply that is longer is judged by its beginning, found by the
-#: words of twice as much, and read in portions where all its words are needed.
+_MAX_WORD_CHARS = 64  # longer "words" are noise
+# NFKC expands some characters to eighteen, so its result is cut to this multiple of the length.
+_MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
+#: The maximum length of a message. A longer reply is scored by its beginning, indexed by the terms
+#: of twice as much, and tokenized in chunks where all its words are needed.
 MOST_CHARS = 16_000
-_NEAR_CHARS = 1_000
+_BREAK_SEARCH_CHARS = 1_000  # white space to cut a chunk at is looked for this far from its end
 _SPACE = re.compile(r"\s")
-_MAX_FREQUENCY = 32_767  # what the column holds
+_MAX_FREQUENCY = 32_767  # caps the counts of degenerate texts
 
 _STOP_WORDS = frozenset(
     """a about above after again all also am an and any are arent as at be because been before
@@ -33,7 +33,7 @@ _STOP_WORDS = frozenset(
     youd youll your youre yours yourself yourselves youve""".split()  # noqa: SIM905
 )
 
-_stemmer = Stemmer.Stemmer("english", 0)  # no cache of its own: there is one below
+_stemmer = Stemmer.Stemmer("english", 0)  # without a cache: there is one below
 
 
 @lru_cache(maxsize=20_000)
@@ -42,53 +42,55 @@ def _stem(word: str) -> str:
 
 
 def forget_words() -> None:
-    """Drop the words whose stems are remembered."""
+    """Clear the cache of stems."""
     _stem.cache_clear()
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of `text` in order, in lower case.
 
-    A long one is read in portions: while a pattern is searched for, no other thread may run.
+    A long text is split into chunks, since a regex search holds the GIL until it ends.
     """
     if len(text) <= MOST_CHARS:
         return _words_of(text)
-    return [word for portion in _portions(text) for word in _words_of(portion)]
+    return [word for chunk in _chunks(text) for word in _words_of(chunk)]
 
 
-def _portions(text: str) -> Iterator[str]:
-    """Cut before white space, or where a portion holds none, anywhere."""
+def _chunks(text: str) -> Iterator[str]:
+    """Split a text before white space, or anywhere if there is none near the end of a chunk."""
     start = 0
     while start < len(text):
         end = start + MOST_CHARS
         if end < len(text):
-            spaces = [found.start() for found in _SPACE.finditer(text, end - _NEAR_CHARS, end)]
+            spaces = [
+                match.start() for match in _SPACE.finditer(text, end - _BREAK_SEARCH_CHARS, end)
+            ]
             end = spaces[-1] if spaces else end
         yield text[start:end]
         start = end
 
 
 def _words_of(text: str) -> list[str]:
-    most = _MOST_EXPANSION * len(text) + _SHORT_TEXT_CHARS
-    plain = unicodedata.normalize("NFKC", text)[:most].replace("’", "'").lower()
-    return [word for word in _WORD.findall(plain) if len(word) <= _MAX_TERM_CHARS]
+    max_chars = _MAX_EXPANSION * len(text) + _SHORT_TEXT_CHARS
+    normalized = unicodedata.normalize("NFKC", text)[:max_chars].replace("’", "'").lower()
+    return [word for word in _WORD.findall(normalized) if len(word) <= _MAX_WORD_CHARS]
 
 
 def terms_of(text: str) -> list[str]:
     """Return the stemmed words of `text` in order, without stop words.
 
-    English stemming; words of other languages pass through unharmed, as far as white space and
-    punctuation separate them.
+    Stemming is English; words of other languages pass through unchanged if white space or
+    punctuation separates them.
     """
     return [_stem(word) for word in words_of(text) if word.replace("'", "") not in _STOP_WORDS]
 
 
 def names_in(text: str) -> list[str]:
-    """Return the words that stand with a capital inside a sentence."""
+    """Return the words that are capitalised inside a sentence."""
     return _NAME.findall(text)
 
 
 def count_terms(text: str) -> dict[str, int]:
-    """Return how often each term stands in `text`, or in as much of it as an index holds."""
+    """Return how often each term occurs in `text`, or in as much of it as is indexed."""
     counts = Counter(terms_of(text[: 2 * MOST_CHARS]))
     return {term: min(count, _MAX_FREQUENCY) for term, count in counts.items()}

@@ -1,1 +1,1 @@
-"""Before Enter: debounce, prefetch, build a context, keep it while it is valid. Writes nothing."""
+"""Before Enter: debounce drafts, prefetch, build and cache contexts. Read-only."""

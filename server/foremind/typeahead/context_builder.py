@@ -1,52 +1,57 @@
-"""Make a context: embed, then ask every layer at once, under one deadline. Reads only."""
+"""Builds contexts: embeds the draft, then queries all layers under one deadline. Read-only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
+from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.llm.prompt.record_format import hunch, memory_lines
 from foremind.llm.prompt.sections import Section, StandingLayers, section
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import DraftRecall, LayerCache
+from foremind.retrieval.layer_cache import DraftRecall, LayerCache, RelationshipLayers
 from foremind.retrieval.layer_recall import references_in
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import aside
 from foremind.typeahead.context_cache import BuildTimings, CacheKey, PreparedContext
 
-# Made of a relationship's records, which are held in the process or read: what is found among them
-# for a draft, and what stands in every prompt.
-_HELD: tuple[LayerName, ...] = ("topics", "episodes", "scratchpad", "questions", "vault")
-_STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+# Layers made of a relationship's records: those searched for a draft, and those in every prompt.
+_SEARCHED_LAYERS: tuple[LayerName, ...] = (
+    "topics", "episodes", "scratchpad", "questions", "vault",
+)  # fmt: skip
+_STANDING_LAYERS: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
 _RECORDS: Literal["records"] = "records"
-_Asked = LayerName | Literal["records"]
+_Source = LayerName | Literal["records"]
+_Fetch = Callable[[], Awaitable[Any]]
 
-_FIRST_SEARCHING_S = 0.001  # until it is measured
-_BESIDES_S = 0.002  # frames, tasks and events
-_NEWEST = 0.1  # share of the newest search in the usual one
-_TOUCHING = 3  # of the recalled memories that may touch an open question
+_INITIAL_SEARCH_S = 0.001  # until measured
+_OVERHEAD_S = 0.002  # CPU time for frames, tasks and events
+_SMOOTHING = 0.1  # weight of the newest search in the moving average
+_MAX_RELATED_MEMORIES = 3  # recalled memories that are matched against open questions
 
 _log = structlog.get_logger("foremind.typeahead")
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalScope:
-    """Whose memories are searched, and what the result depends on.
+    """Whose memories are searched, and the key of the resulting context.
 
-    `user_id` is who has it done, and takes turns with others.
+    `user_id` is the user who takes turns with others in the embedding queue.
     """
 
     relationship_id: int
@@ -58,91 +63,70 @@ class RetrievalScope:
 
 
 class ContextBuilder:
-    """Prepares contexts for any session."""
+    """Builds contexts for any session."""
 
     def __init__(
         self,
         embedder: EmbeddingService,
         search: MemorySearch,
-        held: LayerCache,
+        layer_cache: LayerCache,
         library: Library,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._embedder = embedder
         self._search = search
-        self._held = held
+        self._layer_cache = layer_cache
         self._library = library
         self._clock = clock
         self._metrics = metrics
-        self._searching_s = _FIRST_SEARCHING_S
+        self._search_s = _INITIAL_SEARCH_S
 
     async def prepare(
         self,
         text: str,
-        subject: Callable[[], RetrievalScope],
+        current_scope: Callable[[], RetrievalScope],
         priority: Priority,
         known: PreparedContext | None = None,
     ) -> PreparedContext:
         """Return the context for `text` (normalised).
 
-        What is not held in the process is read. A layer that fails or is not there by the deadline
-        is left out, and the context says so.
+        Records that are not cached are read. A layer that fails or misses the deadline is omitted
+        and listed as missing.
 
         Args:
-            subject: asked anew once the vector is there, so that the search is made for the
-                versions of that moment.
-            known: an earlier context for the same text, whose vector is used again where the
-                embedding model is the same.
+            current_scope: called again after embedding, so that the search uses the versions in
+                force then.
+            known: an earlier context for the text; its vector is reused if the model is the same.
 
         Raises:
-            Overloaded: the text could not be embedded now.
+            Overloaded: the embedding queue is full.
         """
         started = self._clock.monotonic()
-        if known is not None and known.validity.embedding == subject().validity.embedding:
-            vector = known.vector
-        else:
-            vector = await self._embedder.embed_query(text, priority, subject().user_id)
+        vector = await self._vector(text, current_scope, priority, known)
         embedded = self._clock.monotonic()
         references = await aside(len(text), lambda: references_in(text))
-        whose = subject()
-        policy = whose.validity.layers
-        now = self._clock.now().astimezone(whose.time_zone)
-        draft = DraftRecall(text, references, vector, whose.user_name, policy, now)
-        held = self._held.get(whose.relationship_id)
-        asked: dict[_Asked, Callable[[], Awaitable[Any]]] = {}
-        if held is None:
-            asked[_RECORDS] = self._reading(whose)
-        if policy.on("memories"):
-            query = Query(whose.relationship_id, text, vector, whose.validity.limits, now)
-            asked["memories"] = partial(self._search.search, query)
-        if policy.on("library") and self._library.may_have_documents(whose.companion_id):
-            asked["library"] = partial(self._library.recall, whose.companion_id, draft)
-        answers, took, failed = await self._by_deadline(asked, policy.deadline_s)
-        searched = self._clock.monotonic()
-        held = answers.pop(_RECORDS, held)
-        memories = answers.pop("memories", ())
-        recalled: dict[LayerName, Section] = dict(answers)
-        recalled["memories"] = section(
-            "memories",
-            memory_lines(memories, whose.user_name, now),
-            counter_for(policy.tokenizer),
-            preface=hunch(memories),
+        scope = current_scope()
+        policy = scope.validity.layers
+        now = self._clock.now().astimezone(scope.time_zone)
+        draft = DraftRecall(text, references, vector, scope.user_name, policy, now)
+        layers = self._layer_cache.get(scope.relationship_id)
+        results, layers_ms, failed = await self._fetch_by_deadline(
+            self._sources(scope, draft, read_records=layers is None), policy.deadline_s
         )
-        draft = replace(draft, touched=tuple(memory.content for memory in memories[:_TOUCHING]))
-        chars = sum(map(len, (text, *draft.touched)))
-        for layer in _HELD:
-            if held is not None and policy.on(layer):
-                begun = self._clock.monotonic()
-                recalled[layer] = await aside(chars, partial(held.recall, layer, draft))
-                took[layer] = _ms(self._clock.monotonic() - begun)
+        searched = self._clock.monotonic()
+        layers = results.pop(_RECORDS, layers)
+        memories = results.pop("memories", ())
+        recalled: dict[LayerName, Section] = dict(results)
+        recalled["memories"] = _memories_section(memories, draft)
+        validity = scope.validity
+        if layers is not None:
+            related = tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
+            draft = replace(draft, recalled_texts=related)
+            await self._search_layers(layers, draft, recalled, layers_ms)
+            validity = msgspec.structs.replace(validity, layers_version=layers.version)
         finished = self._clock.monotonic()
-        self._searching_s += _NEWEST * (finished - embedded - self._searching_s)
-        self._metrics.stage_seconds.labels("search").observe(searched - embedded)
-        self._metrics.stage_seconds.labels("prepare").observe(finished - started)
-        validity = whose.validity
-        if held is not None:
-            validity = msgspec.structs.replace(validity, layers_version=held.version)
+        self._record_times(started, embedded, searched, finished)
         return PreparedContext(
             text=text,
             validity=validity,
@@ -150,94 +134,154 @@ class ContextBuilder:
             memories=tuple(memories),
             recalled=recalled,
             missing=self._missing(policy, failed),
-            standing=StandingLayers() if held is None else held.standing,
+            standing=StandingLayers() if layers is None else layers.standing,
             timings=BuildTimings(
                 embed_ms=_ms(embedded - started),
                 search_ms=_ms(searched - embedded),
                 total_ms=_ms(finished - started),
-                layers_ms=took,
+                layers_ms=layers_ms,
             ),
         )
 
-    async def standing(self, whose: RetrievalScope, *, recalled: bool) -> StandingLayers:
-        """Return what stands in every prompt, as far as it is there by the deadline.
+    def _record_times(
+        self, started: float, embedded: float, searched: float, finished: float
+    ) -> None:
+        self._search_s += _SMOOTHING * (finished - embedded - self._search_s)
+        self._metrics.stage_seconds.labels("search").observe(searched - embedded)
+        self._metrics.stage_seconds.labels("prepare").observe(finished - started)
+
+    async def standing(self, scope: RetrievalScope, *, recalled: bool) -> StandingLayers:
+        """Return the layers that every prompt includes, as far as available by the deadline.
 
         Args:
-            recalled: false where nothing could be recalled, which is noted as missing.
+            recalled: false if retrieval failed, which is counted as missing layers.
         """
-        policy = whose.validity.layers
-        held = self._held.get(whose.relationship_id)
-        failed: dict[_Asked, str] = {} if recalled else {"memories": "failed", "library": "failed"}
-        if held is None:
-            asked: dict[_Asked, Callable[[], Awaitable[Any]]] = {_RECORDS: self._reading(whose)}
-            answers, _, late = await self._by_deadline(asked, policy.deadline_s)
-            held = answers.get(_RECORDS)
+        policy = scope.validity.layers
+        layers = self._layer_cache.get(scope.relationship_id)
+        failed: dict[_Source, str] = {} if recalled else {"memories": "failed", "library": "failed"}
+        if layers is None:
+            sources: dict[_Source, _Fetch] = {_RECORDS: self._read_records(scope)}
+            results, _, late = await self._fetch_by_deadline(sources, policy.deadline_s)
+            layers = results.get(_RECORDS)
             failed |= late
         self._missing(policy, failed)
-        return StandingLayers() if held is None else held.standing
+        return StandingLayers() if layers is None else layers.standing
 
-    def _reading(self, whose: RetrievalScope) -> Callable[[], Awaitable[Any]]:
-        count = counter_for(whose.validity.layers.tokenizer)
-        return partial(self._held.load, whose.relationship_id, count)
+    async def _vector(
+        self,
+        text: str,
+        current_scope: Callable[[], RetrievalScope],
+        priority: Priority,
+        known: PreparedContext | None,
+    ) -> npt.NDArray[np.float32]:
+        """Return the vector of `text`, that of `known` if its embedding model is the same."""
+        scope = current_scope()
+        if known is not None and known.validity.embedding == scope.validity.embedding:
+            return known.vector
+        return await self._embedder.embed_query(text, priority, scope.user_id)
 
-    def _missing(self, policy: LayerPolicy, failed: Mapping[_Asked, str]) -> dict[LayerName, str]:
-        """Return which layers a prompt lacks, and why; they are counted."""
+    def _sources(
+        self, scope: RetrievalScope, draft: DraftRecall, *, read_records: bool
+    ) -> dict[_Source, _Fetch]:
+        """Return what to fetch for a draft: enabled layers, and records that are not cached."""
+        sources: dict[_Source, _Fetch] = {}
+        if read_records:
+            sources[_RECORDS] = self._read_records(scope)
+        if draft.policy.on("memories"):
+            query = Query(
+                scope.relationship_id, draft.text, draft.vector, scope.validity.limits, draft.now
+            )
+            sources["memories"] = partial(self._search.search, query)
+        if draft.policy.on("library") and self._library.may_have_documents(scope.companion_id):
+            sources["library"] = partial(self._library.recall, scope.companion_id, draft)
+        return sources
+
+    def _read_records(self, scope: RetrievalScope) -> _Fetch:
+        count = counter_for(scope.validity.layers.tokenizer)
+        return partial(self._layer_cache.load, scope.relationship_id, count)
+
+    async def _search_layers(
+        self,
+        layers: RelationshipLayers,
+        draft: DraftRecall,
+        recalled: dict[LayerName, Section],
+        layers_ms: dict[Any, float],
+    ) -> None:
+        """Search the enabled layers of records for a draft; add sections and timings."""
+        chars = sum(map(len, (draft.text, *draft.recalled_texts)))
+        for layer in _SEARCHED_LAYERS:
+            if draft.policy.on(layer):
+                started = self._clock.monotonic()
+                recalled[layer] = await aside(chars, partial(layers.recall, layer, draft))
+                layers_ms[layer] = _ms(self._clock.monotonic() - started)
+
+    def _missing(self, policy: LayerPolicy, failed: Mapping[_Source, str]) -> dict[LayerName, str]:
+        """Return and count the layers that a prompt lacks, with the reasons."""
         missing: dict[LayerName, str] = {}
-        for asked, reason in failed.items():
-            layers = (*_STANDING, *_HELD) if asked == "records" else (asked,)
+        for source, reason in failed.items():
+            layers = (*_STANDING_LAYERS, *_SEARCHED_LAYERS) if source == "records" else (source,)
             missing |= {layer: reason for layer in layers if policy.on(layer)}
         for layer in missing:
             self._metrics.left_out.labels(layer).inc()
         return missing
 
     @property
-    def busy(self) -> float:
-        """The share of its time that the embedding thread worked lately, 0 to 1."""
-        return self._embedder.busy
+    def utilization(self) -> float:
+        """The recent share of time that the embedding thread was busy, 0 to 1."""
+        return self._embedder.utilization
 
     @property
-    def usual_s(self) -> float:
-        """About the CPU time that preparing takes, in seconds."""
-        return self._embedder.load.usual_s + self._searching_s + _BESIDES_S
+    def typical_cpu_s(self) -> float:
+        """The approximate CPU time of building a context, in seconds."""
+        return self._embedder.load.typical_cpu_s + self._search_s + _OVERHEAD_S
 
     def is_word(self, letters: str) -> bool:
-        """Tell whether the model's vocabulary holds some letters as one piece."""
+        """Return whether the model's vocabulary contains `letters` as a single token."""
         return self._embedder.is_word(letters)
 
-    def hasten(self, text: str, priority: Priority) -> None:
-        """Serve what is being prepared for `text` at least as urgently as this."""
-        self._embedder.hasten(text, priority)
+    def raise_priority(self, text: str, priority: Priority) -> None:
+        """Raise the priority of embedding `text` to at least `priority`."""
+        self._embedder.raise_priority(text, priority)
 
-    async def _by_deadline(
-        self, asked: Mapping[_Asked, Callable[[], Awaitable[Any]]], seconds: float
-    ) -> tuple[dict[Any, Any], dict[Any, float], dict[_Asked, str]]:
-        """Return the answers that came in time, what each took in milliseconds, and why none came.
+    async def _fetch_by_deadline(
+        self, sources: Mapping[_Source, _Fetch], deadline_s: float
+    ) -> tuple[dict[Any, Any], dict[Any, float], dict[_Source, str]]:
+        """Fetch all sources; return results, elapsed milliseconds, and reasons for failures.
 
-        All by layer, the records by their own name.
+        All are keyed by source: a layer, or "records".
         """
-        answers: dict[_Asked, Any] = {}
-        took: dict[_Asked, float] = {}
-        failed: dict[_Asked, str] = {}
+        results: dict[_Source, Any] = {}
+        elapsed_ms: dict[_Source, float] = {}
+        failed: dict[_Source, str] = {}
 
-        async def answer(layer: _Asked, ask: Callable[[], Awaitable[Any]]) -> None:
-            begun = self._clock.monotonic()
+        async def fetch_one(source: _Source, fetch: _Fetch) -> None:
+            started = self._clock.monotonic()
             try:
-                async with asyncio.timeout(seconds):
-                    answers[layer] = await ask()
+                async with asyncio.timeout(deadline_s):
+                    results[source] = await fetch()
             except (ForemindError, TimeoutError) as error:
-                failed[layer] = error.code if isinstance(error, ForemindError) else "too_late"
-                _log.warning("layer.left_out", layer=layer, reason=failed[layer])
+                failed[source] = error.code if isinstance(error, ForemindError) else "too_late"
+                _log.warning("layer.left_out", layer=source, reason=failed[source])
             else:
-                took[layer] = _ms(self._clock.monotonic() - begun)
+                elapsed_ms[source] = _ms(self._clock.monotonic() - started)
 
-        if len(asked) == 1:  # a task of its own would cost more than the search
-            (only,) = asked.items()
-            await answer(*only)
-        elif asked:
+        if len(sources) == 1:  # a task would cost more than the search
+            (only,) = sources.items()
+            await fetch_one(*only)
+        elif sources:
             async with asyncio.TaskGroup() as group:
-                for layer, ask in asked.items():
-                    group.create_task(answer(layer, ask), name=f"recall-{layer}")
-        return answers, took, failed
+                for source, fetch in sources.items():
+                    group.create_task(fetch_one(source, fetch), name=f"recall-{source}")
+        return results, elapsed_ms, failed
+
+
+def _memories_section(memories: Sequence[Recalled], draft: DraftRecall) -> Section:
+    return section(
+        "memories",
+        memory_lines(memories, draft.user_name, draft.now),
+        counter_for(draft.policy.tokenizer),
+        preface=hunch(memories),
+    )
 
 
 def _ms(seconds: float) -> float:

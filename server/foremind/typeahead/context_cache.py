@@ -1,4 +1,4 @@
-"""Prepared contexts: what was recalled for a text, and when that still holds."""
+"""Context cache: what was retrieved for a draft, and the key that tells whether it is stale."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,22 +14,21 @@ from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy, RecallPolicy
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
 from foremind.storage.notifications import Announcement
 
-_MOST_OF_ONE = 32  # contexts of one relationship: typing back and forth finds them again
-_SHARES = 64  # of the bytes, that one relationship may have at most one of
+_MAX_PER_RELATIONSHIP = 32  # contexts, so that undoing an edit hits the cache
+_RELATIONSHIP_FRACTION = 64  # one relationship may use at most one such part of the bytes
 
-# What a context takes besides its texts: the context and its parts, a memory's numbers, and what
-# refers to a text.
-_BESIDES_BYTES, _MEMORY_BYTES, _TEXT_BYTES = 4096, 400, 64
+# Overhead of a context and its sections, of a memory's numbers, and of references to a text.
+_CONTEXT_BYTES, _MEMORY_BYTES, _TEXT_BYTES = 4096, 400, 64
 
 
 class CacheKey(msgspec.Struct, frozen=True, gc=False):
-    """What a context depends on besides the text; any difference makes it stale.
+    """What a context depends on in addition to the text; any difference makes it stale.
 
-    `deleted` is how often documents of the companion were.
+    `deleted` counts the deletions of the companion's documents.
     """
 
     memory_version: int
@@ -43,7 +42,7 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class BuildTimings(msgspec.Struct, frozen=True, gc=False):
-    """How long preparing took, in milliseconds; `layers_ms` layer by layer."""
+    """How long building a context took, in milliseconds; `layers_ms` by layer."""
 
     embed_ms: float
     search_ms: float
@@ -52,10 +51,10 @@ class BuildTimings(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreparedContext(msgspec.Struct, frozen=True, gc=False):
-    """What was recalled for `text` (normalised), made while `validity` held.
+    """What was retrieved for `text` (normalised) under the cache key `validity`.
 
-    `missing` are layers that failed or were too late, and why; such a context serves once, if at
-    all. `standing` is what stood in every prompt then.
+    `missing` maps layers that failed or missed the deadline to the reason; such a context is not
+    cached. `standing` are the layers that every prompt includes.
     """
 
     text: str
@@ -74,125 +73,128 @@ class PreparedContext(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContextCache:
-    """Contexts of all sessions, each kept `ttl_s` seconds, the oldest first to go.
+    """The contexts of all sessions, each for `ttl_s` seconds; the oldest are evicted first.
 
-    Of all together at most `capacity`, and `most_bytes`; of one relationship the newest 32 and a
-    64th of the bytes (at least the newest context), so that nobody's typing costs others theirs.
-    The time bounds memory, not validity: whoever takes a context compares its `validity`.
+    Limits are `capacity` contexts and `max_bytes` in total and, so that one player's typing does
+    not evict the contexts of others, 32 contexts and a 64th of the bytes per relationship (but
+    always its newest context). Expiry limits memory use and says nothing about staleness: callers
+    compare `validity`.
     """
 
-    def __init__(self, capacity: int, most_bytes: int, ttl_s: float, clock: Clock) -> None:
+    def __init__(self, capacity: int, max_bytes: int, ttl_s: float, clock: Clock) -> None:
         self._capacity = capacity
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._clock = clock
-        self._held: OrderedDict[tuple[int, str], _Entry] = OrderedDict()  # oldest first
-        self._of: dict[int, _RelationshipEntries] = {}
+        self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()  # oldest first
+        self._by_relationship: dict[int, _RelationshipEntries] = {}
         self._timer: Timer | None = None
         self._bytes = 0
-        # What is still being prepared when something is forgotten is over long before these go.
-        self._forgotten: TTLCache[int, int] = TTLCache(capacity, ttl_s, timer=clock.monotonic)
+        # Memory versions of erasures; builds in progress then end long before these expire.
+        self._erasures: TTLCache[int, int] = TTLCache(capacity, ttl_s, timer=clock.monotonic)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     @property
     def bytes_held(self) -> int:
-        """What the contexts take; what several share counts for each."""
+        """Memory use of the contexts; what several share is counted for each."""
         return self._bytes
 
     def get(self, relationship_id: int, text: str) -> PreparedContext | None:
-        """Return what was last prepared for this text, valid or not."""
-        held = self._held.get((relationship_id, text))
-        if held is None or held.until <= self._clock.monotonic():
+        """Return the newest context for this text, stale or not."""
+        entry = self._entries.get((relationship_id, text))
+        if entry is None or entry.expires_at <= self._clock.monotonic():
             return None
-        return held.context
+        return entry.context
 
     def holds_forgotten(self, relationship_id: int, context: PreparedContext) -> bool:
-        """Tell whether something was forgotten since a context was begun."""
-        version = self._forgotten.get(relationship_id)
+        """Return whether a context was started before the relationship's last erasure."""
+        version = self._erasures.get(relationship_id)
         return version is not None and context.validity.memory_version < version
 
     def heard(self, announcement: Announcement) -> None:
-        """Drop every context of a relationship that forgot something."""
+        """Evict every context of a relationship on an erasure."""
         if isinstance(announcement, MemoriesForgotten):
-            whose = announcement.relationship_id
-            self._forgotten[whose] = announcement.memory_version
-            if whose in self._of:
-                for text in list(self._of[whose].texts):
-                    self._drop(whose, text)
+            relationship_id = announcement.relationship_id
+            self._erasures[relationship_id] = announcement.memory_version
+            if relationship_id in self._by_relationship:
+                for text in list(self._by_relationship[relationship_id].texts):
+                    self._evict(relationship_id, text)
 
     def put(self, relationship_id: int, context: PreparedContext) -> None:
-        """Keep a context, dropping the oldest where there is no room.
+        """Cache a context, evicting the oldest ones beyond the limits.
 
-        One that was begun before something was forgotten may hold that, and is not kept.
+        A context started before an erasure may contain what was erased, and is not cached.
         """
         if self.holds_forgotten(relationship_id, context):
             return
         key = relationship_id, context.text
-        if key in self._held:
-            self._drop(*key)
-        size = bytes_of(context)
-        if size > self._most_bytes:
+        if key in self._entries:
+            self._evict(*key)
+        size = context_size_bytes(context)
+        if size > self._max_bytes:
             return
-        self._held[key] = _Entry(context, size, self._clock.monotonic() + self._ttl_s)
-        own = self._of.setdefault(relationship_id, _RelationshipEntries())
+        self._entries[key] = _Entry(context, size, self._clock.monotonic() + self._ttl_s)
+        own = self._by_relationship.setdefault(relationship_id, _RelationshipEntries())
         own.texts[context.text] = None
         own.bytes += size
         self._bytes += size
-        most = self._most_bytes // _SHARES
-        while len(own.texts) > 1 and (len(own.texts) > _MOST_OF_ONE or own.bytes > most):
-            self._drop(relationship_id, next(iter(own.texts)))
-        while len(self._held) > self._capacity or self._bytes > self._most_bytes:
-            self._drop(*next(iter(self._held)))
-        self._watch()
+        max_own = self._max_bytes // _RELATIONSHIP_FRACTION
+        while len(own.texts) > 1 and (
+            len(own.texts) > _MAX_PER_RELATIONSHIP or own.bytes > max_own
+        ):
+            self._evict(relationship_id, next(iter(own.texts)))
+        while len(self._entries) > self._capacity or self._bytes > self._max_bytes:
+            self._evict(*next(iter(self._entries)))
+        self._schedule_expiry()
 
-    def _drop(self, relationship_id: int, text: str) -> None:
-        size = self._held.pop((relationship_id, text)).bytes
+    def _evict(self, relationship_id: int, text: str) -> None:
+        size = self._entries.pop((relationship_id, text)).bytes
         self._bytes -= size
-        own = self._of[relationship_id]
+        own = self._by_relationship[relationship_id]
         own.bytes -= size
         del own.texts[text]
         if not own.texts:
-            del self._of[relationship_id]
+            del self._by_relationship[relationship_id]
 
-    def _watch(self) -> None:
-        """Have what is past its time go, though nobody types."""
-        if self._timer is None and self._held:
-            self._timer = self._clock.call_at(next(iter(self._held.values())).until, self._expire)
+    def _schedule_expiry(self) -> None:
+        if self._timer is None and self._entries:
+            oldest = next(iter(self._entries.values()))
+            self._timer = self._clock.call_at(oldest.expires_at, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        while self._held and next(iter(self._held.values())).until <= now:
-            self._drop(*next(iter(self._held)))
-        self._watch()
+        while self._entries and next(iter(self._entries.values())).expires_at <= now:
+            self._evict(*next(iter(self._entries)))
+        self._schedule_expiry()
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     context: PreparedContext
     bytes: int
-    until: float
+    expires_at: float
 
 
 @dataclass(slots=True)
 class _RelationshipEntries:
-    """The texts that contexts of one relationship are held for, oldest first, and their bytes."""
+    """The texts of one relationship's cached contexts, oldest first, and their total bytes."""
 
     texts: OrderedDict[str, None] = field(default_factory=OrderedDict)
     bytes: int = 0
 
 
-def bytes_of(context: PreparedContext) -> int:
-    """Return about what a context takes in memory, in bytes, rather too many."""
+def context_size_bytes(context: PreparedContext) -> int:
+    """Return an upper estimate of a context's memory use."""
     texts = [context.text, *(memory.content for memory in context.memories)]
     for section in (*context.recalled.values(), *context.standing.sections.values()):
         texts += section.lines
-        texts += [one for shape in section.shapes if shape for quote in shape.quotes
-                  for one in (quote.before, *quote.sentences)]  # fmt: skip
+        texts += [text for shape in section.shapes if shape for quote in shape.quotes
+                  for text in (quote.before, *quote.sentences)]  # fmt: skip
     return (
-        _BESIDES_BYTES
+        _CONTEXT_BYTES
         + context.vector.nbytes
         + len(context.memories) * _MEMORY_BYTES
         + sum(map(getsizeof, texts))

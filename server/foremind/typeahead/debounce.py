@@ -1,33 +1,33 @@
-"""When a rest in typing is settled, and when it is a pause. Pure: times in, decisions out."""
+"""Debouncing of drafts: when one is settled, and when typing pauses. Pure: times in, events out."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before `until`, in seconds of the clock's monotonic time."""
+    """Nothing to do before `until`, in monotonic seconds."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class DraftSettled:
-    """The player rests at `draft` for longer than between two keys."""
+    """`draft` has been stable for longer than the typist's usual gap between keys."""
 
     draft: str
 
 
 @dataclass(frozen=True, slots=True)
 class TypingPaused:
-    """The player rests at `draft`."""
+    """The player stopped typing at `draft`."""
 
     draft: str
 
 
 class Debouncer:
-    """Follows one draft; each state of it is reported settled and paused at most once.
+    """Follows one draft; reports each state of it as settled and as paused at most once.
 
-    The default rest of 500 ms is the threshold that keystroke logs of chat in a game gave
+    The default pause of 500 ms is the threshold derived from keystroke logs of chat in a game
     (Chukharev-Hudilainen 2014, doi 10.17239/jowr-2014.06.01.3).
     """
 
@@ -39,10 +39,10 @@ class Debouncer:
         self._pauses_at = 0.0
 
     def typed(self, draft: str, now: float, settle_s: float | None = None) -> None:
-        """The draft now reads `draft`, which differs from before.
+        """Record that the draft changed to `draft`.
 
         Args:
-            settle_s: the rest after which it is settled; None where only a pause counts.
+            settle_s: idle time after which it is settled; None to report only a pause.
         """
         self._draft = draft
         self._pauses_at = now + self.pause_s
@@ -52,16 +52,16 @@ class Debouncer:
             self.settle_by(now + settle_s)
 
     def settle_by(self, when: float) -> None:
-        """Report the draft settled at `when` at the latest, unless it was."""
+        """Report the draft as settled at `when` at the latest, unless that was reported already."""
         if self._draft is not None and not self._settled and when < self._pauses_at:
             self._settles_at = when if self._settles_at is None else min(when, self._settles_at)
 
     def cleared(self) -> None:
-        """The draft is empty, sent or given up."""
+        """Record that the draft is empty: sent or discarded."""
         self._draft = None
 
     def poll(self, now: float) -> Wait | DraftSettled | TypingPaused | None:
-        """Return what to do at `now`; None until something is typed."""
+        """Return what is due at `now`; None if there is no draft or its pause was reported."""
         if self._draft is None:
             return None
         if now >= self._pauses_at:

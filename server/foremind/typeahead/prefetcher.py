@@ -1,4 +1,4 @@
-"""Watches one session's draft: one timer, one preparation in flight, the latest text wins."""
+"""Prefetches contexts for one session's draft: one timer, one build in flight, latest text wins."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,11 +27,11 @@ _log = structlog.get_logger("foremind.typeahead")
 
 @dataclass(frozen=True, slots=True)
 class ContextAtEnter:
-    """The context for a sent text, and how much of it was there before Enter.
+    """The context for a sent text, and whether it was prefetched.
 
-    `trigger` says what made a context that the player has not been told of yet, else None.
-    Context is None where there was nothing to search for, or the search failed; the reply then
-    goes without memories. `standing` is what stands in every prompt, also then.
+    `context` is None if there was nothing to search for or retrieval failed; the reply then has no
+    memories. `standing` are the layers that every prompt includes, even then. `trigger` is what
+    started the build of a context that `on_ready` has not reported, else None.
     """
 
     context: PreparedContext | None
@@ -41,246 +41,248 @@ class ContextAtEnter:
 
 
 @dataclass(slots=True)
-class _InFlight:
+class _Build:
     text: str
     task: asyncio.Task[PreparedContext]
     trigger: Trigger
 
 
 class Prefetcher:
-    """Prepares contexts while a player types, and hands one over on Enter.
+    """Builds contexts while a player types, and returns the matching one on Enter.
 
     Args:
-        subject: whose memories, and the versions in force now.
-        on_ready: called with a draft as typed, normalised equal, the context made for it, and
-            what made it be made.
-        pacing: the rest in seconds that counts as a pause, and whether to prepare at settled
-            drafts too, not only at pauses; as of now.
-        timeout_s: what recall may take on Enter; later than that, the answer goes without memories.
+        current_scope: returns whose memories to search, and the versions in force now.
+        on_ready: called with the draft as typed, the context for it (equal once normalised), and
+            what triggered its build.
+        pacing: returns the idle time in seconds that counts as a pause, and whether to prefetch at
+            settled drafts as well as at pauses.
+        timeout_s: deadline for retrieval on Enter, after which the reply has no memories.
     """
 
     def __init__(
         self,
-        preparer: ContextBuilder,
+        builder: ContextBuilder,
         cache: ContextCache,
-        subject: Callable[[], RetrievalScope],
+        current_scope: Callable[[], RetrievalScope],
         on_ready: Callable[[str, PreparedContext, Trigger], None],
         pacing: Callable[[], tuple[float, bool]],
         timeout_s: float,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._preparer = preparer
+        self._builder = builder
         self._cache = cache
-        self._subject = subject
+        self._current_scope = current_scope
         self._on_ready = on_ready
         self._timeout_s = timeout_s
         self._clock = clock
         self._metrics = metrics
         self._pacing = pacing
-        self._rests = Debouncer(pacing()[0])
-        self._eagerness = PrefetchPolicy(preparer.is_word)
+        self._debouncer = Debouncer(pacing()[0])
+        self._policy = PrefetchPolicy(builder.is_word)
         self._draft = ""
         self._typed = ""
         self._timer: Timer | None = None
-        self._due = 0.0  # when it runs
-        self._flight: _InFlight | None = None
-        self._sent: list[_InFlight] = []  # in flight for what was sent: typing on leaves them
+        self._timer_at = 0.0
+        self._in_flight: _Build | None = None
+        self._sent: list[_Build] = []  # in flight for sent texts; typing does not cancel them
 
     def update(self, text: str) -> None:
-        """The draft now reads `text`."""
+        """Record that the draft changed to `text`."""
         self._typed = text
         draft = normalise(text)
         now = self._clock.monotonic()
-        self._rests.pause_s, eager = self._pacing()
-        speaks = says_something(draft)
-        settle_s = self._settle_s(text, now) if speaks and eager else None
-        if draft == self._draft:  # but a word may be whole now
+        self._debouncer.pause_s, eager = self._pacing()
+        searchable = says_something(draft)
+        settle_s = self._settle_s(text, now) if searchable and eager else None
+        if draft == self._draft:  # but a trailing space may have completed a word
             if settle_s is not None:
-                self._rests.settle_by(now + settle_s)
+                self._debouncer.settle_by(now + settle_s)
         else:
             self._draft = draft
-            self._supersede(draft)
-            if speaks:
-                self._rests.typed(draft, now, settle_s)
+            self._cancel_superseded(draft)
+            if searchable:
+                self._debouncer.typed(draft, now, settle_s)
             else:
-                self._rests.cleared()
-        self._look(now)
+                self._debouncer.cleared()
+        self._poll(now)
 
     def clear(self) -> None:
-        """The draft was given up."""
-        self._begin_anew()
-        self._supersede("")
+        """Record that the draft was discarded."""
+        self._reset_draft()
+        self._cancel_superseded("")
 
     def enter(self, text: str) -> None:
-        """Enter was pressed on `text`: the draft is empty, what is prepared for it goes on."""
-        self._begin_anew()
-        self._supersede(normalise(text))
-        if self._flight is not None:
-            self._sent.append(self._flight)
-            self._flight = None
+        """Record that `text` was sent: the draft is empty, but a build for `text` continues."""
+        self._reset_draft()
+        self._cancel_superseded(normalise(text))
+        if self._in_flight is not None:
+            self._sent.append(self._in_flight)
+            self._in_flight = None
 
     async def take(
-        self, text: str, subject: Callable[[], RetrievalScope] | None = None
+        self, text: str, current_scope: Callable[[], RetrievalScope] | None = None
     ) -> ContextAtEnter:
-        """Return the context for a text that was sent.
+        """Return the context for a sent text.
 
-        What was prepared for exactly this text is used, one in flight for it is awaited, and
-        anything else is made now. Trouble gives a reply without memories, never no reply.
+        A valid cached context for exactly this text is used, a build in flight for it is awaited,
+        otherwise one is built now. If that fails, no error is raised and there are no memories.
 
         Args:
-            subject: whose memories, where it is not as while typing.
+            current_scope: replaces the scope that applies while typing.
         """
-        subject = subject or self._subject
-        wanted = normalise(text)
-        if not says_something(wanted):
-            standing = await self._preparer.standing(subject(), recalled=True)
+        current_scope = current_scope or self._current_scope
+        draft = normalise(text)
+        if not says_something(draft):
+            standing = await self._builder.standing(current_scope(), recalled=True)
             return ContextAtEnter(None, standing, "miss")
-        ready = self._valid(wanted, subject)
-        if ready is not None:
-            return ContextAtEnter(ready, ready.standing, "hit")
+        cached = self._valid(draft, current_scope)
+        if cached is not None:
+            return ContextAtEnter(cached, cached.standing, "hit")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._landed(wanted, subject) or await self._made_on_enter(
-                    wanted, subject
-                )
+                return await self._await_in_flight(
+                    draft, current_scope
+                ) or await self._build_on_enter(draft, current_scope)
         except (TemporaryError, TimeoutError) as error:
             _log.warning("context.unavailable", reason=type(error).__name__)
-        except Exception:  # a defect in recall must not cost the player the reply
+        except Exception:  # a defect in retrieval must not cost the player the reply
             _log.exception("context.failed")
-        standing = await self._preparer.standing(subject(), recalled=False)
+        standing = await self._builder.standing(current_scope(), recalled=False)
         return ContextAtEnter(None, standing, "miss")
 
     async def close(self) -> None:
-        """Stop the timer and the preparation, and wait for its end."""
+        """Cancel the timer and all builds, and wait for them to end."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        flights = [each.task for each in (self._flight, *self._sent) if each is not None]
-        await stop(*flights)
+        builds = [self._in_flight, *self._sent]
+        await stop(*(build.task for build in builds if build is not None))
 
-    def _look(self, now: float) -> None:
-        """Do what is due, and have the timer run when the next thing is.
+    def _poll(self, now: float) -> None:
+        """Do what is due and set the timer for what is next.
 
-        A timer that would run too early is left: it only looks again.
+        A timer that would run too early is not moved: it only polls again.
         """
-        match self._rests.poll(now):
+        match self._debouncer.poll(now):
             case Wait(until):
-                if self._timer is None or until < self._due:
+                if self._timer is None or until < self._timer_at:
                     self._wake_at(until)
             case DraftSettled(draft):
                 self._start(draft, "eager")
-                self._look(now)
+                self._poll(now)
             case TypingPaused(draft):
                 self._start(draft, "pause")
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._due = when
+        self._timer_at = when
         self._timer = self._clock.call_at(when, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        self._look(self._clock.monotonic())
+        self._poll(self._clock.monotonic())
 
     def _start(self, draft: str, trigger: Trigger) -> None:
-        """Prepare for a draft; latest wins, one in flight."""
-        if self._flight is not None:  # for this draft, else it would be superseded
-            self._flight.trigger = trigger
-            self._preparer.hasten(draft, Priority.PAUSE)
+        """Start a build for a draft, or raise the priority of the one in flight."""
+        if self._in_flight is not None:  # for this draft: any other was cancelled
+            self._in_flight.trigger = trigger
+            self._builder.raise_priority(draft, Priority.PAUSE)
             return
-        ready = self._valid(draft, self._subject)
-        if ready is not None:
-            self._on_ready(self._typed, ready, trigger)
+        cached = self._valid(draft, self._current_scope)
+        if cached is not None:
+            self._on_ready(self._typed, cached, trigger)
             return
         if trigger == "eager":
-            self._eagerness.spent(self._preparer.usual_s)
+            self._policy.spent(self._builder.typical_cpu_s)
         priority = Priority.EAGER if trigger == "eager" else Priority.PAUSE
-        known = self._cache.get(self._subject().relationship_id, draft)
-        task = begin(self._make(draft, self._subject, priority, known), "prepare-context")
-        self._flight = flight = _InFlight(draft, task, trigger)
-        task.add_done_callback(lambda _: self._landing(flight))
+        known = self._cache.get(self._current_scope().relationship_id, draft)
+        task = begin(self._build(draft, self._current_scope, priority, known), "prepare-context")
+        self._in_flight = build = _Build(draft, task, trigger)
+        task.add_done_callback(lambda _: self._on_build_done(build))
 
     def _settle_s(self, typed: str, now: float) -> float | None:
-        """Return the rest after which the draft is worth preparing for before the pause."""
-        self._eagerness.typed(typed, now)
-        settle_s = self._eagerness.settle_s(typed, self._preparer.busy)
+        """Return the idle time after which to prefetch; None to wait for a pause."""
+        self._policy.typed(typed, now)
+        settle_s = self._policy.settle_s(typed, self._builder.utilization)
         if isinstance(settle_s, str):
             self._metrics.held_back.labels(settle_s).inc()
             return None
         return settle_s
 
-    def _begin_anew(self) -> None:
-        """The draft is empty."""
+    def _reset_draft(self) -> None:
         self._typed = self._draft = ""
-        self._rests.cleared()
-        self._eagerness.begin()
+        self._debouncer.cleared()
+        self._policy.begin()
 
-    def _landing(self, flight: _InFlight) -> None:
-        if self._flight is flight:
-            self._flight = None
-        elif flight in self._sent:
-            self._sent.remove(flight)
-        if flight.task.cancelled():
+    def _on_build_done(self, build: _Build) -> None:
+        if self._in_flight is build:
+            self._in_flight = None
+        elif build in self._sent:
+            self._sent.remove(build)
+        if build.task.cancelled():
             self._metrics.dropped.labels("superseded").inc()
             return
-        error = flight.task.exception()
+        error = build.task.exception()
         if error is not None:
-            level = _log.warning if isinstance(error, TemporaryError) else _log.error
-            level("prepare.failed", reason=type(error).__name__)
+            log = _log.warning if isinstance(error, TemporaryError) else _log.error
+            log("prepare.failed", reason=type(error).__name__)
             return
-        self._metrics.prepared.labels(flight.trigger).inc()
-        context = flight.task.result()
+        self._metrics.prepared.labels(build.trigger).inc()
+        context = build.task.result()
         if context.text == self._draft and "memories" not in context.left_out:
-            self._on_ready(self._typed, context, flight.trigger)
+            self._on_ready(self._typed, context, build.trigger)
 
-    async def _make(
+    async def _build(
         self,
         text: str,
-        subject: Callable[[], RetrievalScope],
+        current_scope: Callable[[], RetrievalScope],
         priority: Priority,
         known: PreparedContext | None,
     ) -> PreparedContext:
-        context = await self._preparer.prepare(text, subject, priority, known)
+        """Build a context, and cache it if no layer is missing."""
+        context = await self._builder.prepare(text, current_scope, priority, known)
         if not context.left_out:
-            self._cache.put(subject().relationship_id, context)
+            self._cache.put(current_scope().relationship_id, context)
         return context
 
-    def _valid(self, text: str, subject: Callable[[], RetrievalScope]) -> PreparedContext | None:
-        """Return what is prepared for `text`, if everything it depends on still holds."""
-        whose = subject()
-        context = self._cache.get(whose.relationship_id, text)
-        return context if context is not None and context.validity == whose.validity else None
+    def _valid(
+        self, text: str, current_scope: Callable[[], RetrievalScope]
+    ) -> PreparedContext | None:
+        """Return the cached context for `text`, unless it is stale."""
+        scope = current_scope()
+        context = self._cache.get(scope.relationship_id, text)
+        return context if context is not None and context.validity == scope.validity else None
 
-    async def _landed(
-        self, text: str, subject: Callable[[], RetrievalScope]
+    async def _await_in_flight(
+        self, text: str, current_scope: Callable[[], RetrievalScope]
     ) -> ContextAtEnter | None:
-        """Wait for the preparation of `text`, if one is in flight; None where it is no use."""
-        sent = next((each for each in self._sent if each.text == text), None)
-        if sent is None:
+        """Wait for a build of `text` in flight; None if there is none or its result is stale."""
+        build = next((build for build in self._sent if build.text == text), None)
+        if build is None:
             return None
-        self._preparer.hasten(text, Priority.ENTER)
-        # Waiting does not raise what the preparation raised: Enter then tries for itself.
-        await asyncio.wait({sent.task})
-        context = self._valid(text, subject)
+        self._builder.raise_priority(text, Priority.ENTER)
+        # Does not raise the build's error: the caller then tries again.
+        await asyncio.wait({build.task})
+        context = self._valid(text, current_scope)
         return (
             None
             if context is None
-            else ContextAtEnter(context, context.standing, "hit", sent.trigger)
+            else ContextAtEnter(context, context.standing, "hit", build.trigger)
         )
 
-    async def _made_on_enter(
-        self, text: str, subject: Callable[[], RetrievalScope]
+    async def _build_on_enter(
+        self, text: str, current_scope: Callable[[], RetrievalScope]
     ) -> ContextAtEnter:
-        known = self._cache.get(subject().relationship_id, text)
-        context = await self._make(text, subject, Priority.ENTER, known)
+        known = self._cache.get(current_scope().relationship_id, text)
+        context = await self._build(text, current_scope, Priority.ENTER, known)
         self._metrics.prepared.labels("send").inc()
         reused = known is not None and known.vector is context.vector
         return ContextAtEnter(context, context.standing, "refreshed" if reused else "miss", "send")
 
-    def _supersede(self, text: str) -> None:
-        """Cancel a preparation for any other text than `text`."""
-        if self._flight is not None and self._flight.text != text:
-            self._flight.task.cancel()
-            self._flight = None
+    def _cancel_superseded(self, text: str) -> None:
+        """Cancel a build in flight for any text other than `text`."""
+        if self._in_flight is not None and self._in_flight.text != text:
+            self._in_flight.task.cancel()
+            self._in_flight = None

@@ -1,4 +1,4 @@
-"""Decoding of large bodies: the same as in one go, in portions."""
+"""Decoding large bodies in batches gives the same as decoding them at once."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.api import json_bodies
-from foremind.api.json_bodies import decoded
+from foremind.api.json_bodies import decode_json
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.storable_text import check_storable
 
@@ -48,12 +48,12 @@ _WHOLE = st.builds(
 )
 
 
-async def in_portions(raw: bytes, portion: int = 0, element: int = 1000) -> Any:
-    """Decode as if bodies of more than `portion` bytes were large."""
+async def decode_in_batches(raw: bytes, batch_bytes: int = 0, max_element: int = 1000) -> Any:
+    """Decode with these limits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_bodies, "_AT_ONCE", portion)
-        patch.setattr(json_bodies, "_MOST_ELEMENT", element)
-        return await decoded(raw, Whole, check_storable)
+        patch.setattr(json_bodies, "_BATCH_BYTES", batch_bytes)
+        patch.setattr(json_bodies, "_MAX_ELEMENT_BYTES", max_element)
+        return await decode_json(raw, Whole, check_storable)
 
 
 @given(
@@ -63,30 +63,32 @@ async def in_portions(raw: bytes, portion: int = 0, element: int = 1000) -> Any:
     st.booleans(),
     st.sampled_from([(",", ":"), (" ,\n", "\t: ")]),
 )
-def test_portions_give_what_one_go_gives(
-    body: Whole, portion: int, indent: int | None, ascii_only: bool, separators: tuple[str, str]
+def test_decoding_in_batches_equals_decoding_at_once(
+    body: Whole, batch_bytes: int, indent: int | None, ascii_only: bool, separators: tuple[str, str]
 ) -> None:
-    """However it is written, and whatever is a portion."""
+    """For all ways to write JSON, and all batch sizes."""
     written = json.dumps(
         msgspec.to_builtins(body), indent=indent, ensure_ascii=ascii_only, separators=separators
     ).encode()
-    assert asyncio.run(in_portions(written, portion, 10_000)) == body
+    assert asyncio.run(decode_in_batches(written, batch_bytes, 10_000)) == body
 
 
 @given(_WHOLE, st.data())
-def test_whatever_is_damaged_is_told_or_read_as_in_one_go(body: Whole, data: st.DataObject) -> None:
-    """A byte that is lost, added or changed is never passed over."""
+def test_a_damaged_body_is_refused_or_decoded_as_at_once(body: Whole, data: st.DataObject) -> None:
+    """A byte that is lost, added or changed is never ignored."""
     written = bytearray(msgspec.json.encode(body))
-    at = data.draw(st.integers(0, len(written) - 1))
-    new = data.draw(st.sampled_from([b"", b"x", b'"', b"[", b"}", b",", b" ", b"\\", b"\xff"]))
-    written[at : at + data.draw(st.integers(0, 1))] = new
+    position = data.draw(st.integers(0, len(written) - 1))
+    replacement = data.draw(
+        st.sampled_from([b"", b"x", b'"', b"[", b"}", b",", b" ", b"\\", b"\xff"])
+    )
+    written[position : position + data.draw(st.integers(0, 1))] = replacement
     try:
         expected = msgspec.json.decode(written, type=Whole)
     except (msgspec.DecodeError, UnicodeError):
         with pytest.raises(InvalidMessage):
-            asyncio.run(in_portions(bytes(written), 0, 10_000))
+            asyncio.run(decode_in_batches(bytes(written), 0, 10_000))
     else:
-        assert asyncio.run(in_portions(bytes(written), 0, 10_000)) == expected
+        assert asyncio.run(decode_in_batches(bytes(written), 0, 10_000)) == expected
 
 
 _GOOD = b'{"text":"a"},' * 3
@@ -116,25 +118,25 @@ _GOOD = b'{"text":"a"},' * 3
         (b"", "body"),
     ],
 )
-async def test_what_is_wrong_is_named(body: bytes, param: str) -> None:
-    """By the field, with the number of its element."""
+async def test_an_error_names_the_field(body: bytes, param: str) -> None:
+    """With the index of the list element."""
     with pytest.raises(InvalidMessage) as caught:
-        await in_portions(body, 0 if body else -1)
+        await decode_in_batches(body, 0 if body else -1)
     assert caught.value.param == param
 
 
-async def test_others_work_between_portions() -> None:
-    """However large the body is."""
-    turns = 0
+async def test_decoding_yields_to_the_event_loop_between_batches() -> None:
+    """A large body does not block other tasks."""
+    iterations = 0
 
-    async def others() -> None:
-        nonlocal turns
+    async def count_iterations() -> None:
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
-    task = asyncio.create_task(others())
+    task = asyncio.create_task(count_iterations())
     body = Whole("a", [Part("b" * 100)] * 5000)
-    assert await decoded(msgspec.json.encode(body), Whole, check_storable) == body
+    assert await decode_json(msgspec.json.encode(body), Whole, check_storable) == body
     task.cancel()
-    assert turns > 5000 * 100 / 20_000
+    assert iterations > 5000 * 100 / 20_000

@@ -1,4 +1,4 @@
-"""Large answers: made one at a time, handed out from files."""
+"""Large responses: built one at a time, streamed from files."""
 
 import asyncio
 import io
@@ -14,8 +14,8 @@ from foremind.domain.errors import Overloaded, RateLimited
 from foremind.runtime.metrics import Metrics
 
 
-class Written(msgspec.Struct):
-    """Something to be written."""
+class Content(msgspec.Struct):
+    """Something to be written as JSON."""
 
     name: str
     numbers: list[int]
@@ -25,80 +25,82 @@ class Written(msgspec.Struct):
 
 @given(
     st.builds(
-        Written,
+        Content,
         st.text(),
         st.lists(st.integers(0, 9), max_size=350),
         st.lists(st.tuples(st.text(), st.none()), max_size=3),
         st.dictionaries(st.text(), st.lists(st.integers(0, 9))),
     )
 )
-def test_what_is_written_in_portions_is_what_would_be_at_once(content: Written) -> None:
-    """To the byte."""
+def test_writing_in_batches_equals_encoding_at_once(content: Content) -> None:
+    """Byte for byte."""
     file = io.BytesIO()
     asyncio.run(write_json(content, file))
     assert file.getvalue() == msgspec.json.encode(content)
 
 
-async def taken(answers: SpooledResponses, size: int = 10, user: str = "ana") -> list[Message]:
-    """What a reader is sent."""
+async def receive_response(
+    responses: SpooledResponses, size: int = 10, user: str = "ana"
+) -> list[Message]:
+    """The messages of a response."""
     sent: list[Message] = []
 
-    async def content() -> Written:
-        return Written("x" * size, [], [], {})
+    async def build() -> Content:
+        return Content("x" * size, [], [], {})
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    response = await answers.answer(user, content, {"x-name": "y"})
+    response = await responses.respond(user, build, {"x-name": "y"})
     await response({}, None, send)  # type: ignore[arg-type]
     return sent
 
 
-async def test_an_answer_says_how_long_it_is_and_comes_in_parts() -> None:
-    """And is gone afterwards."""
-    answers = SpooledResponses(1_000_000, Metrics())
-    start, *parts = await taken(answers, 400_000)
-    body = b"".join(part["body"] for part in parts)
-    assert msgspec.json.decode(body, type=Written).name == "x" * 400_000
+async def test_a_response_has_its_length_and_is_sent_in_chunks() -> None:
+    """And occupies nothing afterwards."""
+    responses = SpooledResponses(1_000_000, Metrics())
+    start, *chunks = await receive_response(responses, 400_000)
+    body = b"".join(chunk["body"] for chunk in chunks)
+    assert msgspec.json.decode(body, type=Content).name == "x" * 400_000
     headers = dict(start["headers"])
     assert headers[b"content-length"] == str(len(body)).encode()
     assert (headers[b"content-type"], headers[b"x-name"]) == (b"application/json", b"y")
-    assert max(len(part["body"]) for part in parts) == 65_536
-    assert answers.held == 0
+    assert max(len(chunk["body"]) for chunk in chunks) == 65_536
+    assert responses.pending_bytes == 0
 
 
-async def test_a_user_reads_two_at_once_and_all_together_so_many_bytes() -> None:
-    """Whoever is refused is told to come back, and may once somebody has read; it is counted."""
+async def test_responses_in_flight_are_limited_per_user_and_in_total_bytes() -> None:
+    """Refusals are counted, and end once a response has been read."""
     metrics = Metrics()
-    answers = SpooledResponses(1000, metrics)
+    responses = SpooledResponses(1000, metrics)
 
-    async def content() -> Written:
-        return Written("x" * 300, [], [], {})
+    async def build() -> Content:
+        return Content("x" * 300, [], [], {})
 
     async def send(_: Message) -> None: ...
 
-    first, second = [await answers.answer("ana", content, {}) for _ in range(2)]
+    first, second = [await responses.respond("ana", build, {}) for _ in range(2)]
     with pytest.raises(RateLimited):
-        await answers.answer("ana", content, {})
+        await responses.respond("ana", build, {})
     with pytest.raises(Overloaded):
-        await answers.answer("bo", content, {})
+        await responses.respond("bo", build, {})
     for reason in ("exports_of_user", "exports"):
-        counted = metrics.registry.get_sample_value("foremind_refused_total", {"reason": reason})
-        assert counted == 1, reason
+        count = metrics.registry.get_sample_value("foremind_refused_total", {"reason": reason})
+        assert count == 1, reason
     await first({}, None, send)  # type: ignore[arg-type]
-    third = await answers.answer("bo", content, {})
-    for each in (second, third):
-        await each({}, None, send)  # type: ignore[arg-type]
+    third = await responses.respond("bo", build, {})
+    for response in (second, third):
+        await response({}, None, send)  # type: ignore[arg-type]
 
 
-async def test_what_cannot_be_made_leaves_nothing_behind() -> None:
-    """Its user may ask again."""
-    answers = SpooledResponses(1000, Metrics())
+async def test_a_response_that_cannot_be_built_occupies_nothing() -> None:
+    """Its user may try again."""
+    responses = SpooledResponses(1000, Metrics())
 
-    async def content() -> Written:
+    async def build() -> Content:
         raise KeyError
 
     for _ in range(5):
         with pytest.raises(KeyError):
-            await answers.answer("ana", content, {})
-    assert await taken(answers)
+            await responses.respond("ana", build, {})
+    assert await receive_response(responses)

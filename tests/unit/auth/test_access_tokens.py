@@ -1,4 +1,4 @@
-"""Whom a token names."""
+"""Verifying access tokens."""
 
 import json
 import time
@@ -19,19 +19,19 @@ KEYS = KeyRing(SECRET, None)
 
 
 def token(secret: str = SECRET, **claims: object) -> str:
-    """A token for Ana, changed by `claims`."""
-    whole = {"sub": "ana", "name": "Ana", "exp": time.time() + 86_400} | claims
-    return jwt.encode({key: value for key, value in whole.items() if value is not None}, secret)
+    """A token for Ana with other `claims`; None omits a claim."""
+    merged = {"sub": "ana", "name": "Ana", "exp": time.time() + 86_400} | claims
+    return jwt.encode({key: value for key, value in merged.items() if value is not None}, secret)
 
 
-def test_a_signed_token_is_believed() -> None:
-    """Its subject is the user, its name what the companion calls it."""
-    caller = read_token(token(), KEYS, None, time.time())
-    assert (caller.user_id, caller.name, caller.companions) == ("ana", "Ana", None)
+def test_a_signed_token_names_the_principal() -> None:
+    """Its subject is the user id, and its name what the companion calls the user."""
+    principal = read_token(token(), KEYS, None, time.time())
+    assert (principal.user_id, principal.name, principal.companions) == ("ana", "Ana", None)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         None,
         "",
@@ -62,66 +62,66 @@ def test_a_signed_token_is_believed() -> None:
         jwt.encode({"sub": "ana", "exp": time.time() + 60}, "", algorithm="none"),
         jwt.encode({"sub": "ana", "exp": time.time() + 60}, SECRET * 2, algorithm="HS512"),
     ],
-    ids=lambda _: "token",  # not its text: it holds the time
+    ids=lambda _: "token",  # its text depends on the time
 )
-def test_anything_else_is_not(wrong: str | None) -> None:
-    """Missing, forged, expired, endless, too early, unsigned, signed in another way."""
+def test_an_invalid_token_is_refused(invalid: str | None) -> None:
+    """Missing, forged, expired, without expiry, not valid yet, unsigned, of another algorithm."""
     with pytest.raises(NotAuthenticated) as caught:
-        read_token(wrong, KEYS, None, time.time())
+        read_token(invalid, KEYS, None, time.time())
     assert caught.value.param == "token"
 
 
-def test_a_token_counts_until_the_second_it_expires() -> None:
-    """By the clock that is given."""
+def test_a_token_is_valid_until_it_expires() -> None:
+    """At the given time, not the system's."""
     signed = token(exp=1000)
     assert read_token(signed, KEYS, None, 999.9).user_id == "ana"
     with pytest.raises(NotAuthenticated):
         read_token(signed, KEYS, None, 1000.0)
 
 
-def test_scopes_are_what_the_token_says_and_no_more() -> None:
-    """Without any it is a player's; those of other services mean nothing here."""
+def test_a_token_grants_only_its_scopes() -> None:
+    """Without the claim, those of a player; scopes of other services are ignored."""
     assert read_token(token(), KEYS, None, 0).scopes == PLAYER
-    some = read_token(token(scopes=["chat", "shop:buy"]), KEYS, None, 0)
-    assert some.scopes == {"chat"}
-    assert not some.allows("memory:read")
+    chat_only = read_token(token(scopes=["chat", "shop:buy"]), KEYS, None, 0)
+    assert chat_only.scopes == {"chat"}
+    assert not chat_only.allows("memory:read")
     assert read_token(token(scopes=["admin"]), KEYS, None, 0).allows("memory:write")
     assert read_token(token(scopes=[]), KEYS, None, 0).scopes == frozenset()
 
 
-def test_an_audience_is_asked_for_where_one_is_set() -> None:
-    """A token for another service is none for this one."""
+def test_the_audience_is_checked_if_one_is_configured() -> None:
+    """A token for another service is refused."""
     assert read_token(token(aud="foremind"), KEYS, "foremind", 0).user_id == "ana"
     assert read_token(token(aud="shop"), KEYS, None, 0).user_id == "ana"
-    for wrong in (token(), token(aud="shop")):
+    for invalid in (token(), token(aud="shop")):
         with pytest.raises(NotAuthenticated):
-            read_token(wrong, KEYS, "foremind", 0)
+            read_token(invalid, KEYS, "foremind", 0)
 
 
 def test_keys_rotate_without_a_restart(tmp_path: Path) -> None:
-    """What is added to the file counts from then on, what is removed no longer."""
+    """Keys added to the file are accepted from then on, and removed keys no longer."""
     path = tmp_path / "keys.json"
     old, old_public = new_key("old")
     fresh, fresh_public = new_key("fresh")
     path.write_text(json.dumps({"keys": [old_public]}))
     keys = KeyRing(None, path)
-    by_old = mint({"sub": "ana", "exp": 100}, _signing(tmp_path, old))
-    by_fresh = mint({"sub": "ana", "exp": 100}, _signing(tmp_path, fresh))
-    assert read_token(by_old, keys, None, 0).key_id == "old"
+    old_token = mint({"sub": "ana", "exp": 100}, _signing_key(tmp_path, old))
+    fresh_token = mint({"sub": "ana", "exp": 100}, _signing_key(tmp_path, fresh))
+    assert read_token(old_token, keys, None, 0).key_id == "old"
     with pytest.raises(NotAuthenticated):
-        read_token(by_fresh, keys, None, 0)
+        read_token(fresh_token, keys, None, 0)
 
     path.write_text(json.dumps({"keys": [old_public, fresh_public]}))
-    assert read_token(by_fresh, keys, None, 0).key_id == "fresh"
+    assert read_token(fresh_token, keys, None, 0).key_id == "fresh"
     path.write_text("half writt")
-    assert read_token(by_fresh, keys, None, 0).key_id == "fresh"
+    assert read_token(fresh_token, keys, None, 0).key_id == "fresh"
     path.write_text(json.dumps({"keys": [fresh_public]}))
     with pytest.raises(NotAuthenticated):
-        read_token(by_old, keys, None, 0)
+        read_token(old_token, keys, None, 0)
 
 
-def test_a_public_key_is_no_secret(tmp_path: Path) -> None:
-    """A token signed with HS256 and the public key as the secret is forged."""
+def test_a_public_key_is_not_accepted_as_a_secret(tmp_path: Path) -> None:
+    """As a forger would use it, to sign with HS256."""
     _, public = new_key("k")
     path = tmp_path / "keys.json"
     path.write_text(json.dumps({"keys": [public]}))
@@ -142,8 +142,8 @@ def test_a_public_key_is_no_secret(tmp_path: Path) -> None:
         '{"keys": [{"kty": "oct", "k": "bm8ga2lkIGJ1dCB0aGlydHktdHdvIGJ5dGVzLi4uLi4uLg"}]}',
     ],
 )
-def test_a_file_of_keys_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
-    """Not a JWK Set, not for HS256 or EdDSA, too short, without a name."""
+def test_an_invalid_key_file_is_refused(tmp_path: Path, content: str) -> None:
+    """Not a JWK Set, of another algorithm, too short, without a key id."""
     path = tmp_path / "keys.json"
     path.write_text(content)
     with pytest.raises(InvalidFile):
@@ -167,17 +167,17 @@ def test_a_file_of_keys_that_is_none_is_refused(tmp_path: Path, content: str) ->
         ).map(lambda claims: jwt.api_jws.encode(json.dumps(claims).encode(), SECRET, "HS256")),
     )
 )  # fmt: skip
-def test_whatever_comes_as_a_token_is_a_caller_or_refused(raw: str) -> None:
-    """Nothing else is raised, signed or not."""
+def test_any_text_as_a_token_is_a_principal_or_refused(raw: str) -> None:
+    """No other exception is raised, whether it is signed or not."""
     try:
-        caller = read_token(raw, KEYS, None, 1000.0)
+        principal = read_token(raw, KEYS, None, 1000.0)
     except NotAuthenticated:
         return
-    assert caller.user_id
-    assert caller.expires_at is not None
+    assert principal.user_id
+    assert principal.expires_at is not None
 
 
-def _signing(folder: Path, whole: dict[str, object]):  # type: ignore[no-untyped-def]
+def _signing_key(folder: Path, private_jwk: dict[str, object]):  # type: ignore[no-untyped-def]
     path = folder / "private.json"
-    path.write_text(json.dumps({"keys": [whole]}))
+    path.write_text(json.dumps({"keys": [private_jwk]}))
     return next(iter(read_keys(path).values()))

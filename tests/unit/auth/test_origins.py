@@ -1,8 +1,8 @@
-"""Which pages may connect."""
+"""Which hosts and web origins are allowed."""
 
 import pytest
 
-from foremind.auth.origins import host_allowed, origin_allowed, page_may_ask
+from foremind.auth.origins import host_allowed, origin_allowed, request_origin_allowed
 from foremind.domain.settings import load_settings
 
 OPEN = load_settings()
@@ -24,13 +24,13 @@ OPEN = load_settings()
         ("http://[::1]:8770", "[::1]:8770", True),
     ],
 )
-def test_foreign_pages_stay_outside(origin: str | None, host: str, allowed: bool) -> None:
-    """Also those whose name was made to point here."""
+def test_foreign_pages_may_not_connect(origin: str | None, host: str, allowed: bool) -> None:
+    """Nor those whose name resolves to this machine (DNS rebinding)."""
     assert origin_allowed(origin, host, OPEN) is allowed
 
 
 def test_listed_origins_may_connect() -> None:
-    """A game's own site."""
+    """For example a game's own site."""
     listed = load_settings(allowed_origins=("https://game.example",))
     assert origin_allowed("https://game.example", "127.0.0.1:8770", listed)
 
@@ -53,8 +53,8 @@ def test_listed_origins_may_connect() -> None:
         (None, False),
     ],
 )
-def test_an_open_server_is_asked_under_its_own_names_only(host: str | None, allowed: bool) -> None:
-    """A name that somebody made to point here is not one; with tokens, any will do."""
+def test_in_open_mode_the_host_must_be_loopback(host: str | None, allowed: bool) -> None:
+    """With tokens, any host is allowed."""
     assert host_allowed(host, OPEN) is allowed
     assert host_allowed(host, load_settings(auth_secret="x" * 32))
 
@@ -63,21 +63,21 @@ def test_an_open_server_is_asked_under_its_own_names_only(host: str | None, allo
 @pytest.mark.parametrize("origin", [None, "http://127.0.0.1:8770", "null", "https://game.example"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/", "/metrics", "/v1/relationships"])
-def test_what_the_browser_says_only_narrows(
+def test_sec_fetch_site_only_restricts(
     site: str | None, origin: str | None, method: str, path: str
 ) -> None:
-    """Whatever it says of the site, no page gets in that its origin keeps out."""
+    """It never allows a page that its origin excludes."""
 
-    def asked(*allowed: str) -> bool:
+    def request_allowed(*allowed: str) -> bool:
         settings = load_settings(allowed_origins=allowed)
-        return page_may_ask(
+        return request_origin_allowed(
             method, path, origin=origin, host="127.0.0.1:8770", site=site, settings=settings
         )
 
-    own = site in (None, "none", "same-origin")
+    same_origin = site in (None, "none", "same-origin")
     if origin is None:
-        read = method in ("GET", "HEAD") and not path.startswith("/v1/")
-        assert asked() is (own or read)
+        page_read = method in ("GET", "HEAD") and not path.startswith("/v1/")
+        assert request_allowed() is (same_origin or page_read)
     else:
-        assert asked() is (own and origin == "http://127.0.0.1:8770")
-        assert origin == "null" or asked(origin)  # which nobody can list: it is anybody's
+        assert request_allowed() is (same_origin and origin == "http://127.0.0.1:8770")
+        assert origin == "null" or request_allowed(origin)  # "null" cannot be listed

@@ -1,4 +1,4 @@
-"""What rules make of talk where no language model is configured."""
+"""Extractive summaries, used where no language model is configured."""
 
 import pytest
 
@@ -16,31 +16,31 @@ from foremind.background.extractive_summary import (
 
 
 def said(*texts: str, replies: tuple[str, ...] = ()) -> list[Utterance]:
-    """What Ana said, each with a reply where there is one."""
-    talk = []
+    """Utterances of Ana, each with its reply, if any."""
+    utterances = []
     for number, text in enumerate(texts):
-        talk.append(Utterance(2 * number, "Ana", True, text, 0.4))
+        utterances.append(Utterance(2 * number, "Ana", True, text, 0.4))
         if number < len(replies):
-            talk.append(Utterance(2 * number + 1, "Wren", False, replies[number], 0.1))
-    return talk
+            utterances.append(Utterance(2 * number + 1, "Wren", False, replies[number], 0.1))
+    return utterances
 
 
-def test_the_weightiest_sentences_are_chosen_in_the_order_they_were_said() -> None:
-    """What matters and what the others speak of too; no questions, nothing twice."""
-    talk = said(
+def test_top_sentences_keep_the_order_of_speaking() -> None:
+    """They are significant and central; questions and near-duplicates are left out."""
+    utterances = said(
         "Nice weather today. My goal is to finish the lighthouse before the winter.",
         "How are you doing today, my friend?",
         "Nothing else to say. I promise to bring you the lamp of the lighthouse.",
         "My goal is to finish the lighthouse before the winter comes.",
     )
-    assert [sentence.text for sentence in top_sentences(talk, 2)] == [
+    assert [sentence.text for sentence in top_sentences(utterances, 2)] == [
         "My goal is to finish the lighthouse before the winter.",
         "I promise to bring you the lamp of the lighthouse.",
     ]
 
 
 def test_names_places_and_works_are_references() -> None:
-    """Folded; the names of those who speak, days and months are none."""
+    """Normalised; names of speakers, days and months are left out."""
     texts = [
         "I met Beatriz in Porto on Friday; we read “The Sea Wolf”, dear Wren",
         "with Beatriz",
@@ -48,19 +48,21 @@ def test_names_places_and_works_are_references() -> None:
     assert references_of(texts, ("Ana", "Wren")) == ("beatriz", "porto", "the sea wolf")
 
 
-def test_a_talk_turns_about_the_nouns_that_come_back() -> None:
-    """Not about the words that fill every talk."""
-    talk = said(
+def test_topics_are_repeated_nouns() -> None:
+    """Filler words are none."""
+    utterances = said(
         "I really love my garden, it makes me happy", "The garden was great today", "A garden!"
     )
-    assert topics_of(talk, 1) == ("garden",)
+    assert topics_of(utterances, 1) == ("garden",)
 
 
-def test_questions_and_conclusions_are_told_apart() -> None:
-    """What was asked, what was decided."""
-    talk = said("Which paint holds best in salt water?", "We decided to take the blue enamel paint")
-    assert questions_of(talk, 3) == ("Which paint holds best in salt water?",)
-    assert conclusions_of(talk, 3) == ("We decided to take the blue enamel paint",)
+def test_questions_and_conclusions_are_distinguished() -> None:
+    """Each is found by its own function only."""
+    utterances = said(
+        "Which paint holds best in salt water?", "We decided to take the blue enamel paint"
+    )
+    assert questions_of(utterances, 3) == ("Which paint holds best in salt water?",)
+    assert conclusions_of(utterances, 3) == ("We decided to take the blue enamel paint",)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +75,12 @@ def test_questions_and_conclusions_are_told_apart() -> None:
         ("I bought a compass for the boat", "How nice.", False),
     ],
 )
-def test_what_was_not_answered_or_was_put_off_is_open(text: str, reply: str, is_open: bool) -> None:
+def test_unanswered_and_postponed_questions_are_open(text: str, reply: str, is_open: bool) -> None:
     """Everything else is not."""
     assert bool(left_open(said(text, replies=(reply,)), 3)) == is_open
 
 
-def test_a_question_is_settled_by_an_answer_that_speaks_of_it() -> None:
+def test_a_question_is_settled_by_an_answer_about_its_subject() -> None:
     """Not by any other discovery."""
     question = "What became of Zarco's broken compass?"
     assert settles("I found out what became of the broken compass of Zarco", question)
@@ -86,6 +88,6 @@ def test_a_question_is_settled_by_an_answer_that_speaks_of_it() -> None:
     assert not settles("The broken compass of Zarco is on my mind", question)
 
 
-def test_a_topic_is_the_same_in_singular_and_plural() -> None:
-    """And with an article."""
+def test_topic_keys_ignore_number_and_articles() -> None:
+    """Different words have different keys."""
     assert key_of("The Gardens") == key_of("garden") != key_of("gate")

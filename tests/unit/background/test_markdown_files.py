@@ -1,4 +1,4 @@
-"""A relationship as a folder: what is written is read back, and only what changed is an edit."""
+"""Markdown export: it parses back, and only changed records are edits."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from foremind.domain.record import NOTHING_KNOWN, Record, RecordLayer, Revision
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
-# Any text, and what could be taken for a heading, or for the end of a line.
+# Any text, including what could be mistaken for a heading or a line break.
 TEXT = st.lists(
     st.one_of(
         st.text(st.characters(codec="utf-8")),
@@ -42,14 +42,14 @@ def record(
     )
 
 
-def written(*records: Record) -> tuple[dict[str, str], ExportedBase]:
-    """The files of some records."""
+def exported(*records: Record) -> tuple[dict[str, str], ExportedBase]:
+    """The files and the base of an export."""
     files = folder_of(7, "Ana", WREN, records, {})
     return files, msgspec.json.decode(files[BASE], type=ExportedBase)
 
 
-def stored(files: dict[str, str]) -> dict[str, str]:
-    """The files, written to a disk and read from it."""
+def through_disk(files: dict[str, str]) -> dict[str, str]:
+    """The files after a round trip through a disk."""
     with TemporaryDirectory() as folder:
         for name, text in files.items():
             (Path(folder) / name).write_text(text, "utf-8")
@@ -60,38 +60,40 @@ def stored(files: dict[str, str]) -> dict[str, str]:
 def test_an_untouched_folder_has_no_edits(
     records: list[tuple[str, str, str, RecordLayer]],
 ) -> None:
-    """Whatever the records say: no player's text becomes a record that a developer wrote."""
-    files, base = written(
+    """For any text: no player's words can become a developer's record."""
+    files, base = exported(
         *(
             record(number, text, layer, title, kind)
             for number, (text, title, kind, layer) in enumerate(records, 1)
         )
     )
-    assert edits_of(stored(files), base) == []
+    assert edits_of(through_disk(files), base) == []
 
 
 @given(TEXT, TEXT, TEXT)
-def test_an_edit_beside_any_text_is_the_only_one(text: str, title: str, kind: str) -> None:
-    """What stands around it does not swallow it, and is not changed with it."""
-    files, base = written(record(1, text, title=title, kind=kind), record(2, "run a marathon"))
-    changed = stored(files)
+def test_an_edit_next_to_any_text_is_the_only_one(text: str, title: str, kind: str) -> None:
+    """Surrounding text neither swallows it nor changes with it."""
+    files, base = exported(record(1, text, title=title, kind=kind), record(2, "run a marathon"))
+    changed = through_disk(files)
     changed["scratchpad.md"] = changed["scratchpad.md"].replace("run a mar", "walk a mar")
     (edit,) = edits_of(changed, base)
     assert (edit.record, edit.content) == (2, "walk a marathon")
 
 
 def test_headings_in_a_text_stay_text() -> None:
-    """A record may quote Markdown."""
-    assert edits_of(*written(record(1, "a\n## [9.9 goal] b\n\\## c"))) == []
+    """Records may contain Markdown."""
+    assert edits_of(*exported(record(1, "a\n## [9.9 goal] b\n\\## c"))) == []
 
 
-def test_what_was_changed_added_and_removed_is_found() -> None:
-    """Each as one edit, with the revision that it was made for."""
-    files, base = written(record(1, "run a marathon"), record(2, "learn chess"))
+def test_changes_additions_and_removals_are_found() -> None:
+    """Each as one edit, with the revision that it is based on."""
+    files, base = exported(record(1, "run a marathon"), record(2, "learn chess"))
     text = files["scratchpad.md"].replace("a marathon", "two marathons")
     files["scratchpad.md"] = text[: text.index("## [2.")] + "## [pet] Scout\n\nA dog.\n"
-    found = [(e.record, e.revision, e.kind, e.title, e.content) for e in edits_of(files, base)]
-    assert found == [
+    assert [
+        (edit.record, edit.revision, edit.kind, edit.title, edit.content)
+        for edit in edits_of(files, base)
+    ] == [
         (1, 3, "goal", "", "run two marathons"),
         (None, 0, "pet", "Scout", "A dog."),
         (2, 3, "goal", "", None),
@@ -99,28 +101,28 @@ def test_what_was_changed_added_and_removed_is_found() -> None:
 
 
 def test_a_missing_file_removes_nothing() -> None:
-    """It is an accident rather than a wish."""
-    files, base = written(record(1, "run a marathon"))
+    """It is taken for an accident."""
+    files, base = exported(record(1, "run a marathon"))
     del files["scratchpad.md"]
     assert edits_of(files, base) == []
 
 
-def test_who_made_a_record_and_when_stands_below_its_heading() -> None:
-    """And is no part of what it says, whatever becomes of that line."""
+def test_provenance_is_a_comment_below_the_heading() -> None:
+    """It is no part of the content, even if the line is deleted."""
     used = replace(record(1, "<!-- made by user today -->\nrun a marathon"), used=4, used_at=NOW)
-    files, base = written(used)
-    when = (
+    files, base = exported(used)
+    comment = (
         "<!-- made by rules 2026-05-20 12:00, changed 2026-05-20 12:00, in 4 prompts, last "
         "2026-05-20 12:00 -->"
     )
     text = files["scratchpad.md"]
-    assert f"## [1.3 goal]\n{when}\n\n\\<!-- made" in text
+    assert f"## [1.3 goal]\n{comment}\n\n\\<!-- made" in text
     assert edits_of(files, base) == []
-    assert edits_of({"scratchpad.md": text.replace(f"{when}\n", "")}, base) == []
+    assert edits_of({"scratchpad.md": text.replace(f"{comment}\n", "")}, base) == []
 
 
-def test_earlier_states_stand_in_a_file_of_their_own() -> None:
-    """Which is only to be read."""
+def test_earlier_revisions_have_their_own_file() -> None:
+    """It is read-only."""
     earlier = Revision(2, "scratchpad", "goal", "", "walk a marathon", "model", NOW)
     files = folder_of(7, "Ana", WREN, [record(1, "run a marathon")], {1: [earlier]})
     assert files["history.md"] == (

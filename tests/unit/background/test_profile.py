@@ -1,4 +1,4 @@
-"""What becomes of a profile when something is stated."""
+"""How statements change a profile."""
 
 from datetime import UTC, datetime
 
@@ -6,10 +6,10 @@ from foremind.background.extractive_summary import Utterance
 from foremind.background.profile import (
     ProfileChange,
     ProfileEntry,
-    giving_way,
     key_of,
-    news_of,
+    profile_change,
     removal_key,
+    replaced_by_manual,
     stated_in,
 )
 from foremind.domain.companion import PROFILE_SLOTS, ProfileRules, ProfileSlot, rank_of, slots_of
@@ -19,7 +19,7 @@ from foremind.llm.prompt.sections import profile_order
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
 
-def kept(
+def stored(
     number: int,
     title: str,
     content: str,
@@ -28,7 +28,7 @@ def kept(
     turn: int = 0,
     times: int = 0,
 ) -> Record:
-    """An entry of the profile."""
+    """A stored entry of the profile."""
     details = Details(slot=slot, rank=rank_of(slot, PROFILE_SLOTS), turn=turn, times=times)
     return Record(
         number, "profile", "stated", title, content, (), details, None, made_by, None, NOW, NOW, 1
@@ -36,136 +36,138 @@ def kept(
 
 
 def said(*texts: str, first: int = 1) -> list[ProfileEntry]:
-    """What rules read of what Ana says, a turn after the other."""
+    """The entries that rules find in Ana's utterances, one turn each."""
     return stated_in(
         Utterance(number, "Ana", True, text, 0.5) for number, text in enumerate(texts, first)
     )
 
 
-def taken_in(present: list[Record], entries: list[ProfileEntry], *dismissed: str) -> ProfileChange:
-    """What is to be written."""
-    return news_of(present, entries, PROFILE_SLOTS, lambda key: key in dismissed)
+def applied(present: list[Record], entries: list[ProfileEntry], *dismissed: str) -> ProfileChange:
+    """The change that statements make to a profile."""
+    return profile_change(present, entries, PROFILE_SLOTS, lambda key: key in dismissed)
 
 
 def values(records: list[NewRecord]) -> list[tuple[str, str]]:
-    """Titles and contents."""
+    """The titles and contents of records."""
     return [(record.title, record.content) for record in records]
 
 
-def test_an_entry_is_a_value_of_a_slot_with_the_turn_it_was_made_of() -> None:
-    """The newest of a slot that has one value, each of one that has many."""
-    news = taken_in([], said("I live in Rome.", "I moved to Porto. I love rain.", "I love tea."))
-    assert values(news.added) == [("home", "Porto"), ("likes", "rain"), ("likes", "tea")]
-    assert [each.turns for each in news.added] == [(1, 2), (2,), (3,)]
-    assert all(each.kind == "stated" and each.made_by == "rules" for each in news.added)
+def test_an_entry_is_a_value_of_a_slot_with_its_turns() -> None:
+    """Single-value slots keep the newest value, others each value."""
+    change = applied([], said("I live in Rome.", "I moved to Porto. I love rain.", "I love tea."))
+    assert values(change.added) == [("home", "Porto"), ("likes", "rain"), ("likes", "tea")]
+    assert [record.turns for record in change.added] == [(1, 2), (2,), (3,)]
+    assert all(record.kind == "stated" and record.made_by == "rules" for record in change.added)
 
 
-def test_a_newer_value_takes_the_place_of_the_older_and_not_the_other_way_round() -> None:
-    """Also where an older turn is read again."""
-    home = kept(1, "home", "Rome", slot="home", turn=5)
-    news = taken_in([home], said("I moved to Porto", first=7))
-    assert [(before.id, record.content) for before, record in news.changed] == [(1, "Porto")]
-    assert not taken_in([home], said("I live in Oslo", first=3)).changed
+def test_a_newer_value_replaces_an_older_one_and_never_vice_versa() -> None:
+    """Even when an older turn is read again."""
+    home = stored(1, "home", "Rome", slot="home", turn=5)
+    change = applied([home], said("I moved to Porto", first=7))
+    assert [(before.id, record.content) for before, record in change.changed] == [(1, "Porto")]
+    assert not applied([home], said("I live in Oslo", first=3)).changed
 
 
-def test_what_somebody_wrote_by_hand_stays_and_no_second_value_stands_beside_it() -> None:
-    """Whatever it is called, and in whatever words it is written."""
+def test_manual_entries_are_kept_and_block_other_values() -> None:
+    """Whatever their title and wording."""
     for title, content in (
         ("home", "Braga"), ("City", "Braga"), ("", "Lives in Braga"), ("", "Ana lives in Braga"),
         ("notes", "I live in Braga"),
     ):  # fmt: skip
         for maker in ("user", "developer"):
-            mine = kept(1, title, content, maker)
+            manual = stored(1, title, content, maker)
             assert (
-                taken_in([mine], said("I moved to Porto", "I don't live in Braga"))
+                applied([manual], said("I moved to Porto", "I don't live in Braga"))
                 == ProfileChange()
             )
 
 
-def test_what_was_stated_gives_way_to_what_is_written_by_hand() -> None:
-    """In a slot that has one value, whatever its title; at once, or when something is stated."""
-    home, likes = kept(1, "home", "Rome", slot="home"), kept(2, "likes", "rain", slot="likes")
-    mine = kept(3, "", "Lives in Braga", "user")
-    for title, content, gone in (
+def test_manual_entries_replace_stated_ones() -> None:
+    """In single-value slots, whatever the title; at once, or with the next statement."""
+    home, likes = stored(1, "home", "Rome", slot="home"), stored(2, "likes", "rain", slot="likes")
+    manual = stored(3, "", "Lives in Braga", "user")
+    for title, content, replaced in (
         ("home", "Braga", [1]), ("", "Lives in Braga", [1]), ("likes", "jazz", []),
         ("", "Tall", []),
     ):  # fmt: skip
         written = NewRecord("profile", content, "user", title=title)
-        assert giving_way([home, likes, mine], written, PROFILE_SLOTS) == gone
-    assert taken_in([home, likes, mine], said("I love tea")).removed == [1]
+        assert replaced_by_manual([home, likes, manual], written, PROFILE_SLOTS) == replaced
+    assert applied([home, likes, manual], said("I love tea")).removed == [1]
 
 
-def test_likes_have_a_bound_of_their_own() -> None:
-    """Where there are too many, those go that were stated least often and longest ago."""
+def test_likes_have_their_own_limit() -> None:
+    """Those stated least often and longest ago are removed beyond it."""
     likes = [
-        kept(number, "likes", f"thing{number}", slot="likes", turn=number, times=1 + (number == 1))
+        stored(
+            number, "likes", f"thing{number}", slot="likes", turn=number, times=1 + (number == 1)
+        )
         for number in range(1, 13)
     ]
-    core = [kept(20, "name", "Ana", slot="name"), kept(21, "home", "Porto", slot="home")]
-    news = taken_in([*likes, *core], said("I love rain", first=99))
-    assert values(news.added) == [("likes", "rain")]
-    assert news.removed == [2]
-    stand = sorted([*likes, *core], key=profile_order)
-    assert [each.title for each in stand[:2]] == ["name", "home"]
+    core = [stored(20, "name", "Ana", slot="name"), stored(21, "home", "Porto", slot="home")]
+    change = applied([*likes, *core], said("I love rain", first=99))
+    assert values(change.added) == [("likes", "rain")]
+    assert change.removed == [2]
+    ordered = sorted([*likes, *core], key=profile_order)
+    assert [record.title for record in ordered[:2]] == ["name", "home"]
 
 
-def test_to_like_and_to_dislike_exclude_each_other() -> None:
-    """The newer holds."""
-    news = taken_in([kept(1, "likes", "rain", slot="likes")], said("I don't like the rain"))
-    assert [(each.id, values([record])) for each, record in news.changed] == [
+def test_likes_and_dislikes_exclude_each_other() -> None:
+    """The newer statement wins."""
+    change = applied([stored(1, "likes", "rain", slot="likes")], said("I don't like the rain"))
+    assert [(before.id, values([record])) for before, record in change.changed] == [
         (1, [("dislikes", "the rain")])
     ]
-    assert (news.added, news.removed) == ([], [])
+    assert (change.added, change.removed) == ([], [])
 
 
-def test_what_is_taken_back_goes() -> None:
-    """By its value; nothing else does."""
-    present = [kept(1, "home", "Rome", slot="home"), kept(2, "pets", "dog Scout", slot="pets")]
-    assert taken_in(present, said("I don't live in Rome any more")).removed == [1]
-    assert taken_in(present, said("I don't live in Oslo")) == ProfileChange()
-    assert taken_in(present, said("My dog has died")).removed == [2]
+def test_retracted_values_are_removed() -> None:
+    """Other values of the slot are kept."""
+    present = [stored(1, "home", "Rome", slot="home"), stored(2, "pets", "dog Scout", slot="pets")]
+    assert applied(present, said("I don't live in Rome any more")).removed == [1]
+    assert applied(present, said("I don't live in Oslo")) == ProfileChange()
+    assert applied(present, said("My dog has died")).removed == [2]
 
 
-def test_an_animal_that_gets_a_name_is_one_animal() -> None:
-    """And keeps it where it is spoken of without."""
-    news = taken_in([], said("I have a dog.", "My dog is called Scout.", "I have a dog"))
-    assert values(news.added) == [("pets", "dog Scout")]
+def test_a_pet_and_its_name_are_one_entry() -> None:
+    """The name is kept when the pet is mentioned without it."""
+    change = applied([], said("I have a dog.", "My dog is called Scout.", "I have a dog"))
+    assert values(change.added) == [("pets", "dog Scout")]
 
 
-def test_what_is_said_again_is_counted_once_for_each_turn() -> None:
-    """So that reading a turn again changes nothing."""
-    tea = kept(1, "likes", "tea", slot="likes", turn=3, times=1)
-    ((record, details, turns),) = taken_in([tea], said("I love tea", first=4)).again
+def test_repeated_statements_are_counted_once_per_turn() -> None:
+    """Reading a turn again changes nothing."""
+    tea = stored(1, "likes", "tea", slot="likes", turn=3, times=1)
+    ((record, details, turns),) = applied([tea], said("I love tea", first=4)).restated
     assert (record.id, details.times, details.turn, turns) == (1, 2, 4, (4,))
-    ((_, details, _),) = taken_in([tea], said("I love tea", first=3)).again
+    ((_, details, _),) = applied([tea], said("I love tea", first=3)).restated
     assert (details.times, details.turn) == (1, 3)
 
 
-def test_what_was_removed_is_not_made_again() -> None:
-    """That value; another one of the slot is."""
-    home = kept(1, "home", "Porto", slot="home")
+def test_removed_entries_are_not_made_again() -> None:
+    """Other values of the slot are."""
+    home = stored(1, "home", "Porto", slot="home")
     assert removal_key(home) == key_of("home", "porto")
-    news = taken_in([], said("I live in Porto", "I love tea"), removal_key(home))
-    assert values(news.added) == [("likes", "tea")]
+    change = applied([], said("I live in Porto", "I love tea"), removal_key(home))
+    assert values(change.added) == [("likes", "tea")]
 
 
-def test_entries_from_before_there_were_slots_are_made_clean() -> None:
-    """Or go, where they say nothing of the user."""
+def test_entries_of_earlier_versions_are_migrated() -> None:
+    """Or removed, where they say nothing about the user."""
     present = [
-        kept(1, "likes rain", "I love rain, I could listen to it."),
-        kept(2, "home", "She said I live in a dream"),
+        stored(1, "likes rain", "I love rain, I could listen to it."),
+        stored(2, "home", "She said I live in a dream"),
     ]
-    news = taken_in(present, said("I love tea"))
-    assert [(before.id, record.title, record.content) for before, record in news.changed] == [
+    change = applied(present, said("I love tea"))
+    assert [(before.id, record.title, record.content) for before, record in change.changed] == [
         (1, "likes", "rain")
     ]
-    assert news.removed == [2]
+    assert change.removed == [2]
 
 
 def test_a_companion_adds_slots_or_has_only_its_own() -> None:
-    """Rules fill no slot that a companion does not have."""
+    """Rules fill no slot that the companion does not have."""
     boat = {"boat": ProfileSlot("what the user sails")}
     assert list(slots_of(ProfileRules(slots=boat))) == [*PROFILE_SLOTS, "boat"]
     only = slots_of(ProfileRules(slots=boat, only=True))
     assert list(only) == ["boat"]
-    assert news_of([], said("I live in Porto"), only, lambda _: False) == ProfileChange()
+    assert profile_change([], said("I live in Porto"), only, lambda _: False) == ProfileChange()

@@ -1,12 +1,12 @@
-"""What a model reads for the profile: when, and what of its answer is kept."""
+"""Profile extraction: which turns a model reads, and which entries of its answer are valid."""
 
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
 
-from foremind.background.profile_extraction import entries_of, to_profile
-from foremind.background.prompts import for_profile
+from foremind.background.profile_extraction import turns_to_read, valid_entries
+from foremind.background.prompts import profile_prompt
 from foremind.domain.companion import (
     PROFILE_SLOTS,
     ProfileExample,
@@ -17,30 +17,32 @@ from foremind.domain.relationship import TranscriptTurn
 from foremind.domain.turn import Speaker
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
-ONE, OTHER = uuid4(), uuid4()
+SESSION, OTHER_SESSION = uuid4(), uuid4()
 
 
 def turns(count: int, session: UUID, first: int = 1) -> list[TranscriptTurn]:
-    """Turns of both, by turns."""
+    """Turns of both speakers, alternating."""
     speakers: tuple[Speaker, ...] = ("user", "companion")
     return [
-        TranscriptTurn(each, session, speakers[(each - 1) % 2], "…", NOW, None, 0.5, False)
-        for each in range(first, first + count)
+        TranscriptTurn(number, session, speakers[(number - 1) % 2], "…", NOW, None, 0.5, False)
+        for number in range(first, first + count)
     ]
 
 
 def test_a_session_is_read_when_it_is_over_or_long_enough() -> None:
-    """So that there is not a request for every message."""
-    assert to_profile(turns(10, ONE), {ONE}) == []
-    assert len(to_profile(turns(11, ONE), {ONE})) == 11
-    assert len(to_profile(turns(2, ONE), set())) == 2
-    told = [*turns(4, ONE), *turns(4, OTHER, 5)]
-    assert [each.session_id for each in to_profile(told, {OTHER})] == [ONE] * 4
-    assert len(to_profile(turns(200, ONE), set())) < 50
+    """Not once per message."""
+    assert turns_to_read(turns(10, SESSION), {SESSION}) == []
+    assert len(turns_to_read(turns(11, SESSION), {SESSION})) == 11
+    assert len(turns_to_read(turns(2, SESSION), set())) == 2
+    two_sessions = [*turns(4, SESSION), *turns(4, OTHER_SESSION, 5)]
+    assert [turn.session_id for turn in turns_to_read(two_sessions, {OTHER_SESSION})] == [
+        SESSION
+    ] * 4
+    assert len(turns_to_read(turns(200, SESSION), set())) < 50
 
 
 @pytest.mark.parametrize(
-    ("answered", "title", "content"),
+    ("value", "title", "content"),
     [
         ({"slot": "home", "value": "Wien"}, "home", "Wien"),
         ({"slot": "Home", "value": " Wien. "}, "home", "Wien"),
@@ -49,34 +51,34 @@ def test_a_session_is_read_when_it_is_over_or_long_enough() -> None:
         ({"slot": "boat", "value": "a dinghy", "why": "?"}, "boat", "a dinghy"),
     ],
 )
-def test_an_entry_is_read_as_it_is_meant(answered: object, title: str, content: str) -> None:
-    """Its slot by any of its names, its value without what is around it."""
+def test_entries_are_normalised(value: object, title: str, content: str) -> None:
+    """Slots by any alias; values without whitespace or full stop."""
     slots = PROFILE_SLOTS | {"boat": ProfileSlot("what the user sails")}
-    (entry,) = entries_of([answered], slots, (1, 2))
+    (entry,) = valid_entries([value], slots, (1, 2))
     assert (entry.title, entry.content, entry.turns) == (title, content, (1, 2))
     assert (entry.made_by, entry.holds) == ("model", True)
 
 
-def test_what_is_no_entry_spoils_no_other() -> None:
-    """Unknown slots, stories, nothing."""
-    good = {"slot": "home", "value": "Wien", "holds": False}
-    bad = [
+def test_an_invalid_entry_does_not_affect_others() -> None:
+    """Unknown slots, values that are too long or empty, other types."""
+    valid = {"slot": "home", "value": "Wien", "holds": False}
+    invalid = [
         {"slot": "mood", "value": "good"}, {"slot": "home"}, {"slot": "home", "value": ""},
         {"slot": "home", "value": "word " * 40}, {"slot": "home", "value": "."}, "home", None, 7,
     ]  # fmt: skip
-    (entry,) = entries_of([*bad, good], PROFILE_SLOTS, (1,))
+    (entry,) = valid_entries([*invalid, valid], PROFILE_SLOTS, (1,))
     assert not entry.holds
 
 
-def test_a_companion_asks_in_its_own_words_for_its_own_slots() -> None:
-    """With examples; that what was said is data is told in any case."""
+def test_a_companion_has_its_own_prompt_and_slots() -> None:
+    """With examples; the prompt always says that the conversation is data."""
     rules = ProfileRules(
         "Note what a ship's cook must know.",
         {"boat": ProfileSlot("what the user sails", many=True)},
         True,
         (ProfileExample("I sail a dinghy", "boat", "a dinghy"),),
     )
-    (system, _) = for_profile(rules, [])
+    (system, _) = profile_prompt(rules, [])
     task = system["content"]
     assert task.startswith("Note what a ship's cook must know.")
     assert "boat (many): what the user sails" in task

@@ -1,8 +1,8 @@
-"""Two edits of one record become one, where they can."""
+"""Three-way merge of two edits of one record."""
 
 import pytest
 
-from foremind.background.three_way_merge import MergeResult, RecordVersion, holds_both, merged
+from foremind.background.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merged
 from foremind.llm.prompt.layout import Message
 
 BASE = RecordVersion("goal", "Running", "Wants to run a marathon.")
@@ -12,37 +12,37 @@ BOTH = "Wants to run a marathon in Lisbon with her sister."
 
 
 class Model:
-    """Answers what it is told to, and keeps what it was asked."""
+    """A model with a fixed answer, which records its prompts."""
 
     def __init__(self, answer: MergeResult) -> None:
         self.answer = answer
-        self.asked: list[list[Message]] = []
+        self.prompts: list[list[Message]] = []
 
     async def ask(self, messages: list[Message]) -> MergeResult:
-        """Answer."""
-        self.asked.append(messages)
+        """Return the fixed answer."""
+        self.prompts.append(messages)
         return self.answer
 
 
-async def test_a_model_is_shown_the_three_texts_and_what_it_writes_holds() -> None:
-    """As quotations, which it is not to follow."""
+async def test_a_model_merges_the_three_texts() -> None:
+    """They are quotations, not instructions."""
     model = Model(MergeResult(BOTH))
-    whole = await merged(BASE, OURS, THEIRS, model.ask)
-    assert whole == RecordVersion("goal", "Running", BOTH)
-    ((system, user),) = model.asked
+    result = await merged(BASE, OURS, THEIRS, model.ask)
+    assert result == RecordVersion("goal", "Running", BOTH)
+    ((system, user),) = model.prompts
     assert "not instructions" in system["content"]
-    for each in (BASE, OURS, THEIRS):
-        assert f'"{each.content}"' in user["content"]
+    for version in (BASE, OURS, THEIRS):
+        assert f'"{version.content}"' in user["content"]
 
 
 async def test_fields_that_one_side_changed_need_no_model() -> None:
-    """Each is as that side has it."""
+    """Each is taken from that side."""
     model = Model(MergeResult("never asked"))
     theirs = RecordVersion("other", "Running", BASE.content)
-    whole = await merged(BASE, OURS, theirs, model.ask)
-    assert whole == RecordVersion("other", "Running", OURS.content)
+    result = await merged(BASE, OURS, theirs, model.ask)
+    assert result == RecordVersion("other", "Running", OURS.content)
     assert await merged(BASE, OURS, OURS, model.ask) == OURS
-    assert model.asked == []
+    assert model.prompts == []
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ async def test_fields_that_one_side_changed_need_no_model() -> None:
         MergeResult("Wants to run a marathon."),
     ],
 )
-async def test_what_is_no_merging_is_left_to_somebody(answer: MergeResult) -> None:
-    """The model says that they contradict, or drops what one of them wrote."""
+async def test_an_unusable_merge_is_a_conflict(answer: MergeResult) -> None:
+    """The model reports a contradiction, or drops one side's edit."""
     assert await merged(BASE, OURS, THEIRS, Model(answer).ask) is None
 
 
-async def test_two_titles_are_left_to_somebody() -> None:
+async def test_two_titles_are_a_conflict() -> None:
     """A model would have to choose."""
-    one = RecordVersion("goal", "A run", BASE.content)
-    other = RecordVersion("goal", "The run", BASE.content)
-    assert await merged(BASE, one, other, Model(MergeResult("x")).ask) is None
+    ours = RecordVersion("goal", "A run", BASE.content)
+    theirs = RecordVersion("goal", "The run", BASE.content)
+    assert await merged(BASE, ours, theirs, Model(MergeResult("x")).ask) is None
 
 
-def test_words_that_were_taken_out_need_not_be_there() -> None:
-    """Only what was added counts."""
-    assert holds_both("A b c", "A", "A b c sister", "A sister")
-    assert not holds_both("A b c", "A", "A b c sister", "A b c")
+def test_removed_words_may_be_missing() -> None:
+    """Only added words count."""
+    assert keeps_both_edits("A b c", "A", "A b c sister", "A sister")
+    assert not keeps_both_edits("A b c", "A", "A b c sister", "A b c")

@@ -13,8 +13,8 @@ from foremind.cli.line_editor import (
 )
 
 
-def test_letters_build_a_draft_and_enter_hands_it_over() -> None:
-    """Also those of several bytes, in pieces."""
+def test_typing_builds_a_draft_and_enter_returns_it() -> None:
+    """Also with characters whose bytes arrive one by one."""
     editor = LineEditor()
     rain = "雨".encode()
     assert editor.feed(b"hi ") == [Typed()] * 3
@@ -35,15 +35,15 @@ def test_letters_build_a_draft_and_enter_hands_it_over() -> None:
         (b"a\x00b", "ab"),
     ],
 )
-def test_editing_keys_edit(keys: bytes, draft: str) -> None:
-    """Backspace, Ctrl-W, Ctrl-U; others do nothing."""
+def test_editing_keys_change_the_draft(keys: bytes, draft: str) -> None:
+    """Backspace, Ctrl-W and Ctrl-U; other control characters are ignored."""
     editor = LineEditor()
     editor.feed(keys)
     assert editor.draft == draft
 
 
-def test_control_keys_mean_what_they_mean_elsewhere() -> None:
-    """Ctrl-C leaves, Ctrl-D on an empty line too, Esc stops, arrows are ignored."""
+def test_control_keys_are_recognised() -> None:
+    """Ctrl-C exits, so does Ctrl-D on an empty line; Esc stops; arrow keys are ignored."""
     editor = LineEditor()
     assert editor.feed(b"\x03") == [LeavePressed()]
     assert editor.feed(b"\x04") == [LeavePressed()]
@@ -53,12 +53,12 @@ def test_control_keys_mean_what_they_mean_elsewhere() -> None:
 
 
 def test_a_long_draft_shows_its_end() -> None:
-    """Within the width of the terminal."""
+    """It is cut to the width of the terminal."""
     line = prompt_line("ready", "", "x" * 100 + "END", 40)
     assert line.endswith("END")
     assert len(line) < 40 + 20
 
 
-def test_what_others_say_cannot_command_the_terminal() -> None:
-    """No escape sequence comes through."""
+def test_received_text_cannot_control_the_terminal() -> None:
+    """Escape sequences lose their control characters."""
     assert harmless("a\x1b[2Jb\nc\x07") == "a[2Jb\nc"

@@ -10,12 +10,12 @@ from foremind.cli.tokens import new
 from foremind.domain.errors import InvalidFile
 
 
-def test_a_new_key_is_added_to_those_that_verify(tmp_path: Path) -> None:
+def test_a_new_public_key_is_added_to_the_file(tmp_path: Path) -> None:
     public = tmp_path / "public.json"
     for kid in ("first", "second"):
         new(private=tmp_path / f"{kid}.json", public=public, kid=kid)
     assert list(read_keys(public)) == ["first", "second"]
-    assert all("d" not in each for each in json.loads(public.read_text("utf-8"))["keys"])
+    assert all("d" not in key for key in json.loads(public.read_text("utf-8"))["keys"])
     assert (tmp_path / "second.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -28,7 +28,7 @@ def test_a_new_key_is_added_to_those_that_verify(tmp_path: Path) -> None:
         ("nowhere/new.json", {"keys": []}, "nowhere/new.json: expected a file that can be made"),
     ],
 )
-def test_files_that_are_not_what_they_should_be_are_named_and_left_as_they_are(
+def test_unusable_files_are_named_and_left_unchanged(
     tmp_path: Path, private: str, listed: object, complaint: str
 ) -> None:
     public, known = tmp_path / "public.json", tmp_path / "known.json"
@@ -40,7 +40,7 @@ def test_files_that_are_not_what_they_should_be_are_named_and_left_as_they_are(
     assert known.read_text("utf-8") == "a key"
 
 
-def test_a_name_is_used_once(tmp_path: Path) -> None:
+def test_a_key_id_cannot_be_reused(tmp_path: Path) -> None:
     public = tmp_path / "public.json"
     new(private=tmp_path / "one.json", public=public, kid="same")
     with pytest.raises(InvalidFile, match="has a key named same already"):

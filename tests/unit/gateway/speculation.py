@@ -1,7 +1,7 @@
-"""A session whose every wait is a draw: keys, pauses, writes and failures in any order.
+"""A simulation of one session with random latencies: keys, pauses, writes and failures.
 
-The session, its watcher, preparer, cache, queue and what it does ahead are the real ones. What they
-reach for is drawn: the encoder, the search, the store of turns, and the language model.
+The session with its prefetcher, context builder, cache, queue and speculation is real. What they
+call is simulated: the encoder, the search, the turn store, and the language model.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.memory import Recalled
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.settings import Ahead, Settings
+from foremind.domain.setting_groups import Ahead
+from foremind.domain.settings import Settings
 from foremind.domain.turn import OpenedSession, StoredTurn
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
@@ -53,8 +54,8 @@ _LIMITS = (10, 3)
 
 
 @dataclass
-class Sent:
-    """A message, and when the request for its answer may have been made."""
+class SentMessage:
+    """A message, and the interval in which its prompt may have been assembled."""
 
     id: str
     text: str
@@ -66,68 +67,68 @@ class Sent:
 
 @dataclass
 class World:
-    """What is true, when it became so, and what was drawn for it."""
+    """What is stored, with the history of its versions, and the source of randomness."""
 
-    random: random.Random
+    rng: random.Random
     manifest: Manifest
     settings: Settings
     metrics: Metrics
-    ahead: Ahead
+    mode: Ahead
     eager: bool
     versions: list[tuple[float, int, frozenset[int]]] = field(default_factory=list)
     limits: list[tuple[float, int]] = field(default_factory=list)
-    troubles: list[float] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
+    faults: list[float] = field(default_factory=list)
+    sent: list[SentMessage] = field(default_factory=list)
     written: list[tuple[str, str]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     layers_version: int = 0
     erasures: int = 0
     layers: dict[int, RelationshipLayers] = field(default_factory=dict)
 
-    def trouble(self, share: float) -> bool:
-        """Tell whether something fails now, and note it."""
-        if self.random.random() >= share:
+    def fault(self, probability: float) -> bool:
+        """Return whether to fail now, and record it."""
+        if self.rng.random() >= probability:
             return False
-        self.troubles.append(asyncio.get_running_loop().time())
+        self.faults.append(asyncio.get_running_loop().time())
         return True
 
-    def delay(self, usual_s: float, share_slow: float = 0.03) -> float:
-        """Draw how long something takes."""
-        if self.random.random() < share_slow:
-            self.troubles.append(asyncio.get_running_loop().time())
-            return self.random.uniform(0.5, 3.0)
-        return self.random.uniform(0.0, 2 * usual_s)
+    def delay(self, usual_s: float, slow_probability: float = 0.03) -> float:
+        """Return a random latency in seconds; very slow ones are recorded as faults."""
+        if self.rng.random() < slow_probability:
+            self.faults.append(asyncio.get_running_loop().time())
+            return self.rng.uniform(0.5, 3.0)
+        return self.rng.uniform(0.0, 2 * usual_s)
 
     # The encoder.
     def encode(self, texts: list[str], stop: object) -> np.ndarray:
-        """Return a unit vector that depends on the text."""
-        if self.trouble(0.03):
-            raise Overloaded("It failed, as it was to.")
+        """Return a unit vector derived from the text, float32 [1, 8]."""
+        if self.fault(0.03):
+            raise Overloaded("Simulated failure.")
         direction = np.zeros(8, np.float32)
         direction[zlib.crc32(texts[0].encode()) % 8] = 1.0
         return direction[None]
 
     def is_word(self, letters: str) -> bool:
-        """Tell whether some letters are one of the words."""
+        """Return whether some letters are a known word."""
         return letters in _WORDS
 
     # The search.
     async def search(self, query: Query) -> list[Recalled]:
-        """Return what the version at the beginning of the search holds."""
+        """Return the memories as of the start of the search."""
         ids = self.versions[-1][2]
         await asyncio.sleep(self.delay(0.01))
-        if self.trouble(0.03):
-            raise StorageUnavailable("It failed, as it was to.")
+        if self.fault(0.03):
+            raise StorageUnavailable("Simulated failure.")
         return recalled(query.text, ids, query.policy.limit)
 
-    # The store of turns.
+    # The turn store.
     async def commit_message(
         self, session: OpenedSession, message_id: str, text: str, now: datetime, *, kept: bool
     ) -> StoredTurn:
-        """Note a message."""
-        await asyncio.sleep(self.random.uniform(0.001, 0.02))
-        if self.random.random() < 0.02:
-            raise StorageUnavailable("It failed, as it was to.")
+        """Store a message."""
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
+        if self.rng.random() < 0.02:
+            raise StorageUnavailable("Simulated failure.")
         self.written.append(("user", text))
         return StoredTurn(len(self.written), duplicate=False, answered=False)
 
@@ -135,15 +136,15 @@ class World:
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
         *, judged: bool, kept: bool, erasures: int, unheard: object,
     ) -> int | None:  # fmt: skip
-        """Note a reply, unless something was forgotten since its prompt was put together."""
-        await asyncio.sleep(self.random.uniform(0.001, 0.02))
+        """Store a reply, unless something was erased since its prompt was assembled."""
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         if erasures != self.erasures:
             return None
         self.written.append(("companion", text))
         return len(self.written)
 
     async def working(self, *_: object) -> list[Any]:
-        """Return what was said, to be read again."""
+        """Return the stored turns, to be loaded again."""
         return [
             SimpleNamespace(speaker=speaker, content=text, id=number, message_id=None)
             for number, (speaker, text) in enumerate(self.written, 1)
@@ -151,12 +152,12 @@ class World:
         ]
 
     async def recent(self, *_: object) -> list[Any]:
-        """Return what was said before the session, which is nothing."""
+        """Return the turns before the session, of which there are none."""
         return []
 
-    # What is held of the relationship.
+    # The layer cache.
     def get(self, relationship_id: int) -> RelationshipLayers:
-        """Return what is held: it has no records."""
+        """Return the cached layers, without records."""
         version = self.layers_version
         if version not in self.layers:
             state = LayersState(version, 0, 0)
@@ -165,18 +166,18 @@ class World:
 
 
 def recalled(text: str, ids: frozenset[int], limit: int) -> list[Recalled]:
-    """Return the memories that a text brings back, in an order that depends on it."""
+    """Return the memories recalled for a text, in an order derived from it."""
     words = sorted(set(text.split()))
-    order = sorted(ids, key=lambda each: (-sum((each * len(word)) % 7 for word in words), each))
+    order = sorted(ids, key=lambda id_: (-sum((id_ * len(word)) % 7 for word in words), id_))
     return [
-        Recalled(each, f"memory number {each}", "user", "conversation", 0.5,
+        Recalled(id_, f"memory number {id_}", "user", "conversation", 0.5,
                  datetime(2026, 4, 1, tzinfo=ZoneInfo("UTC")), False, 0.5, 0.5, 0.5, 0.5)
-        for each in order[:limit]
+        for id_ in order[:limit]
     ]  # fmt: skip
 
 
-class _Outbox:
-    """Takes in the events, and looks at the prompt when a message is accepted."""
+class _Listener:
+    """Records the events, and the prompt when a message is accepted."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -186,8 +187,8 @@ class _Outbox:
         event = msgspec.json.decode(frame)
         self.world.events.append(event)
         if event["type"] == "message.accepted" and self.session is not None:
-            sent = next(each for each in self.world.sent if each.id == event["id"])
-            reply = self.session._conversation._reply
+            sent = next(sent for sent in self.world.sent if sent.id == event["id"])
+            reply = self.session._pipeline._replies.current
             assert reply is not None
             sent.prompt, sent.accepted = reply.prompt, asyncio.get_running_loop().time()
         if event["type"] == "error":
@@ -201,47 +202,47 @@ class _Outbox:
 
 
 async def live(world: World) -> None:
-    """One session from its opening to its end."""
-    draw, clock = world.random, VirtualClock()
+    """Run one session from its opening to its end."""
+    rng, clock = world.rng, VirtualClock()
     world.versions.append((0.0, 0, frozenset(range(1, 7))))
     world.limits.append((0.0, _LIMITS[0]))
     cast("Any", asyncio.get_running_loop()).executor_delay = lambda: world.delay(0.005)
     model = InProcessModel(
-        lambda: -1.0 if draw.random() < 0.02 else draw.uniform(0.0, 0.3),
+        lambda: -1.0 if rng.random() < 0.02 else rng.uniform(0.0, 0.3),
         lambda _: ["Well", ", ", "yes", "."],
     )
     settings = world.settings.model_copy(update={"eager": world.eager, "recall_gate": False})
-    other = SimpleNamespace(
+    stub = SimpleNamespace(
         look=lambda: None, run=lambda *_: None, hand_over=lambda *_: None, refresh=_nothing,
         may_have_documents=lambda _: False, deleted=lambda _: 0,
     )  # fmt: skip
-    here = cast("Any", world)
+    stores = cast("Any", world)
     supervisor = Supervisor(clock, world.metrics)
     async with EmbeddingService(
-        here, world.manifest, 8, clock, world.metrics, supervisor
+        stores, world.manifest, 8, clock, world.metrics, supervisor
     ) as embedder:
-        preparer = ContextBuilder(embedder, here, here, cast("Any", other), clock, world.metrics)
+        builder = ContextBuilder(embedder, stores, stores, cast("Any", stub), clock, world.metrics)
         services = SessionServices(
-            settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", other),
-            companions=here, relationships=here, current=here, turns=here,
+            settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", stub),
+            companions=stores, relationships=stores, current=stores, turns=stores,
             states=cast("Any", SimpleNamespace(read=_no_state)),
-            preparer=preparer, prepared=ContextCache(100, 1 << 20, 60.0, clock),
-            index=here, held=here,
-            library=cast("Any", other), curation=cast("Any", other),
-            afterwards=cast("Any", other), rememberer=cast("Any", other),
+            preparer=builder, prepared=ContextCache(100, 1 << 20, 60.0, clock),
+            index=stores, held=stores,
+            library=cast("Any", stub), curation=cast("Any", stub),
+            afterwards=cast("Any", stub), rememberer=cast("Any", stub),
             uses=cast("Any", SimpleNamespace(note=lambda *_: None)),
-            voices=SingleChatModel(settings, model, world.ahead), embedding="drawn",
+            voices=SingleChatModel(settings, model, world.mode), embedding="simulated",
         )  # fmt: skip
-        outbox = _Outbox(world)
-        caller = Principal("ana", "Ana")
-        own = SharedValue(RelationshipSettings())
-        terms = SessionPolicy(
-            services, caller.name, SharedValue(_COMPANION), own, _OPENED, ZoneInfo("UTC")
+        listener = _Listener(world)
+        principal = Principal("ana", "Ana")
+        overrides = SharedValue(RelationshipSettings())
+        policy = SessionPolicy(
+            services, principal.name, SharedValue(_COMPANION), overrides, _OPENED, ZoneInfo("UTC")
         )
-        session = Session(services, caller, terms, _OPENED, [], EventStream(300.0, clock))
-        outbox.session = session
-        session.greet(outbox, await session.read_past())
-        await _act(world, session)
+        session = Session(services, principal, policy, _OPENED, [], EventStream(300.0, clock))
+        listener.session = session
+        session.connect(listener, await session.read_recent_turns())
+        await _Player(world, session).play()
         await session.close()
 
 
@@ -253,100 +254,128 @@ async def _no_state(*_: object) -> SessionState:
     return NO_STATE
 
 
-async def _act(world: World, session: Session) -> None:
-    draw, loop, draft = world.random, asyncio.get_running_loop(), ""
-    for _ in range(draw.randrange(3, 25)):
-        what = draw.choices(
-            ("type", "erase", "clear", "send", "cancel", "write", "forget", "settings", "rest"),
-            (12, 2, 1, 5, 1, 2, 1, 1, 3),
-        )[0]
-        try:
-            match what:
-                case "type":
-                    draft += draw.choice(_WORDS) + draw.choice((" ", "", ". ", "?"))
-                    session.handle(DraftUpdate(text=draft), loop.time())
-                case "erase":
-                    draft = draft[: -draw.randrange(1, 6)]
-                    session.handle(DraftUpdate(text=draft), loop.time())
-                case "clear":
-                    draft = ""
-                    session.handle(DraftClear(), loop.time())
-                case "send" if draft.strip():
-                    text = draft if draw.random() < 0.8 else draft + draw.choice(_WORDS)
-                    sent = Sent(f"m{len(world.sent)}", text, loop.time())
-                    world.sent.append(sent)
-                    draft = ""
-                    message = MessageSend(id=sent.id, text=text, event_id=sent.id)
-                    session.handle(message, loop.time())
-                case "cancel":
-                    created = [e for e in world.events if e["type"] == "response.created"]
-                    if created:
-                        response = created[-1]["response_id"]
-                        session.handle(ResponseCancel(response_id=response), loop.time())
-                case "write" | "forget":
-                    _, version, ids = world.versions[-1]
-                    ids = ids | {version + 7} if what == "write" else ids - {min(ids, default=0)}
-                    world.versions.append((loop.time(), version + 1, ids))
-                    if what == "write":
-                        session._terms.observe_version(version + 1)
-                    else:
-                        world.erasures += 1
-                        session.forget(version + 1, world.erasures)
-                case "settings":
-                    world.layers_version += 1
-                    world.limits.append((loop.time(), draw.choice(_LIMITS)))
-                    own = CompanionSettings(recall_limit=world.limits[-1][1])
-                    session._terms._shared_own.value = RelationshipSettings(user=own)
-        except ForemindError as error:
-            if what == "send":
-                world.sent[-1].failed = error.code
-        await asyncio.sleep(draw.choice((0.0, 0.01, 0.1, 0.15, 0.2, 0.6, 1.5)))
+_ACTIONS = ("type", "delete", "clear", "send", "cancel", "ingest", "erase", "settings", "idle")
+_WEIGHTS = (12, 2, 1, 5, 1, 2, 1, 1, 3)
+
+
+class _Player:
+    """Acts on a session at random, and changes what it depends on."""
+
+    def __init__(self, world: World, session: Session) -> None:
+        self._world = world
+        self._session = session
+        self._draft = ""
+
+    async def play(self) -> None:
+        """Do between three and twenty-four random actions."""
+        rng = self._world.rng
+        for _ in range(rng.randrange(3, 25)):
+            action = rng.choices(_ACTIONS, _WEIGHTS)[0]
+            try:
+                self._act(action, asyncio.get_running_loop().time())
+            except ForemindError as error:
+                if action == "send":
+                    self._world.sent[-1].failed = error.code
+            await asyncio.sleep(rng.choice((0.0, 0.01, 0.1, 0.15, 0.2, 0.6, 1.5)))
+
+    def _act(self, action: str, now: float) -> None:
+        rng, session = self._world.rng, self._session
+        match action:
+            case "type":
+                self._draft += rng.choice(_WORDS) + rng.choice((" ", "", ". ", "?"))
+                session.handle(DraftUpdate(text=self._draft), now)
+            case "delete":
+                self._draft = self._draft[: -rng.randrange(1, 6)]
+                session.handle(DraftUpdate(text=self._draft), now)
+            case "clear":
+                self._draft = ""
+                session.handle(DraftClear(), now)
+            case "send" if self._draft.strip():
+                self._send(now)
+            case "cancel":
+                self._cancel(now)
+            case "ingest" | "erase":
+                self._change_memories(action, now)
+            case "settings":
+                self._change_settings(now)
+
+    def _send(self, now: float) -> None:
+        rng, sent = self._world.rng, self._world.sent
+        text = self._draft if rng.random() < 0.8 else self._draft + rng.choice(_WORDS)
+        message_id = f"m{len(sent)}"
+        sent.append(SentMessage(message_id, text, now))
+        self._draft = ""
+        self._session.handle(MessageSend(id=message_id, text=text, event_id=message_id), now)
+
+    def _cancel(self, now: float) -> None:
+        created = [event for event in self._world.events if event["type"] == "response.created"]
+        if created:
+            response_id = created[-1]["response_id"]
+            self._session.handle(ResponseCancel(response_id=response_id), now)
+
+    def _change_memories(self, action: str, now: float) -> None:
+        world = self._world
+        _, version, ids = world.versions[-1]
+        ids = ids | {version + 7} if action == "ingest" else ids - {min(ids, default=0)}
+        world.versions.append((now, version + 1, ids))
+        if action == "ingest":
+            self._session.observe_memory_version(version + 1)
+        else:
+            world.erasures += 1
+            self._session.on_memories_erased(version + 1, world.erasures)
+
+    def _change_settings(self, now: float) -> None:
+        world = self._world
+        world.layers_version += 1
+        world.limits.append((now, world.rng.choice(_LIMITS)))
+        settings = CompanionSettings(recall_limit=world.limits[-1][1])
+        self._session._terms._shared_overrides.value = RelationshipSettings(user=settings)
 
 
 def check(world: World) -> None:
-    """Hold what the model was given against what holds without speculation."""
-    said = [text for speaker, text in world.written if speaker == "user"]
-    accepted = [each for each in world.sent if each.accepted is not None]
-    assert [each.text for each in accepted] == said, "stored is what was sent and accepted"
+    """Compare the prompts with what they would be without speculation."""
+    stored = [text for speaker, text in world.written if speaker == "user"]
+    accepted = [sent for sent in world.sent if sent.accepted is not None]
+    assert [sent.text for sent in accepted] == stored, "accepted messages are stored, and no others"
     for sent in accepted:
         assert sent.prompt is not None and sent.accepted is not None
         _check_prompt(world, sent, sent.prompt, sent.accepted)
     _check_events(world)
 
 
-def _check_prompt(world: World, sent: Sent, prompt: Prompt, accepted: float) -> None:
+def _check_prompt(world: World, sent: SentMessage, prompt: Prompt, accepted: float) -> None:
     assert prompt.message == sent.text
     assert prompt.messages()[-1]["content"].endswith(sent.text)
+    versions = _in_force([(at, ids) for at, _, ids in world.versions], sent.entered, accepted)
     possible = [
         recalled(" ".join(sent.text.split()), ids, limit)
-        for ids in _in_force([(at, ids) for at, _, ids in world.versions], sent.entered, accepted)
+        for ids in versions
         for limit in _in_force(world.limits, sent.entered, accepted)
     ]
-    given = list(prompt.memories)
-    if any(sent.entered - 3.0 <= at <= accepted for at in world.troubles) and not given:
+    memories = list(prompt.memories)
+    faulty = any(sent.entered - 3.0 <= at <= accepted for at in world.faults)
+    if faulty and not memories:
         return
-    if world.ahead == "off":
-        assert given in possible, "identical to what was computed without speculation"
+    if world.mode == "off":
+        assert memories in possible, "identical to a context without speculation"
     else:
-        assert any({e.id for e in each} <= {e.id for e in given} for each in possible)
-        there = set().union(
-            *_in_force([(at, ids) for at, _, ids in world.versions], sent.entered, accepted)
-        )
-        assert {each.id for each in given} <= there, "nothing that is forgotten"
+        memory_ids = {memory.id for memory in memories}
+        assert any({memory.id for memory in context} <= memory_ids for context in possible)
+        assert memory_ids <= set().union(*versions), "nothing that is erased"
     text = "\n".join(message["content"] for message in prompt.messages())
-    assert all(each.content in text for each in given)
+    assert all(memory.content in text for memory in memories)
 
 
 def _in_force(log: list[tuple[float, Any]], since: float, until: float) -> list[Any]:
-    """Return every value that held at some moment between two times, both included."""
+    """Return every value in force at some moment between two times, both included."""
     before = [value for at, value in log if at < since]
     return [*before[-1:], *(value for at, value in log if since <= at <= until)]
 
 
 def _check_events(world: World) -> None:
-    """Nothing is heard before it is accepted, and what is heard is what is stored."""
-    open_: dict[str, str] = {}
-    heard: list[str] = []
+    """Nothing is sent before its message is accepted, and stored replies are what was sent."""
+    in_progress: dict[str, str] = {}
+    sent: list[str] = []
     accepted = set()
     for event in world.events:
         match event["type"]:
@@ -354,17 +383,17 @@ def _check_events(world: World) -> None:
                 accepted.add(event["id"])
             case "response.created":
                 assert event["message_id"] in accepted
-                open_[event["response_id"]] = ""
+                in_progress[event["response_id"]] = ""
             case "response.output_text.delta":
-                open_[event["response_id"]] += event["delta"]
+                in_progress[event["response_id"]] += event["delta"]
             case "response.done":
-                said = open_.pop(event["response_id"])
-                taken_back = event["status"] == "cancelled" and not event["text"]
-                assert taken_back or said == event["text"]
+                text = in_progress.pop(event["response_id"])
+                retracted = event["status"] == "cancelled" and not event["text"]
+                assert retracted or text == event["text"]
                 if event["text"]:
-                    heard.append(event["text"])
+                    sent.append(event["text"])
             case other:
                 assert other in ("session.opened", "context.ready", "error")
-    assert not open_, "every reply has an end"
+    assert not in_progress, "every reply has an end"
     stored = iter(text for speaker, text in world.written if speaker == "companion")
-    assert all(each in stored for each in heard), "in the same order"
+    assert all(text in stored for text in sent), "in the same order"

@@ -1,4 +1,4 @@
-"""What was said so far: read when it is needed, and never as it was before something changed."""
+"""The chat history is loaded on demand and is never stale."""
 
 from datetime import UTC, datetime
 
@@ -12,61 +12,61 @@ YES = PastTurn("companion", "Yes?", 2)
 
 
 def stored(turn: PastTurn) -> Turn:
-    """A turn as the database has it."""
+    """Return a turn as the database has it."""
     assert turn.id is not None
     return Turn(turn.id, turn.speaker, turn.message_id, "completed", turn.content, NOW)
 
 
-def past(*turns: PastTurn) -> ChatHistory:
-    """What was said so far, of which the last three stay."""
-    return ChatHistory(list(turns), lambda told: told[-3:])
+def history_of(*turns: PastTurn) -> ChatHistory:
+    """Return a loaded history that keeps the newest three turns."""
+    return ChatHistory(list(turns), lambda turns: turns[-3:])
 
 
-async def test_what_changes_while_it_is_read_is_read_anew() -> None:
-    """Of the session that goes on by then."""
-    said = past()
-    said.drop()
+async def test_a_change_during_a_read_repeats_the_read() -> None:
+    """The first answer is stale by then."""
+    history = history_of()
+    history.drop()
     answers = [[stored(HELLO)], [stored(HELLO), stored(YES)]]
 
-    async def asked() -> list[Turn]:
+    async def fetch() -> list[Turn]:
         if len(answers) == 2:
-            said.hear(YES)  # told by another window meanwhile
+            history.add_remote(YES)  # from another window
         return answers.pop(0)
 
-    await said.read(asked)
-    assert [turn.id for turn in said.turns] == [1, 2]
+    await history.read(fetch)
+    assert [turn.id for turn in history.turns] == [1, 2]
 
 
-async def test_the_message_under_way_is_no_past_of_its_own() -> None:
-    """It may be stored before what came before it is read."""
-    said = past()
-    said.drop()
+async def test_the_message_in_progress_is_not_part_of_its_own_history() -> None:
+    """It may be stored before the history is read."""
+    history = history_of()
+    history.drop()
 
-    async def asked() -> list[Turn]:
+    async def fetch() -> list[Turn]:
         return [stored(YES), stored(HELLO)]
 
-    await said.read(asked, "m1")
-    assert [turn.id for turn in said.turns] == [2]
-    assert past(HELLO, YES).but_for("m1") == [YES]
+    await history.read(fetch, "m1")
+    assert [turn.id for turn in history.turns] == [2]
+    assert history_of(HELLO, YES).without("m1") == [YES]
 
 
-def test_a_message_that_comes_again_stands_once_and_last() -> None:
-    """Nothing answered it; of what is told twice only the first counts."""
-    said = past(HELLO, PastTurn("user", "Are you there?", 3, "m3"))
-    said.add(HELLO)
-    assert [turn.id for turn in said.turns] == [3, 1]
-    assert not said.hear(HELLO)
-    assert said.hear(YES)
-    assert [turn.id for turn in said.turns] == [3, 1, 2]
+def test_a_repeated_message_moves_to_the_end() -> None:
+    """It was not answered; a remote turn that is already present is ignored."""
+    history = history_of(HELLO, PastTurn("user", "Are you there?", 3, "m3"))
+    history.add(HELLO)
+    assert [turn.id for turn in history.turns] == [3, 1]
+    assert not history.add_remote(HELLO)
+    assert history.add_remote(YES)
+    assert [turn.id for turn in history.turns] == [3, 1, 2]
 
 
-def test_what_is_stored_elsewhere_is_missed_only_where_all_is_known() -> None:
-    """A message, or the reply to one that is known."""
-    said = past(HELLO)
-    assert said.lacks("m9", "user")
-    assert not said.lacks("m1", "user")
-    assert said.lacks("m1", "companion")
-    said.add(YES)
-    assert not said.lacks("m1", "companion")
-    said.drop()
-    assert not said.lacks("m9", "user")
+def test_only_a_loaded_history_lacks_turns() -> None:
+    """A message, or the reply to a message that is present."""
+    history = history_of(HELLO)
+    assert history.lacks("m9", "user")
+    assert not history.lacks("m1", "user")
+    assert history.lacks("m1", "companion")
+    history.add(YES)
+    assert not history.lacks("m1", "companion")
+    history.drop()
+    assert not history.lacks("m9", "user")

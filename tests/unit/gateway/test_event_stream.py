@@ -1,9 +1,9 @@
-"""Events of a session: numbered without a gap, whoever listens."""
+"""Events of a session are numbered without gaps, with or without a connection."""
 
 import json
 from typing import Any
 
-from foremind.gateway.event_stream import MOST_EVENTS, EventStream
+from foremind.gateway.event_stream import MAX_REPLAY_EVENTS, EventStream
 from foremind.gateway.protocol.messages import (
     ContextReady,
     ContextTimings,
@@ -13,18 +13,18 @@ from foremind.gateway.protocol.messages import (
 from foremind.testing.manual_clock import ManualClock
 
 
-class Listening:
-    """A connection that takes everything, or no telemetry."""
+class RecordingListener:
+    """A connection that records events; when `full`, it drops telemetry."""
 
     def __init__(self, *, full: bool = False) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.full = full
 
     def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
-        """Take a frame."""
+        """Record a frame."""
         if telemetry and self.full:
             return False
-        self.heard.append(json.loads(frame))
+        self.events.append(json.loads(frame))
         return True
 
     def close(self, code: int, reason: str) -> None:
@@ -32,41 +32,41 @@ class Listening:
 
 
 def context() -> ContextReady:
-    """Telemetry."""
+    """Return a telemetry event."""
     return ContextReady(draft="x", trigger="pause", memories=[], timings=ContextTimings(1, 1, 1))
 
 
-def test_telemetry_that_is_dropped_takes_no_number() -> None:
+def test_dropped_telemetry_takes_no_number() -> None:
     """The client sees no gap."""
-    stream, listener = EventStream(300.0, ManualClock()), Listening(full=True)
+    stream, listener = EventStream(300.0, ManualClock()), RecordingListener(full=True)
     stream.attach(listener)
     stream.emit(context(), telemetry=True)
     stream.emit(ResponseCreated(response_id="r", message_id="m"))
-    assert [each["seq"] for each in listener.heard] == [1]
+    assert [event["seq"] for event in listener.events] == [1]
 
 
-def test_a_long_reply_that_nobody_hears_stays_whole() -> None:
-    """Its pieces become few events, none of them large."""
+def test_a_long_undelivered_reply_is_kept_whole() -> None:
+    """Its pieces are merged into few events, none of them large."""
     stream = EventStream(300.0, ManualClock())
-    stream.attach(Listening())
+    stream.attach(RecordingListener())
     stream.emit(ResponseCreated(response_id="r", message_id="m"))
-    stream.emit(ResponseDelta(response_id="r", delta="heard "))
+    stream.emit(ResponseDelta(response_id="r", delta="delivered "))
     stream.attach(None)
     pieces = [f"piece {number} " for number in range(3000)]
     for piece in pieces:
         stream.emit(ResponseDelta(response_id="r", delta=piece))
     missed = stream.missed(2)
     assert missed is not None
-    events = [json.loads(each) for each in missed]
+    events = [json.loads(frame) for frame in missed]
     assert "".join(event["delta"] for event in events) == "".join(pieces)
     assert [event["seq"] for event in events] == list(range(3, 3 + len(events)))
-    assert len(events) < MOST_EVENTS
+    assert len(events) < MAX_REPLAY_EVENTS
     assert max(map(len, missed)) < 8192
 
 
-def test_what_was_heard_is_never_changed() -> None:
-    """A piece that somebody may have had is not added to, nor one of another reply."""
-    stream, listener = EventStream(300.0, ManualClock()), Listening()
+def test_a_delivered_event_is_never_changed() -> None:
+    """No piece is appended to one that may have been delivered, or to one of another reply."""
+    stream, listener = EventStream(300.0, ManualClock()), RecordingListener()
     stream.attach(listener)
     stream.emit(ResponseDelta(response_id="r", delta="one"))
     stream.attach(None)
@@ -74,8 +74,8 @@ def test_what_was_heard_is_never_changed() -> None:
     stream.emit(ResponseDelta(response_id="s", delta="three"))
     missed = stream.missed(0)
     assert missed is not None
-    assert [json.loads(each)["delta"] for each in missed] == ["one", "two", "three"]
-    again = Listening()
-    stream.attach(again)
+    assert [json.loads(frame)["delta"] for frame in missed] == ["one", "two", "three"]
+    reconnected = RecordingListener()
+    stream.attach(reconnected)
     stream.emit(ResponseDelta(response_id="s", delta="four"))
-    assert again.heard[0]["seq"] == 4
+    assert reconnected.events[0]["seq"] == 4

@@ -1,4 +1,4 @@
-"""What is due comes in order, whatever was set, changed and taken away before."""
+"""The expiry queue yields due items in order, whatever was set, changed and removed before."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,35 +7,37 @@ from foremind.gateway.expiry_queue import ExpiryQueue
 
 _STEPS = st.one_of(
     st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 20)),
-    st.integers(0, 20),  # time goes by
+    st.integers(0, 20),  # the current time
 )
 
 
 @given(st.lists(_STEPS, max_size=60))
-def test_what_is_due_is_what_a_plain_table_says(steps: list[tuple[str, int | None] | int]) -> None:
-    """The earliest first; what was changed meanwhile at its new time only."""
-    timetable: ExpiryQueue[str] = ExpiryQueue()
-    plain: dict[str, float] = {}
+def test_the_queue_agrees_with_a_plain_dictionary(
+    steps: list[tuple[str, int | None] | int],
+) -> None:
+    """Earliest first; a changed item only at its new deadline."""
+    queue: ExpiryQueue[str] = ExpiryQueue()
+    deadlines: dict[str, float] = {}
     for step in steps:
         if isinstance(step, tuple):
-            item, when = step
-            timetable.set(item, when)
-            if when is None:
-                plain.pop(item, None)
+            item, deadline = step
+            queue.set(item, deadline)
+            if deadline is None:
+                deadlines.pop(item, None)
             else:
-                plain[item] = when
+                deadlines[item] = deadline
         else:
-            taken = list(timetable.take(step))
-            assert sorted(taken) == sorted(name for name, when in plain.items() if when <= step)
-            assert [plain[name] for name in taken] == sorted(plain[name] for name in taken)
-            plain = {name: when for name, when in plain.items() if when > step}
-        assert timetable.first() == min(plain.values(), default=None)
-        assert len(timetable) == len(plain)
+            due = list(queue.pop_due(step))
+            assert sorted(due) == sorted(name for name, at in deadlines.items() if at <= step)
+            assert [deadlines[name] for name in due] == sorted(deadlines[name] for name in due)
+            deadlines = {name: at for name, at in deadlines.items() if at > step}
+        assert queue.earliest() == min(deadlines.values(), default=None)
+        assert len(queue) == len(deadlines)
 
 
-def test_changing_one_item_again_and_again_takes_no_room() -> None:
-    """A session that is looked at every two seconds for a week leaves one entry."""
-    timetable: ExpiryQueue[str] = ExpiryQueue()
-    for when in range(10_000):
-        timetable.set("a", when)
-    assert len(timetable._queue) < 32
+def test_changing_one_item_repeatedly_takes_constant_space() -> None:
+    """A session that is checked every two seconds for a week leaves one entry."""
+    queue: ExpiryQueue[str] = ExpiryQueue()
+    for deadline in range(10_000):
+        queue.set("a", deadline)
+    assert len(queue._heap) < 32

@@ -1,4 +1,4 @@
-"""What goes on in a session, as a process knows it."""
+"""The cached session state is loaded once and is never stale."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,73 +16,73 @@ NOW = datetime(2026, 5, 20, tzinfo=UTC)
 
 
 class Store:
-    """A store whose answers come when the test lets them."""
+    """A store that answers reads when `answer` is set."""
 
     def __init__(self) -> None:
         self.state = SessionState("first")
         self.reads = 0
-        self.go_on = asyncio.Event()
-        self.go_on.set()
+        self.answer = asyncio.Event()
+        self.answer.set()
         self.announce: Callable[[], None] = lambda: None
 
     async def read(self, *_: object) -> SessionState:
-        """Return what was stored when it was asked."""
+        """Return the state as of the call."""
         self.reads += 1
         state = self.state
-        await self.go_on.wait()
+        await self.answer.wait()
         return state
 
     async def change(self, _: int, __: UUID, patch: StatePatch, ___: datetime) -> SessionState:
-        """Store a patch."""
+        """Apply a patch, and announce it before returning."""
         self.state = patched(self.state, patch)
         self.announce()
         return self.state
 
 
-def held(store: Store) -> LiveState:
-    """What is held of one session."""
+def live_state(store: Store) -> LiveState:
+    """Return the cached state of one session."""
     return LiveState(cast("Any", store), 1, UUID(int=1))
 
 
-async def test_it_is_read_once_and_again_when_it_changed_elsewhere() -> None:
-    """Nothing of the former is shown meanwhile."""
+async def test_the_state_is_read_once_and_again_after_a_remote_change() -> None:
+    """The stale value is not visible meanwhile."""
     store = Store()
-    state = held(store)
+    state = live_state(store)
     await state.read()
     await state.read()
     assert (state.value.task, store.reads) == ("first", 1)
-    state.forget()
+    state.invalidate()
     assert (state.value.task, state.known) == ("", False)
     await state.read()
     assert store.reads == 2
 
 
-async def test_a_reading_that_was_overtaken_counts_for_nothing() -> None:
-    """By a change here, or by one that is announced."""
+async def test_a_read_that_a_change_overtakes_is_discarded() -> None:
+    """Its answer is stale."""
     store = Store()
-    state = held(store)
-    store.go_on.clear()
+    state = live_state(store)
+    store.answer.clear()
     reading = asyncio.create_task(state.read())
     while not store.reads:
         await asyncio.sleep(0)
     await state.change(StatePatch(task="second"), NOW)
-    store.go_on.set()
+    store.answer.set()
     await reading
     assert state.value.task == "second"
 
 
-async def test_a_change_that_is_announced_before_it_is_answered_is_known() -> None:
-    """The announcement may be the quicker of the two."""
+async def test_a_change_announced_before_its_answer_is_visible() -> None:
+    """The announcement may be faster than the answer."""
     store = Store()
-    state = held(store)
+    state = live_state(store)
     await state.read()
-    store.announce = state.forget
+    store.announce = state.invalidate
     await state.change(StatePatch(task="second"), NOW)
     assert (state.value.task, state.known) == ("second", True)
 
 
-def test_a_patch_changes_what_it_names() -> None:
-    """Null takes away; everything may be taken at once."""
+def test_a_patch_changes_only_the_fields_it_names() -> None:
+    """Null removes a field, a flag, or all flags."""
     state = SessionState("a task", {"a": 1, "b": True})
     assert patched(state, StatePatch()) == state
     assert patched(state, StatePatch(task=None)).task == ""

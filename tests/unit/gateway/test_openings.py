@@ -1,4 +1,4 @@
-"""Opening a session is as if it took no time: limits, forgetting, revoking and retiring hold."""
+"""Opening a session is atomic: limits, erasure, revocation and retirement apply throughout."""
 
 import asyncio
 import random
@@ -17,8 +17,8 @@ _BATCHES = 4
 
 
 @pytest.mark.parametrize("batch", range(_BATCHES))
-def test_whatever_happens_while_sessions_open_they_are_as_if_it_happened_before(batch: int) -> None:
-    """Eight hundred crowds: no limit passed, nothing forgotten kept, nobody let in who may not."""
+def test_concurrent_changes_apply_to_sessions_being_opened(batch: int) -> None:
+    """Eight hundred runs: limits hold, nothing erased is kept, no unauthorized session opens."""
     settings = load_settings(
         log_level="error", auth_secret=SECRET, max_sessions=5, max_sessions_per_user=3
     )
@@ -28,7 +28,7 @@ def test_whatever_happens_while_sessions_open_they_are_as_if_it_happened_before(
         loop = VirtualLoop()
         try:
             loop.run_until_complete(live(world))
-            assert not asyncio.all_tasks(loop), "no task is left behind"
+            assert not asyncio.all_tasks(loop), "no task is leaked"
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
@@ -36,4 +36,4 @@ def test_whatever_happens_while_sessions_open_they_are_as_if_it_happened_before(
             loop.close()
         outcomes += world.outcomes
     expected = {"opened", "overloaded", "not_authenticated", "storage_unavailable", "not_found"}
-    assert expected | {"draining"} <= set(outcomes), "every way that it can end was taken"
+    assert expected | {"draining"} <= set(outcomes), "every outcome occurred"

@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection."""
+"""The send queue of one connection."""
 
 import asyncio
 from typing import Any
@@ -9,8 +9,8 @@ from foremind.gateway.outbox import SLOW_READER, Outbox
 from foremind.runtime.metrics import Metrics
 
 
-class Wire:
-    """A peer as ASGI shows it: takes what is sent, one message a turn, unless it is `stuck`."""
+class Peer:
+    """The ASGI side of a client; accepts one message per loop iteration, unless `stuck`."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -26,82 +26,82 @@ class Wire:
         return {"type": "websocket.connect"}
 
 
-async def connected(wire: Wire) -> WebSocket:
-    """Return an accepted connection to `wire`."""
-    socket = WebSocket({"type": "websocket"}, wire.receive, wire.send)
+async def connected(peer: Peer) -> WebSocket:
+    """Return an accepted connection to `peer`."""
+    socket = WebSocket({"type": "websocket"}, peer.receive, peer.send)
     await socket.accept()
-    wire.sent.clear()
+    peer.sent.clear()
     return socket
 
 
-async def turns(count: int = 10) -> None:
-    """Let everything else go on."""
-    for _ in range(count):
+async def run_loop(iterations: int = 10) -> None:
+    """Let other tasks run."""
+    for _ in range(iterations):
         await asyncio.sleep(0)
 
 
-async def test_frames_are_sent_in_order_whenever_they_come_and_then_it_is_closed() -> None:
-    wire = Wire()
-    async with Outbox(await connected(wire), 100, Metrics()) as outbox:
+async def test_frames_are_sent_in_order_before_the_close() -> None:
+    peer = Peer()
+    async with Outbox(await connected(peer), 100, Metrics()) as outbox:
         outbox.put(b"1")
         outbox.put(b"2")
-        await turns(2)
+        await run_loop(2)
         outbox.put(b"3")
-        await turns()
+        await run_loop()
         outbox.put(b"4")
-    assert wire.sent == ["1", "2", "3", "4", 1000]
+    assert peer.sent == ["1", "2", "3", "4", 1000]
 
 
 async def test_an_idle_connection_has_no_task() -> None:
-    wire = Wire()
-    async with Outbox(await connected(wire), 100, Metrics()) as outbox:
+    peer = Peer()
+    async with Outbox(await connected(peer), 100, Metrics()) as outbox:
         outbox.put(b"1")
-        await turns()
+        await run_loop()
         assert [task.get_name() for task in asyncio.all_tasks()].count("outbox") == 0
 
 
-async def test_more_than_there_is_room_for_at_once_closes_before_anything_is_sent() -> None:
-    wire = Wire()
-    async with Outbox(await connected(wire), 100, Metrics()) as outbox:
+async def test_an_overflow_closes_the_connection() -> None:
+    peer = Peer()
+    async with Outbox(await connected(peer), 100, Metrics()) as outbox:
         for _ in range(3):
             outbox.put(b"x" * 40)
-        await turns()
-        assert wire.sent == [SLOW_READER]
+        await run_loop()
+        assert peer.sent == [SLOW_READER]
 
 
-async def test_a_reader_that_does_not_read_is_closed_in_the_middle_of_a_frame() -> None:
-    wire = Wire()
-    async with Outbox(await connected(wire), 100, Metrics()) as outbox:
-        wire.stuck = True
+async def test_a_blocked_reader_is_closed_in_the_middle_of_a_frame() -> None:
+    peer = Peer()
+    async with Outbox(await connected(peer), 100, Metrics()) as outbox:
+        peer.stuck = True
         outbox.put(b"x" * 40)
-        await turns()
+        await run_loop()
         for _ in range(3):
             outbox.put(b"x" * 40)
-        await turns()
-        assert wire.sent == [SLOW_READER]
+        await run_loop()
+        assert peer.sent == [SLOW_READER]
 
 
-async def test_telemetry_gives_way_first() -> None:
-    wire = Wire()
-    async with Outbox(await connected(wire), 100, Metrics()) as outbox:
+async def test_telemetry_is_dropped_first() -> None:
+    peer = Peer()
+    async with Outbox(await connected(peer), 100, Metrics()) as outbox:
         assert outbox.put(b"x" * 40, telemetry=True)
         assert not outbox.put(b"x" * 40, telemetry=True)
         assert outbox.put(b"y" * 40)
-    assert wire.sent == ["x" * 40, "y" * 40, 1000]
+    assert peer.sent == ["x" * 40, "y" * 40, 1000]
 
 
-async def test_what_comes_after_the_peer_is_gone_is_dropped() -> None:
-    wire = Wire()
+async def test_frames_after_a_lost_connection_are_dropped() -> None:
+    peer = Peer()
 
-    async def gone(_: Any) -> None:
+    async def fail(_: Any) -> None:
         raise OSError
 
-    socket = await connected(wire)
+    socket = await connected(peer)
     async with Outbox(socket, 100, Metrics()) as outbox:
-        socket._send = gone
+        socket._send = fail
         outbox.put(b"1")
-        await turns()
+        await run_loop()
         outbox.put(b"2")
-        await turns()
+        await run_loop()
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox"]
-    assert wire.sent == []
+    assert peer.sent == []

@@ -1,11 +1,12 @@
-"""Speculation is never wrong: whatever happens in whatever order, on a virtual clock."""
+"""Speculation never changes results, in any order of events, on a virtual clock."""
 
 import asyncio
 import random
 
 import pytest
 
-from foremind.domain.settings import Ahead, load_settings
+from foremind.domain.setting_groups import Ahead
+from foremind.domain.settings import load_settings
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
 from foremind.testing.virtual_time import Deadlock, VirtualLoop
@@ -16,29 +17,29 @@ _BATCHES = 8
 
 
 @pytest.mark.parametrize("batch", range(_BATCHES))
-def test_the_model_is_given_what_it_would_be_given_without_speculation(batch: int) -> None:
-    """Ten thousand sessions: the same context, nothing written, nothing heard, no task left."""
+def test_prompts_are_the_same_as_without_speculation(batch: int) -> None:
+    """Ten thousand sessions: same contexts, nothing stored or sent early, no task leaked."""
     settings = load_settings(log_level="error")
     manifest = find_model(settings.embedding_model, settings.models_dir)
     metrics = Metrics()
     for seed in range(batch * RUNS // _BATCHES, (batch + 1) * RUNS // _BATCHES):
-        draw = random.Random(seed)
-        ahead: Ahead = draw.choice(("off", "prefill", "reply"))
-        world = World(draw, manifest, settings, metrics, ahead, eager=draw.random() < 0.8)
+        rng = random.Random(seed)
+        mode: Ahead = rng.choice(("off", "prefill", "reply"))
+        world = World(rng, manifest, settings, metrics, mode, eager=rng.random() < 0.8)
         loop = VirtualLoop()
         try:
             loop.run_until_complete(live(world))
-            assert not asyncio.all_tasks(loop), "no task is left behind"
+            assert not asyncio.all_tasks(loop), "no task is leaked"
             check(world)
         except BaseException as error:
-            error.add_note(f"seed {seed}, {ahead}, eager {world.eager}")
+            error.add_note(f"seed {seed}, {mode}, eager {world.eager}")
             raise
         finally:
             loop.close()
 
 
 def test_a_deadlock_is_an_error() -> None:
-    """Where everybody waits for somebody else, the virtual loop says so."""
+    """If every task waits for another, the virtual loop raises."""
     loop = VirtualLoop()
     with pytest.raises(Deadlock):
         loop.run_until_complete(asyncio.Event().wait())

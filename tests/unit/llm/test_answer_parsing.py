@@ -1,4 +1,4 @@
-"""Whatever honest answer a model gives is read, and what was mended is counted by code."""
+"""Answers of models are parsed leniently, and corrections are counted by code."""
 
 import json
 from typing import Annotated, Any
@@ -19,9 +19,12 @@ EPISODE = {"topic": "boats", "summary": "They spoke of boats."}
 
 
 def operations(text: str) -> list[Any]:
-    """The operations that are read from a text, without what is empty in them."""
+    """The operations parsed from a text, without empty fields."""
     value = msgspec.to_builtins(read(text, NotesAnswer).value)
-    return [{k: v for k, v in each.items() if v is not None} for each in value["operations"]]
+    return [
+        {name: field for name, field in operation.items() if field is not None}
+        for operation in value["operations"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,19 +49,19 @@ def operations(text: str) -> list[Any]:
         f'For example {{"operations": [{{"op": "ADD", "kind": "x", "entry": "…"}}]}}. {NOTES}',
     ],
 )
-def test_notes_are_read_from_what_models_make_of_them(text: str) -> None:
-    """In prose, after thinking, in any case, not quite JSON, bare, wrapped, beside nonsense."""
+def test_notes_are_parsed_in_any_form(text: str) -> None:
+    """In prose, after thinking, in any case, malformed, bare, wrapped, or partly invalid."""
     assert operations(text) == [ADD]
 
 
-def test_an_empty_answer_is_an_answer() -> None:
-    """Most talk needs no note."""
+def test_an_empty_answer_is_valid() -> None:
+    """Most turns need no note."""
     for text in ("{}", '{"operations": null}', '{"operations": []}', "[]", '{"operations": ""}'):
         assert operations(text) == []
 
 
-def test_numbers_are_read_however_they_are_written() -> None:
-    """As a text, as a fraction, out of range."""
+def test_numbers_are_parsed_in_any_form() -> None:
+    """As text, as a fraction, out of range."""
     for written, rating in (("9", 9), ('"9"', 9), ('"9/10"', 9), ("9.0", 9), ("12", 10), ("0", 1)):
         assert read(f'{{"rating": {written}}}', Rating).value.rating == rating
     assert operations('{"operations": [{"op": "Delete", "id": "4"}]}') == [
@@ -67,8 +70,8 @@ def test_numbers_are_read_however_they_are_written() -> None:
     assert read('{"rating": "7", "no_longer": "2"}', Rating).value.no_longer == [2]
 
 
-def test_what_is_too_much_is_cut_and_the_rest_kept() -> None:
-    """Six lines are five, a long line ends with a sentence; each cut is counted."""
+def test_excess_is_truncated() -> None:
+    """Six lines become five, a long line ends with a sentence; truncations are counted."""
     long = "She has a boat. " * 30
     lines = [f"Line {number}." for number in range(5)]
     answer = read(json.dumps({"lines": [long, *lines]}), SummaryAnswer)
@@ -80,8 +83,8 @@ def test_what_is_too_much_is_cut_and_the_rest_kept() -> None:
     ]  # fmt: skip
 
 
-def test_an_episode_needs_no_more_than_it_has() -> None:
-    """No `left_at`, `null` for lists, no episodes at all; one that is broken spoils no other."""
+def test_optional_parts_of_episodes_may_be_missing() -> None:
+    """No `left_at`, `null` for lists, no episodes; an invalid one does not affect the others."""
     answer = read(json.dumps({"episodes": [{**EPISODE, "references": None}]}), EpisodesAnswer).value
     assert answer.left_at == "" and answer.episodes[0].references == []
     assert read('{"episodes": [], "left_at": "At the quay."}', EpisodesAnswer).value.episodes == []
@@ -101,21 +104,21 @@ def test_an_episode_needs_no_more_than_it_has() -> None:
         ('{"lines": {}}', "has to be a text"),
     ],
 )
-def test_what_cannot_be_used_says_why(text: str, problem: str) -> None:
-    """So that the model can do better."""
+def test_an_unusable_answer_says_why(text: str, problem: str) -> None:
+    """So that the model can correct it."""
     with pytest.raises(UnparsableAnswer, match=problem):
         read(text, SummaryAnswer)
 
 
-def test_an_answer_of_nothing_but_nonsense_is_none() -> None:
-    """It is not taken for one that says that there is nothing to do."""
+def test_an_answer_of_invalid_operations_is_unusable() -> None:
+    """It is not mistaken for an empty answer."""
     for text in ('{"operations": ["sing"]}', '{"operations": [{"op": "SING"}]}'):
         with pytest.raises(UnparsableAnswer):
             read(text, NotesAnswer)
 
 
-def test_prose_stands_for_a_text_where_it_may() -> None:
-    """Some models cannot do JSON at all; notes are not made of prose."""
+def test_prose_is_accepted_as_text_where_allowed() -> None:
+    """Some models cannot write JSON at all; notes are never parsed from prose."""
     prose = "She sails every summer.\nShe is afraid of storms."
     assert read(prose, SummaryAnswer, prose=True).value.lines == prose.splitlines()
     assert read(prose, TopicAnswer, prose=True).value.text == prose
@@ -125,8 +128,8 @@ def test_prose_stands_for_a_text_where_it_may() -> None:
             read(prose, shape, prose=True)
 
 
-def test_a_text_is_cut_where_a_sentence_ends() -> None:
-    """Or, where that is far away, a word."""
+def test_text_is_truncated_at_a_sentence_end() -> None:
+    """Or, if that would lose too much, at a word."""
     assert cut_at_sentence("One two. Three four.", 12) == "One two."
     assert cut_at_sentence("One two three, four five six.", 16) == "One two three"
     assert cut_at_sentence("Pi is 3.14159", 9) == "Pi is"
@@ -135,11 +138,11 @@ def test_a_text_is_cut_where_a_sentence_ends() -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda each: (
-        st.lists(each, max_size=3)
+    lambda values: (
+        st.lists(values, max_size=3)
         | st.dictionaries(
             st.sampled_from(["operations", "op", "id", "kind", "entry", "lines", "rating", "x"]),
-            each,
+            values,
             max_size=4,
         )
     ),
@@ -149,8 +152,8 @@ _JSON = st.recursive(
 
 @settings(deadline=None)
 @given(st.text(alphabet='{}[]"\\,:abn1 \n<think>/', max_size=80) | _JSON.map(json.dumps))
-def test_no_answer_breaks_the_reader(text: str) -> None:
-    """Whatever comes is read within the limits of the shape, or unusable."""
+def test_any_text_is_valid_or_unusable(text: str) -> None:
+    """Parsed answers are within the limits of the shape."""
     for shape in (NotesAnswer, SummaryAnswer, EpisodesAnswer, Rating, TopicAnswer):
         try:
             answer = read(text, shape, prose=True).value
@@ -166,12 +169,12 @@ class _Flags(msgspec.Struct):
 @pytest.mark.parametrize(
     "text", ["{" * 20_000, "[" * 20_000, '{"a":' * 5_000, '{"lines": ["' * 2_000, "{[" * 9_999]
 )
-def test_hostile_answers_end(text: str) -> None:
-    """Brackets without end are tried only so often, and what is nested without end not at all."""
+def test_hostile_answers_are_rejected_quickly(text: str) -> None:
+    """Attempts at unclosed brackets are limited, and deep nesting is not repaired at all."""
     with pytest.raises(UnparsableAnswer):
         read(text, SummaryAnswer)
 
 
-def test_yes_is_true() -> None:
-    """Models write it in several ways; what comes on top is cut."""
+def test_booleans_are_parsed_in_any_form() -> None:
+    """`yes`, 0 and true; excess elements are truncated."""
     assert read('{"flags": ["yes", 0, true]}', _Flags).value.flags == [True, False]

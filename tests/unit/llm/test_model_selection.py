@@ -1,4 +1,4 @@
-"""Clients of model servers: shared, bounded, closed when nobody uses them; whose key they show."""
+"""Clients of model servers: shared, bounded, closed when idle, and which key they send."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,48 +21,48 @@ POLICY = policy_for(CompanionSettings(), SERVER).voice
 
 
 def client_of(voices: ChatModels, policy: ChatModelPolicy) -> Any:
-    """The client that a policy's words come over."""
+    """The HTTP client of a policy's chat model."""
     server = voices.server_of(policy)
     assert server is not None
     return server._client
 
 
-async def test_whatever_is_asked_for_goes_over_one_client() -> None:
-    """However many temperatures, lengths and models; another address or key has its own."""
+async def test_one_server_has_one_client() -> None:
+    """For all temperatures, lengths and models; another address or key has its own."""
     voices = ChatModels(SERVER)
     first = client_of(voices, POLICY)
     for number in range(1000):
         other = replace(POLICY, temperature=number / 500, max_tokens=number + 1, model=f"m{number}")
         assert client_of(voices, other) is first
-    elsewhere = client_of(voices, replace(POLICY, url="http://other/v1"))
-    assert elsewhere is not first and elsewhere.slots is not first.slots
+    other_client = client_of(voices, replace(POLICY, url="http://other/v1"))
+    assert other_client is not first and other_client.slots is not first.slots
     assert len(voices._clients) == 2
     await voices.close()
 
 
-async def test_clients_are_bounded_and_closed_when_nobody_uses_them(
+async def test_clients_are_bounded_and_closed_when_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The least recently used goes first; a reply under way over it is not broken off."""
-    monkeypatch.setattr(module, "_MOST_CLIENTS", 3)
+    """The least recently used is evicted first; its replies in flight are not interrupted."""
+    monkeypatch.setattr(module, "_MAX_CLIENTS", 3)
     hold = asyncio.Event()
     async with scripted_model(Script(hold_before=hold, hold_after=1)) as model:
         voices = ChatModels(SERVER)
-        used = replace(POLICY, url=model.url)
-        server, client = voices.server_of(used), client_of(voices, used)
+        policy = replace(POLICY, url=model.url)
+        server, client = voices.server_of(policy), client_of(voices, policy)
         assert server is not None
         async with aclosing(server.write([{"role": "user", "content": "Hi"}], 9, 0.5)) as pieces:
-            said = [await anext(pieces)]
+            reply = [await anext(pieces)]
             for number in range(10):
                 client_of(voices, replace(POLICY, url=f"http://model{number}/v1"))
             assert len(voices._clients) == 3 and client not in voices._clients.values()
             hold.set()
-            said += [piece async for piece in pieces]
-        assert said == ["Hello", " there", "."]
+            reply += [piece async for piece in pieces]
+        assert reply == ["Hello", " there", "."]
         await voices._closing.finish()
         assert client._library is None
         again = [piece async for piece in server.write([{"role": "user", "content": "Hi"}], 9, 0.5)]
-        assert again == said
+        assert again == reply
         await voices._closing.finish()
         assert client._library is None
         await voices.close()
@@ -86,7 +86,7 @@ def test_a_key_goes_only_where_it_belongs(
     key: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server's to the server's own address, a companion's where it says."""
+    """The server's to the server's own address, a companion's to the companion's."""
     monkeypatch.setenv("FOREMIND_AUTH_SECRET", "the secret that signs")
     monkeypatch.setenv("FOREMIND_LLM_KEY", "the server's")
     monkeypatch.setenv("FOREMIND_LLM_KEY_MARA", "mara's")
@@ -97,6 +97,6 @@ def test_a_key_goes_only_where_it_belongs(
     "name", ["FOREMIND_AUTH_SECRET", "FOREMIND_LLM_KEY", "PATH", "FOREMIND_LLM_KEY_A\n", ""]
 )
 def test_no_other_variable_can_be_named(name: str) -> None:
-    """At no door: each reads settings as this shape."""
+    """Through no interface: all of them decode settings as this type."""
     with pytest.raises(msgspec.ValidationError, match="llm_key_env"):
         msgspec.convert({"llm_key_env": name}, CompanionSettings)

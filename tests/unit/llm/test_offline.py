@@ -1,4 +1,4 @@
-"""The voice without a language model."""
+"""The chat model used without a language model."""
 
 from foremind.llm.offline import compose
 from foremind.llm.prompt.layout import PastTurn
@@ -6,7 +6,7 @@ from tests.unit.llm.prompt.test_layout import memory, prompt
 
 
 def test_a_question_is_answered_from_memory() -> None:
-    """With what was said and when."""
+    """With the quotation and its age."""
     reply = compose(prompt((memory(1, "My sister is called Mira."),), message="Who is Mira?"))
     assert reply == "Yes. Yesterday you told me: “My sister is called Mira.”"
 
@@ -17,13 +17,13 @@ def test_a_question_asked_before_is_no_answer() -> None:
     assert "Mira is my sister" in compose(prompt(memories, message="Tell me, who is Mira?"))
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
-    """Without a memory it says so."""
+def test_nothing_is_made_up() -> None:
+    """Without a memory it says that it does not know."""
     assert "told me" in compose(prompt(message="What is my name?"))
 
 
-def test_a_statement_is_listened_to() -> None:
-    """It varies with the turn, and is the same for the same turn."""
+def test_statements_are_acknowledged() -> None:
+    """The phrase varies with the turn, and is deterministic."""
     first = compose(prompt(message="I went out."))
     later = compose(prompt((), (PastTurn("user", "a"), PastTurn("companion", "b")), "I went out."))
     assert first != later

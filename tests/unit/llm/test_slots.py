@@ -1,4 +1,4 @@
-"""What is done ahead makes way for what is waited for."""
+"""Speculative and background work is preempted by foreground work."""
 
 import asyncio
 
@@ -13,253 +13,257 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class Worker:
-    """Something done ahead that goes on until it is told to end."""
+class SpeculativeWorker:
+    """Speculative work that runs until `end` is set."""
 
     def __init__(self, slots: SlotPool) -> None:
         self.end = asyncio.Event()
-        self.seat: SlotLease | None = None
+        self.lease: SlotLease | None = None
         self._slots = slots
         self.task = asyncio.create_task(self._work())
 
     async def _work(self) -> str:
         try:
-            async with self._slots.spare() as self.seat:
+            async with self._slots.speculative() as self.lease:
                 await self.end.wait()
         except Preempted:
-            return "displaced"
+            return "preempted"
         return "done"
 
 
-async def test_work_ahead_takes_turns_for_a_free_slot() -> None:
-    """One after the other, in the order they came."""
+async def test_speculative_work_queues_for_a_free_slot() -> None:
+    """In the order of arrival."""
     slots = SlotPool(1)
-    first, second = Worker(slots), Worker(slots)
+    first, second = SpeculativeWorker(slots), SpeculativeWorker(slots)
     await settle()
-    assert first.seat is not None and second.seat is None
+    assert first.lease is not None and second.lease is None
     first.end.set()
     assert await first.task == "done"
     await settle()
-    assert second.seat is not None
+    assert second.lease is not None
     second.end.set()
     assert await second.task == "done"
 
 
-async def test_what_is_waited_for_displaces_work_ahead_and_never_waits() -> None:
+async def test_foreground_work_preempts_speculative_work_and_never_waits() -> None:
     """The slot is free for others only when it ends."""
     slots = SlotPool(1)
-    ahead = Worker(slots)
+    speculative = SpeculativeWorker(slots)
     await settle()
     with slots.taken():
-        assert await ahead.task == "displaced"
-        later = Worker(slots)
+        assert await speculative.task == "preempted"
+        later = SpeculativeWorker(slots)
         await settle()
-        assert later.seat is None
+        assert later.lease is None
     await settle()
-    assert later.seat is not None
+    assert later.lease is not None
     later.end.set()
     assert await later.task == "done"
 
 
-async def test_a_slot_for_each_displaces_nobody() -> None:
-    """Only as many as do not fit go, the newest first."""
+async def test_only_excess_work_is_preempted() -> None:
+    """The newest first."""
     slots = SlotPool(2)
-    first, second = Worker(slots), Worker(slots)
+    first, second = SpeculativeWorker(slots), SpeculativeWorker(slots)
     await settle()
     with slots.taken():
-        assert await second.task == "displaced"
+        assert await second.task == "preempted"
         assert not first.task.done()
     first.end.set()
     assert await first.task == "done"
 
 
-async def test_work_that_is_kept_is_waited_for_from_then_on() -> None:
-    """Others make way for it, nothing displaces it, and it counts until it ends."""
+async def test_promoted_work_is_foreground_work_from_then_on() -> None:
+    """It preempts other work, nothing preempts it, and it counts until it ends."""
     slots = SlotPool(2)
-    mine, other = Worker(slots), Worker(slots)
+    mine, other = SpeculativeWorker(slots), SpeculativeWorker(slots)
     await settle()
-    assert mine.seat is not None
-    mine.seat.keep()
+    assert mine.lease is not None
+    mine.lease.promote()
     with slots.taken():
-        assert await other.task == "displaced"
+        assert await other.task == "preempted"
         await settle()
         assert not mine.task.done()
     mine.end.set()
     assert await mine.task == "done"
 
 
-async def test_a_cancellation_from_outside_stays_one() -> None:
-    """Only the displacement is taken back; who waited leaves no gap."""
+async def test_a_cancellation_from_outside_is_not_undone() -> None:
+    """Only that of a preemption is; a cancelled waiter passes its slot on."""
     slots = SlotPool(1)
-    first, second, third = Worker(slots), Worker(slots), Worker(slots)
+    first, second, third = (
+        SpeculativeWorker(slots),
+        SpeculativeWorker(slots),
+        SpeculativeWorker(slots),
+    )
     await settle()
     first.task.cancel()
     second.task.cancel()
-    for each in (first, second):
+    for worker in (first, second):
         with pytest.raises(asyncio.CancelledError):
-            await each.task
+            await worker.task
     await settle()
-    assert third.seat is not None
+    assert third.lease is not None
     third.end.set()
     assert await third.task == "done"
 
 
-class InBackground:
-    """Something in the background that goes on until it is told to end, from the start if need be.
+class BackgroundWorker:
+    """Background work that runs until `end` is set, and starts over when it is preempted.
 
     Attributes:
-        displaced: how often it had to make way.
+        preempted: how often it was preempted.
     """
 
     def __init__(self, slots: SlotPool) -> None:
         self.end = asyncio.Event()
-        self.seat: SlotLease | None = None
-        self.displaced = 0
+        self.lease: SlotLease | None = None
+        self.preempted = 0
         self._slots = slots
         self.task = asyncio.create_task(self._work())
 
     @property
-    def seated(self) -> bool:
-        """True while it has a slot."""
-        return self.seat is not None
+    def has_lease(self) -> bool:
+        """Whether it has a slot."""
+        return self.lease is not None
 
     async def _work(self) -> None:
         since = asyncio.get_running_loop().time()
         while True:
             try:
-                async with self._slots.background(since) as self.seat:
+                async with self._slots.background(since) as self.lease:
                     await self.end.wait()
                     return
             except Preempted:
-                self.displaced += 1
+                self.preempted += 1
             finally:
-                self.seat = None
+                self.lease = None
 
 
-async def test_background_work_makes_way_for_a_reply_and_is_done_again() -> None:
-    """Also for one that nobody waits for yet; the slot is its own once nobody wants it."""
+async def test_background_work_is_preempted_by_replies_and_starts_over() -> None:
+    """Also by speculative ones; it gets the slot back once it is free."""
     slots = SlotPool(1)
-    notes = InBackground(slots)
+    notes = BackgroundWorker(slots)
     await settle()
-    assert notes.seated
+    assert notes.has_lease
     with slots.taken():
         await settle()
-        assert notes.displaced == 1 and not notes.seated
+        assert notes.preempted == 1 and not notes.has_lease
     await settle()
-    assert notes.seated
-    ahead = Worker(slots)
+    assert notes.has_lease
+    speculative = SpeculativeWorker(slots)
     await settle()
-    assert notes.displaced == 2 and ahead.seat is not None
-    ahead.end.set()
+    assert notes.preempted == 2 and speculative.lease is not None
+    speculative.end.set()
     await settle()
-    assert notes.seated
+    assert notes.has_lease
     notes.end.set()
     await notes.task
 
 
-async def test_background_work_takes_all_slots_that_nobody_wants_in_turn() -> None:
-    """The newest goes first."""
+async def test_background_work_uses_all_free_slots() -> None:
+    """The newest is preempted first."""
     slots = SlotPool(2)
-    works = [InBackground(slots) for _ in range(3)]
+    workers = [BackgroundWorker(slots) for _ in range(3)]
     await settle()
-    assert [work.seated for work in works] == [True, True, False]
+    assert [worker.has_lease for worker in workers] == [True, True, False]
     with slots.taken():
         await settle()
-        assert [work.displaced for work in works] == [0, 1, 0]
-        works[0].end.set()
+        assert [worker.preempted for worker in workers] == [0, 1, 0]
+        workers[0].end.set()
         await settle()
-        assert [work.seated for work in works] == [False, False, True]
+        assert [worker.has_lease for worker in workers] == [False, False, True]
     await settle()
-    assert [work.seated for work in works] == [False, True, True]
-    for work in works:
-        work.end.set()
-        await work.task
+    assert [worker.has_lease for worker in workers] == [False, True, True]
+    for worker in workers:
+        worker.end.set()
+        await worker.task
 
 
-async def test_one_slot_is_held_free_for_whoever_types() -> None:
-    """For a while after each keystroke; of two slots the background keeps one."""
+async def test_one_slot_is_reserved_while_a_player_types() -> None:
+    """For a while after each keystroke; of two slots background work keeps one."""
     one, two = SlotPool(1, typing_s=0.05), SlotPool(2, typing_s=0.05)
-    held, goes_on = InBackground(one), InBackground(two)
+    held_back, running = BackgroundWorker(one), BackgroundWorker(two)
     await settle()
     for slots in (one, two):
         slots.typed()
         slots.typed()
     await settle()
-    assert held.displaced == 1 and not held.seated
-    assert goes_on.displaced == 0
-    held.end.set()
-    await held.task  # it has its turn once nobody types
-    goes_on.end.set()
-    await goes_on.task
+    assert held_back.preempted == 1 and not held_back.has_lease
+    assert running.preempted == 0
+    held_back.end.set()
+    await held_back.task  # it gets the slot once nobody types
+    running.end.set()
+    await running.task
 
 
-async def test_background_work_is_let_through_when_it_has_waited_too_long() -> None:
-    """Then nothing displaces it, once in that time; it is no matter how busy the server is."""
+async def test_overdue_background_work_is_let_through() -> None:
+    """Then nothing preempts it, however busy the server is; one request per period."""
     slots = SlotPool(1, patience_s=0.02)
     with slots.taken():
-        first, second = InBackground(slots), InBackground(slots)
-        while first.seat is None and second.seat is None:
+        first, second = BackgroundWorker(slots), BackgroundWorker(slots)
+        while first.lease is None and second.lease is None:
             await asyncio.sleep(0)
-        let, waits = (first, second) if first.seat is not None else (second, first)
-        assert let.seat is not None and let.seat.kept and waits.seat is None
+        overdue, waiting = (first, second) if first.lease is not None else (second, first)
+        assert overdue.lease is not None and overdue.lease.promoted and waiting.lease is None
         with slots.taken():
             await settle()
-            assert let.displaced == 0
-        let.end.set()
-        await let.task
-        while waits.seat is None:
+            assert overdue.preempted == 0
+        overdue.end.set()
+        await overdue.task
+        while waiting.lease is None:
             await asyncio.sleep(0)
-        waits.end.set()
-        await waits.task
+        waiting.end.set()
+        await waiting.task
 
 
-async def test_a_cancelled_wait_gives_its_turn_to_the_next() -> None:
-    """And what is cancelled is not done again."""
+async def test_a_cancelled_waiter_passes_its_slot_on() -> None:
+    """And cancelled work does not start over."""
     slots = SlotPool(1)
     with slots.taken():
-        first, second = InBackground(slots), InBackground(slots)
+        first, second = BackgroundWorker(slots), BackgroundWorker(slots)
         await settle()
     first.task.cancel()
     await settle()
-    assert first.task.cancelled() and second.seat is not None
+    assert first.task.cancelled() and second.lease is not None
     second.task.cancel()
     await settle()
-    assert second.task.cancelled() and second.displaced == 0
+    assert second.task.cancelled() and second.preempted == 0
 
 
-async def test_reading_again_takes_the_place_of_nothing() -> None:
-    """It begins where nobody is and goes when anybody comes; one at a time."""
+async def test_restoring_the_cache_preempts_nothing() -> None:
+    """It starts on an idle server and is preempted by any other work; one at a time."""
     slots = SlotPool(1)
 
-    async def read_again() -> str:
+    async def restore() -> str:
         try:
-            async with slots.returning():
+            async with slots.restoring():
                 await asyncio.Event().wait()
         except Preempted:
-            return "displaced"
+            return "preempted"
         return "done"
 
     with slots.taken():
-        assert await read_again() == "displaced"
-    notes = InBackground(slots)
+        assert await restore() == "preempted"
+    notes = BackgroundWorker(slots)
     await settle()
-    assert await read_again() == "displaced"
+    assert await restore() == "preempted"
     notes.end.set()
     await notes.task
-    for comes in (InBackground, Worker):
-        again = asyncio.create_task(read_again())
+    for worker_class in (BackgroundWorker, SpeculativeWorker):
+        restoring = asyncio.create_task(restore())
         await settle()
-        assert await read_again() == "displaced"
-        new = comes(slots)
-        assert await again == "displaced"
+        assert await restore() == "preempted"
+        new = worker_class(slots)
+        assert await restoring == "preempted"
         await settle()
-        assert new.seat is not None
+        assert new.lease is not None
         new.end.set()
         await new.task
-    again = asyncio.create_task(read_again())
+    restoring = asyncio.create_task(restore())
     await settle()
-    slots.typed()  # that is what it is for
+    slots.typed()  # the player's prompt is what is being restored
     await settle()
-    assert not again.done()
+    assert not restoring.done()
     with slots.taken():
-        assert await again == "displaced"
+        assert await restoring == "preempted"

@@ -1,4 +1,4 @@
-"""What a model thinks aloud is no part of its reply."""
+"""A model's thinking is removed from its reply."""
 
 import pytest
 from hypothesis import given
@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from foremind.llm.thinking_filter import ThinkingFilter, without_thinking
 
 
-def passed_on(pieces: list[str], *, unmarked: bool = False, cut_off: bool = False) -> str:
-    """What of a streamed reply is the reply in the end."""
+def final_text(pieces: list[str], *, unmarked: bool = False, cut_off: bool = False) -> str:
+    """The final text of a streamed reply."""
     thinking = ThinkingFilter(unmarked=unmarked)
-    said: list[str] = []
+    parts: list[str] = []
     for piece in pieces:
-        passed = thinking.feed(piece)
-        if thinking.anew:
-            said.clear()
-        said.append(passed)
-    return "".join([*said, thinking.end(cut_off=cut_off)])
+        text = thinking.feed(piece)
+        if thinking.restarted:
+            parts.clear()
+        parts.append(text)
+    return "".join([*parts, thinking.end(cut_off=cut_off)])
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [
         ("Hello there.", "Hello there."),
         ("<think>\nShe greets me.\n</think>\n\nHello there.", "Hello there."),
@@ -43,22 +43,22 @@ def passed_on(pieces: list[str], *, unmarked: bool = False, cut_off: bool = Fals
         ("", ""),
     ],
 )
-def test_thinking_is_taken_out_wherever_it_stands(reply: str, said: str) -> None:
-    """However the reply is cut into pieces: whole, or letter by letter."""
-    assert passed_on([reply]) == said
-    assert passed_on(list(reply)) == said
-    assert without_thinking(reply) == said
+def test_thinking_is_removed_wherever_it_is(reply: str, expected: str) -> None:
+    """However the reply is split: not at all, or into single characters."""
+    assert final_text([reply]) == expected
+    assert final_text(list(reply)) == expected
+    assert without_thinking(reply) == expected
 
 
-def test_a_model_known_for_unmarked_thinking_is_heard_only_after_it() -> None:
-    """It is held back from the first letter; a reply without it comes whole, a cut one not."""
+def test_unmarked_thinking_of_a_known_model_is_buffered() -> None:
+    """From the first character; without thinking, a complete reply is kept, a truncated one not."""
     thinking = ThinkingFilter(unmarked=True)
-    assert [thinking.feed(each) for each in ("I should ", "greet.</thi", "nk>\n\nHello.")] == [
+    assert [thinking.feed(piece) for piece in ("I should ", "greet.</thi", "nk>\n\nHello.")] == [
         "", "", "Hello.",
     ]  # fmt: skip
-    assert thinking.ended_unmarked and not thinking.anew
-    assert passed_on(["Hello", " there."], unmarked=True) == "Hello there."
-    assert passed_on(["I should think on"], unmarked=True, cut_off=True) == ""
+    assert thinking.ended_unmarked and not thinking.restarted
+    assert final_text(["Hello", " there."], unmarked=True) == "Hello there."
+    assert final_text(["I should think on"], unmarked=True, cut_off=True) == ""
 
 
 @given(
@@ -67,6 +67,6 @@ def test_a_model_known_for_unmarked_thinking_is_heard_only_after_it() -> None:
     ),
     st.booleans(),
 )
-def test_the_pieces_make_no_difference(pieces: list[str], unmarked: bool) -> None:
-    """What is passed on depends on the text alone."""
-    assert passed_on(pieces, unmarked=unmarked) == passed_on(["".join(pieces)], unmarked=unmarked)
+def test_the_split_into_pieces_makes_no_difference(pieces: list[str], unmarked: bool) -> None:
+    """The result depends on the text alone."""
+    assert final_text(pieces, unmarked=unmarked) == final_text(["".join(pieces)], unmarked=unmarked)

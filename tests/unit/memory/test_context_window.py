@@ -1,10 +1,18 @@
-"""A memory is read in its exchange."""
+"""Memories are indexed together with the turns around them."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.memory.context_window import NEIGHBOURS, Vector, read_alone, read_in_exchange, reread
+from foremind.memory.context_window import (
+    NEIGHBOUR_WEIGHTS,
+    Vector,
+    contextual_text,
+    reembed_neighbours,
+    standalone_text,
+)
 
 NAMES: dict[Speaker, Vector] = {
     "user": np.eye(8, dtype=np.float32)[6],
@@ -13,7 +21,7 @@ NAMES: dict[Speaker, Vector] = {
 
 
 def exchange(*memories: int | None) -> list[ExchangeTurn]:
-    """Turns with orthogonal vectors, speakers in turn, and the given memories."""
+    """Turns with orthogonal vectors, alternating speakers, and the given memories."""
     speakers: tuple[Speaker, Speaker] = ("user", "companion")
     return [
         ExchangeTurn(
@@ -27,45 +35,46 @@ def exchange(*memories: int | None) -> list[ExchangeTurn]:
     ]
 
 
-def test_a_lone_turn_is_its_text_and_its_speakers_name() -> None:
-    """In the shares 1 and 0.6, of length one."""
-    vector = read_in_exchange(exchange(1), 0, NAMES).vector
+def test_a_turn_without_neighbours_is_its_text_and_its_speakers_name() -> None:
+    """With the weights 1 and 0.6, normalized."""
+    vector = contextual_text(exchange(1), 0, NAMES).vector
     assert np.linalg.norm(vector) == pytest.approx(1.0)
     assert vector[6] / vector[0] == pytest.approx(0.6)
 
 
-def test_neighbours_count_by_their_distance() -> None:
+def test_neighbours_are_weighted_by_distance() -> None:
     """Two on either side, those before more than those after."""
-    text = read_in_exchange(exchange(1, 2, 3, 4, 5), 2, NAMES)
+    text = contextual_text(exchange(1, 2, 3, 4, 5), 2, NAMES)
     vector = text.vector
-    shares = {distance: vector[2 + distance] / vector[2] for distance in NEIGHBOURS}
-    assert shares == pytest.approx(NEIGHBOURS)
-    words = {distance: text.terms[f"boat{2 + distance}"] for distance in NEIGHBOURS}
-    assert words == pytest.approx(NEIGHBOURS)
-    assert text.terms["rain"] == pytest.approx(sum(NEIGHBOURS.values()))
+    weights = {distance: vector[2 + distance] / vector[2] for distance in NEIGHBOUR_WEIGHTS}
+    assert weights == pytest.approx(NEIGHBOUR_WEIGHTS)
+    frequencies = {distance: text.terms[f"boat{2 + distance}"] for distance in NEIGHBOUR_WEIGHTS}
+    assert frequencies == pytest.approx(NEIGHBOUR_WEIGHTS)
+    assert text.terms["rain"] == pytest.approx(sum(NEIGHBOUR_WEIGHTS.values()))
 
 
-def test_a_neighbour_without_a_vector_is_silence() -> None:
-    """It is read when its own turn is judged."""
-    around = exchange(1, 2)
-    silent = [around[0], ExchangeTurn(1, "companion", "rain boat1", None, 2)]
-    with_silence, alone = (read_in_exchange(each, 0, NAMES) for each in (silent, around[:1]))
-    np.testing.assert_allclose(with_silence.vector, alone.vector)
-    assert with_silence.terms == alone.terms
+def test_a_neighbour_without_a_vector_is_ignored() -> None:
+    """It contributes once it has been scored itself."""
+    turn, neighbour = exchange(1, 2)
+    unscored = replace(neighbour, vector=None)
+    with_neighbour, alone = (
+        contextual_text(turns, 0, NAMES) for turns in ([turn, unscored], [turn])
+    )
+    np.testing.assert_allclose(with_neighbour.vector, alone.vector)
+    assert with_neighbour.terms == alone.terms
 
 
-def test_a_turn_rereads_the_memories_in_its_reach_and_no_others() -> None:
-    """Its own is written by whoever inserts it."""
-    around = exchange(10, None, 12, 13, 14, 15)
-    readings = reread(around, 3, NAMES)
-    assert set(readings) == {12, 14, 15}
-    assert readings[12].new_terms == {"rain", "boat3"}
-    assert readings[12].text.terms["boat3"] == pytest.approx(0.3)
+def test_a_turn_reembeds_the_memories_in_its_window_only() -> None:
+    """And not its own, which is embedded when it is inserted."""
+    texts = reembed_neighbours(exchange(10, None, 12, 13, 14, 15), 3, NAMES)
+    assert set(texts) == {12, 14, 15}
+    assert texts[12].new_terms == {"rain", "boat3"}
+    assert texts[12].text.terms["boat3"] == pytest.approx(0.3)
 
 
-def test_a_turn_may_be_read_alone() -> None:
-    """Its own vector and its own words."""
+def test_a_turn_can_be_indexed_without_its_neighbours() -> None:
+    """By its own vector and its own terms."""
     (turn,) = exchange(1)
-    text = read_alone(turn, NAMES["user"])
+    text = standalone_text(turn, NAMES["user"])
     np.testing.assert_array_equal(text.vector, NAMES["user"])
     assert text.terms == {"rain": 1.0, "boat0": 1.0}

@@ -1,4 +1,4 @@
-"""Statements that can be true only one way at a time."""
+"""Facts that have one value at a time."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from foremind.memory.exclusive_facts import facts_in
     ],
 )
 def test_a_statement_has_a_slot_and_a_value(text: str, slot: str, value: str) -> None:
-    """In stemmed words, so that two ways to say it are one."""
+    """Values are stemmed, so that different wordings compare as equal."""
     assert Fact(slot, value) in facts_in(text)
 
 
@@ -38,11 +38,11 @@ def test_a_statement_has_a_slot_and_a_value(text: str, slot: str, value: str) ->
     ],
 )
 def test_questions_and_stories_state_nothing(text: str) -> None:
-    """Better no fact than a wrong one."""
+    """No fact is better than a wrong one."""
     assert facts_in(text) == []
 
 
-def test_no_more_is_read_than_a_message_may_hold() -> None:
-    """A model may say megabytes; what it states at their beginning counts."""
+def test_only_the_beginning_of_a_long_text_is_read() -> None:
+    """A model may write megabytes; only the maximum length of a message counts."""
     filler = "The ferry leaves at ten. " * 100_000
     assert facts_in(f"I live in Lisbon. {filler}I work at Lufthansa.") == [Fact("home", "lisbon")]

@@ -1,46 +1,51 @@
-"""What becomes of records when something that they hold, or were made of, is forgotten."""
+"""What becomes of records when something they contain or derive from is erased."""
 
 from foremind.domain.erasure import RecordText
 from foremind.domain.record import RecordLayer
 from foremind.domain.relationship import ChangeSet
-from foremind.memory.record_erasure import portions_again, remade_of
+from foremind.memory.record_erasure import change_sets_to_regenerate, regenerated_layers
 
 
-def gone(layer: RecordLayer, kind: str = "") -> RecordText:
-    """A record that went."""
+def erased(layer: RecordLayer, kind: str = "") -> RecordText:
+    """An erased record."""
     return RecordText(1, 0, "rules", "", "", "", layer, kind)
 
 
-def test_turns_that_a_layer_shares_are_made_again_together() -> None:
-    """Else what stands in both portions would be noted twice; questions come with episodes."""
-    left = [
+def test_overlapping_turns_of_a_layer_are_processed_together() -> None:
+    """Otherwise shared turns would be noted twice; questions are written with episodes."""
+    remaining = [
         ChangeSet("scratchpad", (3, 4)),
         ChangeSet("episodes", (3, 4)),
         ChangeSet("scratchpad", (7,)),
         ChangeSet("scratchpad", (4, 5)),
         ChangeSet("questions", (4, 9)),
     ]
-    again = portions_again(left, [gone("scratchpad"), gone("episodes"), gone("questions")])
-    assert again == [
+    records = [erased("scratchpad"), erased("episodes"), erased("questions")]
+    assert change_sets_to_regenerate(remaining, records) == [
         ChangeSet("scratchpad", (7,)),
         ChangeSet("scratchpad", (3, 4, 5)),
         ChangeSet("episodes", (3, 4, 9)),
     ]
 
 
-def test_what_is_made_of_everything_names_no_turns() -> None:
-    """Of the profile that is what was inferred; of topics and the summary nothing is noted."""
-    went = [gone("hot"), gone("profile", "inferred"), gone("topics"), gone("summary")]
-    assert portions_again([], went) == [ChangeSet("profile", ()), ChangeSet("hot", ())]
-    assert portions_again([], [gone("profile", "stated")]) == []
+def test_layers_regenerated_as_a_whole_name_no_turns() -> None:
+    """Of the profile only what is inferred is; topics and the summary need no change set."""
+    records = [erased("hot"), erased("profile", "inferred"), erased("topics"), erased("summary")]
+    assert change_sets_to_regenerate([], records) == [
+        ChangeSet("profile", ()),
+        ChangeSet("hot", ()),
+    ]
+    assert change_sets_to_regenerate([], [erased("profile", "stated")]) == []
 
 
-def test_a_receipt_names_what_is_made_again() -> None:
-    """Not what has nothing left to be made of."""
-    left = [
+def test_a_receipt_names_the_regenerated_layers() -> None:
+    """But not those without remaining source turns."""
+    remaining = [
         ChangeSet("scratchpad", (3,)),
         ChangeSet("scratchpad", ()),
         ChangeSet("questions", (4,)),
     ]
-    went = [gone("summary"), gone("profile", "inferred"), gone("topics")]
-    assert sorted(remade_of(left, went)) == ["profile", "questions", "scratchpad", "summary"]
+    layers = regenerated_layers(
+        remaining, [erased("summary"), erased("profile", "inferred"), erased("topics")]
+    )
+    assert sorted(layers) == ["profile", "questions", "scratchpad", "summary"]

@@ -1,4 +1,4 @@
-"""How much a turn matters, and why."""
+"""How significant a turn is, and why."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ PLAIN = SignificanceRules()
 
 
 @pytest.mark.parametrize(
-    ("text", "floor"),
+    ("text", "minimum"),
     [
         ("My name is Ines", 0.85),
         ("please call me Bart", 0.85),
@@ -25,36 +25,36 @@ PLAIN = SignificanceRules()
         ("I’m saving for a boat", 0.75),
     ],
 )
-def test_things_said_of_oneself_have_published_floors(text: str, floor: float) -> None:
-    """Naming oneself, goals and reminders, limits, tastes."""
-    assert judge(text, None, PLAIN).score == floor
+def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:
+    """Names, goals and reminders, limits, tastes."""
+    assert judge(text, None, PLAIN).score == minimum
 
 
 @pytest.mark.parametrize(
     "text",
     ["I can't wait!", "I can't believe it", "I want to hear more", "I love that", "call me later"],
 )
-def test_courtesies_have_no_floor(text: str) -> None:
-    """They look like limits, goals and tastes, and are none."""
+def test_courtesies_have_no_minimum_score(text: str) -> None:
+    """They look like limits, goals and tastes, but are not."""
     assert judge(text, None, PLAIN).score < 0.30
 
 
-def test_the_largest_of_signals_floors_and_learning_counts() -> None:
+def test_the_largest_of_signals_minimum_and_classifier_counts() -> None:
     """And every reason is named, largest first."""
     verdict = judge("I promise my favourite is rain", 0.5, PLAIN)
     assert verdict.score == 0.60
     assert [reason.name for reason in verdict.reasons] == ["preference", "learned", "phrase"]
 
 
-def test_the_learned_boundary_is_the_default_threshold() -> None:
-    """Even odds are 0.30, certainty 0.60: only words that can be named raise a turn above it."""
+def test_the_decision_boundary_is_the_default_threshold() -> None:
+    """Even odds score 0.30, certainty 0.60; only the rules score higher."""
     assert judge("The tide", 0.0, PLAIN).score == 0.30
     assert judge("The tide", 9.0, PLAIN).score == 0.60
     assert judge("hmm", -3.0, PLAIN).score == 0.0
 
 
 def test_a_companion_has_rules_of_its_own() -> None:
-    """Phrases, weights, floors, and whether the head counts."""
+    """Phrases, weights, minimum scores, and whether the classifier counts."""
     rules = SignificanceRules(
         phrases={"Moon Iron": 0.7}, signals={"question": 0.4}, floors={"goal": 0.2}, learned=False
     )
@@ -64,8 +64,8 @@ def test_a_companion_has_rules_of_its_own() -> None:
     assert judge("The tide", 9.0, rules).score == 0.0
 
 
-def test_a_language_models_rating_is_never_below_a_floor() -> None:
-    """It replaces what adds up and what was learned."""
+def test_a_language_models_rating_is_never_below_a_minimum_score() -> None:
+    """It replaces the signals and the classifier."""
     assert judge_rated("I promise to help", 1, PLAIN).score == 0.1
     assert judge_rated("My name is Ines", 1, PLAIN).score == 0.85
     assert judge_rated("The tide", 9, PLAIN).reasons[0].name == "model"
@@ -73,7 +73,7 @@ def test_a_language_models_rating_is_never_below_a_floor() -> None:
 
 @given(st.text(), st.one_of(st.none(), st.floats(-50, 50)))
 def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> None:
-    """Whatever is typed; and a score above zero has a reason."""
+    """For any text; and a score above zero has a reason."""
     verdict = judge(text, learned, PLAIN)
     assert 0.0 <= verdict.score <= 1.0
     assert verdict.score == 0 or max(reason.score for reason in verdict.reasons) > 0
@@ -83,5 +83,5 @@ def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> No
     ("rating", "score"), [(1, 0.1), (2, 0.2), (3, 0.3), (8, 0.8), (9, 0.9), (10, 1.0)]
 )
 def test_the_published_scale_is_a_tenth_of_itself(rating: int, score: float) -> None:
-    """Mundane is let go by the default threshold, poignant is above the permanent significance."""
+    """By default mundane turns are not kept, and poignant ones never fade."""
     assert judge_rated("The tide", rating, PLAIN).score == pytest.approx(score)

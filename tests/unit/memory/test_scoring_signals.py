@@ -23,17 +23,17 @@ from foremind.memory.scoring_signals import signals_in
     ],
 )
 def test_each_signal_adds_its_published_weight(text: str, score: float) -> None:
-    """The two worked examples and one of each kind."""
-    assert sum(each.weight for each in signals_in(text)) == pytest.approx(score)
+    """For two worked examples, and one text of each kind."""
+    assert sum(signal.weight for signal in signals_in(text)) == pytest.approx(score)
 
 
-def test_courtesies_are_no_emotions() -> None:
-    """Thanks and praise come with every second turn, and nobody asks about them."""
+def test_courtesies_are_not_emotions() -> None:
+    """Thanks and praise occur in every other turn, and nobody asks about them later."""
     assert signals_in("Thanks, that looks amazing!") == []
 
 
 @given(st.text(), st.text())
-def test_saying_more_never_takes_a_signal_away(first: str, second: str) -> None:
+def test_a_longer_text_keeps_every_signal(first: str, second: str) -> None:
     """Signals only add up."""
-    found = {each.name for each in signals_in(first)}
-    assert found <= {each.name for each in signals_in(f"{first} {second}")}
+    names = {signal.name for signal in signals_in(first)}
+    assert names <= {signal.name for signal in signals_in(f"{first} {second}")}

@@ -14,27 +14,33 @@ from foremind.memory.short_answers import (
 
 
 def exchange(
-    *said: str, first: Speaker = "companion", kept: Sequence[int] = ()
+    *texts: str, first: Speaker = "companion", kept: Sequence[int] = ()
 ) -> list[ExchangeTurn]:
-    """Turns of both in turn, of which some have memories."""
+    """Turns of alternating speakers, of which some have memories."""
     speakers: list[Speaker] = (
         ["companion", "user"] if first == "companion" else ["user", "companion"]
     )
     return [
-        ExchangeTurn(n, speakers[n % 2], text, None, 100 + n if n in kept else None)
-        for n, text in enumerate(said)
+        ExchangeTurn(
+            position,
+            speakers[position % 2],
+            text,
+            None,
+            100 + position if position in kept else None,
+        )
+        for position, text in enumerate(texts)
     ]
 
 
-def scored(said: list[ExchangeTurn], here: int, own: float = 0.1) -> float:
-    """What a turn is worth for what it answers, where each question by itself is worth `own`."""
-    return answer_score(said, here, 0.3, 0.31, lambda _: own)
+def score_at(turns: list[ExchangeTurn], position: int, own: float = 0.1) -> float:
+    """The score of a turn for what it answers, if each question by itself scores `own`."""
+    return answer_score(turns, position, 0.3, 0.31, lambda _: own)
 
 
 def asks_nothing(text: str) -> None:
-    """Nothing about the other, so that what follows is no answer."""
+    """Make sure that a text asks nothing about the listener, so that what follows is no answer."""
     assert not asks_about_other(text, "companion")
-    assert scored(exchange(text, "Biscuit"), 1) == 0.0
+    assert score_at(exchange(text, "Biscuit"), 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -58,26 +64,26 @@ def asks_nothing(text: str) -> None:
 )
 @pytest.mark.parametrize("answer", ["Biscuit.", "Ana", "My uncle Pete", "42", "3 May!"])
 def test_a_short_answer_about_oneself_is_kept_with_its_question(question: str, answer: str) -> None:
-    """Whichever of the two is judged first: neither means anything without the other."""
-    said = exchange("Nice to meet you.", "Thank you.", question, answer)
-    assert (scored(said, 3), scored(said, 2)) == (0.31, 0.31)
-    assert question_to_keep(said, 3) == 2
-    assert (scored(said, 1), scored(said, 0)) == (0.0, 0.0)
+    """Whichever of the two is scored first: neither means anything without the other."""
+    turns = exchange("Nice to meet you.", "Thank you.", question, answer)
+    assert (score_at(turns, 3), score_at(turns, 2)) == (0.31, 0.31)
+    assert question_to_keep(turns, 3) == 2
+    assert (score_at(turns, 1), score_at(turns, 0)) == (0.0, 0.0)
 
 
-def test_an_answer_to_a_question_that_is_kept_is_worth_as_much() -> None:
-    """Whatever it asks for, and whoever asks; what is not kept gives nothing on."""
-    said = exchange("Is the promise about the harbour true?", "The lamp too", first="user")
-    assert scored(said, 1, own=0.45) == 0.45
-    assert scored(said, 1, own=0.29) == 0.0
-    assert question_to_keep(said, 1) is None
+def test_an_answer_to_a_kept_question_scores_as_much() -> None:
+    """Whatever the question is about, and whoever asks; other questions pass nothing on."""
+    turns = exchange("Is the promise about the harbour true?", "The lamp too", first="user")
+    assert score_at(turns, 1, own=0.45) == 0.45
+    assert score_at(turns, 1, own=0.29) == 0.0
+    assert question_to_keep(turns, 1) is None
 
 
-def test_a_players_question_is_not_judged_again() -> None:
-    """The client was told what became of it; the answer is kept all the same."""
-    said = exchange("What's your dog's name?", "Biscuit.", first="user")
-    assert (scored(said, 1), scored(said, 0)) == (0.31, 0.0)
-    assert question_to_keep(said, 1) is None
+def test_a_users_question_is_not_scored_again() -> None:
+    """The client has been told the outcome; the answer is kept nevertheless."""
+    turns = exchange("What's your dog's name?", "Biscuit.", first="user")
+    assert (score_at(turns, 1), score_at(turns, 0)) == (0.31, 0.0)
+    assert question_to_keep(turns, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -87,10 +93,10 @@ def test_a_players_question_is_not_judged_again() -> None:
      "That is a long story, and I would rather tell it on another evening"],
 )  # fmt: skip
 def test_filler_answers_nothing(answer: str) -> None:
-    """Also after a question, and after one that is kept."""
-    said = exchange("What's your dog's name?", answer)
+    """Even after a question that is kept."""
+    turns = exchange("What's your dog's name?", answer)
     assert not is_short_answer(answer)
-    assert (scored(said, 1, own=0.6), scored(said, 0, own=0.6)) == (0.0, 0.0)
+    assert (score_at(turns, 1, own=0.6), score_at(turns, 0, own=0.6)) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -100,24 +106,24 @@ def test_filler_answers_nothing(answer: str) -> None:
      "Are you sure?",
      "Where do you live? I live here."],
 )  # fmt: skip
-def test_not_every_question_asks_for_something_about_oneself(text: str) -> None:
-    """Courtesies, the next moment, the place, and what is no question at the end."""
+def test_not_every_question_is_about_the_listener(text: str) -> None:
+    """Courtesies, questions about the moment, and texts that do not end with the question."""
     asks_nothing(text)
 
 
-def test_a_player_asks_for_other_things_too() -> None:
+def test_users_ask_about_other_things_too() -> None:
     """Of a companion's answers only those about itself are kept."""
-    assert scored(exchange("Where is the exit?", "Behind the barn", first="user"), 1) == 0.0
-    assert scored(exchange("Where is your home?", "Behind the barn", first="user"), 1) == 0.31
+    assert score_at(exchange("Where is the exit?", "Behind the barn", first="user"), 1) == 0.0
+    assert score_at(exchange("Where is your home?", "Behind the barn", first="user"), 1) == 0.31
 
 
-def test_only_the_other_answers() -> None:
+def test_only_the_other_speaker_answers() -> None:
     """Two turns of one speaker are no question and answer."""
-    said = [
+    turns = [
         ExchangeTurn(1, "user", "What's your dog's name?", None, None),
         ExchangeTurn(2, "user", "Biscuit.", None, None),
     ]
-    assert scored(said, 1) == 0.0
+    assert score_at(turns, 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -138,11 +144,11 @@ def test_only_the_other_answers() -> None:
      "Could you tell me which school you went to?", "I wonder, how many siblings do you have?",
      "Did you ever live abroad", "Whose house did you grow up in", "May I ask what her name is?"],
 )  # fmt: skip
-def test_a_question_about_oneself_may_be_put_in_many_ways(text: str) -> None:
-    """With a courtesy, behind a comma, with a smile or no mark at its end."""
+def test_a_question_about_the_listener_can_be_phrased_in_many_ways(text: str) -> None:
+    """With a polite phrase, after a comma, with an emoji or without a question mark at the end."""
     assert asks_about_other(text, "companion")
-    said = exchange(text, "Biscuit")
-    assert (scored(said, 1), scored(said, 0), question_to_keep(said, 1)) == (0.31, 0.31, 0)
+    turns = exchange(text, "Biscuit")
+    assert (score_at(turns, 1), score_at(turns, 0), question_to_keep(turns, 1)) == (0.31, 0.31, 0)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +167,6 @@ def test_a_question_about_oneself_may_be_put_in_many_ways(text: str) -> None:
      "When the rain is over you can go", "Where you go, I go", "I see.",
      "Can I have your help?", "May I know what happened next?", "What a day you had"],
 )  # fmt: skip
-def test_a_courtesy_alone_asks_for_nothing_about_oneself(text: str) -> None:
-    """Neither does what only begins like a question."""
+def test_a_courtesy_alone_is_not_about_the_listener(text: str) -> None:
+    """Neither is what only begins like a question."""
     asks_nothing(text)

@@ -1,23 +1,23 @@
-"""What is left of a session's state when something is forgotten."""
+"""What remains of a session's state after an erasure."""
 
 from foremind.domain.session_state import SessionState
-from foremind.memory.state_erasure import left_of
+from foremind.memory.state_erasure import remaining_state
 
 STATE = SessionState(
     "Find the lost compass of Zarco", {"owes_bart": True, "door": "open", "gold": 3}
 )
 
 
-def test_words_go_where_all_of_them_stand_together() -> None:
-    """In the task, in a flag's name or in its value."""
-    assert left_of(STATE, "compass Zarco", ()) == SessionState("", STATE.flags)
-    assert left_of(STATE, "bart owes", ()).flags == {"door": "open", "gold": 3}
-    assert left_of(STATE, "open door", ()).flags == {"owes_bart": True, "gold": 3}
-    assert left_of(STATE, "compass gold", ()) == STATE
+def test_parts_with_all_words_of_a_topic_are_removed() -> None:
+    """The task, or a flag by its name or value."""
+    assert remaining_state(STATE, "compass Zarco", ()) == SessionState("", STATE.flags)
+    assert remaining_state(STATE, "bart owes", ()).flags == {"door": "open", "gold": 3}
+    assert remaining_state(STATE, "open door", ()).flags == {"owes_bart": True, "gold": 3}
+    assert remaining_state(STATE, "compass gold", ()) == STATE
 
 
-def test_what_was_said_goes_word_for_word_and_by_most_of_its_words() -> None:
-    """What shares a word with it stays."""
-    assert left_of(STATE, None, ["find the lost compass of zarco"]).task == ""
-    assert left_of(STATE, None, ["I lost the compass of Zarco"]).task == ""
-    assert left_of(STATE, None, ["I never found any treasure, only a compass"]) == STATE
+def test_parts_with_most_words_of_an_erased_text_are_removed() -> None:
+    """One shared word is not enough."""
+    assert remaining_state(STATE, None, ["find the lost compass of zarco"]).task == ""
+    assert remaining_state(STATE, None, ["I lost the compass of Zarco"]).task == ""
+    assert remaining_state(STATE, None, ["I never found any treasure, only a compass"]) == STATE

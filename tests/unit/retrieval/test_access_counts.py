@@ -1,4 +1,4 @@
-"""How often records stand in prompts."""
+"""Access counts of records."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,26 +15,26 @@ NOW = datetime(2026, 5, 20, tzinfo=UTC)
 
 
 class Store:
-    """Takes what is written, or fails."""
+    """Records what is written, or fails."""
 
     def __init__(self) -> None:
         self.written: list[tuple[int, int, int, datetime]] = []
         self.fails = False
 
-    async def used(self, relationship_id: int, given: Sequence[Use]) -> None:
-        """Note them."""
+    async def used(self, relationship_id: int, uses: Sequence[Use]) -> None:
+        """Record uses."""
         if self.fails:
-            raise StorageUnavailable("It failed, as it was to.")
-        self.written += [(relationship_id, each.record_id, each.times, each.last) for each in given]
+            raise StorageUnavailable("Failed on purpose.")
+        self.written += [(relationship_id, use.record_id, use.times, use.last) for use in uses]
 
 
 def counting(store: Store) -> AccessCounts:
-    """What counts for a store."""
+    """Access counts that are written to `store`."""
     return AccessCounts(cast("Any", store), cast("Any", None))
 
 
-async def test_many_prompts_are_written_together_and_once() -> None:
-    """With when each record stood in the last of them."""
+async def test_counts_of_several_prompts_are_written_in_one_batch() -> None:
+    """With the time of each record's last access."""
     store = Store()
     counts = counting(store)
     later = NOW + timedelta(seconds=3)
@@ -48,8 +48,8 @@ async def test_many_prompts_are_written_together_and_once() -> None:
     assert len(store.written) == 3
 
 
-async def test_what_could_not_be_written_is_written_next_time() -> None:
-    """With what came on top."""
+async def test_counts_that_failed_to_be_written_are_retried() -> None:
+    """Together with later ones."""
     store = Store()
     counts = counting(store)
     counts.note(1, [7], NOW)
@@ -62,15 +62,15 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
     assert store.written == [(1, 7, 2, NOW)]
 
 
-async def test_no_more_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are known go on being counted; room is given back by writing."""
-    monkeypatch.setattr(access_counts, "MOST_WAITING", 2)
+async def test_pending_records_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pending records are still counted; writing makes space for others."""
+    monkeypatch.setattr(access_counts, "MAX_PENDING_RECORDS", 2)
     store = Store()
     counts = counting(store)
     counts.note(1, [1, 2, 3], NOW)
     counts.note(1, [1], NOW)
     await counts.write()
-    assert [each[1:3] for each in store.written] == [(1, 2), (2, 1)]
+    assert [written[1:3] for written in store.written] == [(1, 2), (2, 1)]
     counts.note(1, [3], NOW)
     await counts.write()
     assert store.written[-1][1] == 3

@@ -1,4 +1,4 @@
-"""Which memories a reply made use of."""
+"""Which memories a reply used."""
 
 from datetime import UTC, datetime
 
@@ -12,8 +12,8 @@ def recalled(number: int, content: str) -> Recalled:
     return Recalled(number, content, "user", "conversation", 0.5, now, False, 0.5, 0.5, 0.5, 0.5)
 
 
-def test_a_memory_is_used_where_the_reply_speaks_of_it() -> None:
-    """Two of its words and a third of all; one word in common is chance."""
+def test_a_memory_is_used_if_the_reply_shares_enough_terms() -> None:
+    """At least two and a third of all; a single shared term is chance."""
     memories = [
         recalled(1, "My sister Lena is a vet in Hamburg"),
         recalled(2, "The sister ship burned"),

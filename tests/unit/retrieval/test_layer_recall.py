@@ -1,4 +1,4 @@
-"""What a draft brings back from records."""
+"""Recall of records for a draft."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ import pytest
 
 from foremind.domain.record import NOTHING_KNOWN, Record
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.layer_recall import SearchableRecord, references_in, topic_weight
+from foremind.retrieval.layer_recall import RecordIndex, references_in, topic_weight
 from foremind.retrieval.similarity_calibration import calibrated
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -23,34 +23,34 @@ def record(number: int, vector: list[float], refs: tuple[str, ...] = (), days: i
     )
 
 
-ASKED = np.array([1, 0], np.float32)
+QUERY = np.array([1, 0], np.float32)
 
 
-def test_near_and_named_records_are_merged_best_first() -> None:
-    """One that is both comes first, one that is neither not at all."""
+def test_vector_and_reference_matches_are_merged_best_first() -> None:
+    """A record that matches both ways comes first, one that matches neither is not returned."""
     records = [
         record(1, [1, 1]),
         record(2, [0, 1], ("porto",)),
         record(3, [1, 0.2], ("porto",)),
         record(4, [0, 1]),
     ]
-    found = SearchableRecord(records).find(ASKED, ["porto"], 0.6, 3)
-    assert [each.id for each in found] == [3, 2, 1]
+    found = RecordIndex(records).find(QUERY, ["porto"], 0.6, 3)
+    assert [match.id for match in found] == [3, 2, 1]
 
 
-def test_weights_order_but_do_not_exclude() -> None:
-    """An old topic comes after a new one that is a little less near."""
+def test_weights_affect_the_order_only() -> None:
+    """An old topic comes after a new one that is slightly less similar."""
     records = [record(1, [1, 0], days=360), record(2, [1, 0.5])]
     half_life = timedelta(days=180)
-    found = SearchableRecord(records).find(
-        ASKED, [], 0.5, 3, lambda each: topic_weight(each, NOW, half_life)
+    found = RecordIndex(records).find(
+        QUERY, [], 0.5, 3, lambda topic: topic_weight(topic, NOW, half_life)
     )
-    assert [each.id for each in found] == [2, 1]
+    assert [match.id for match in found] == [2, 1]
     assert topic_weight(records[0], NOW, half_life) == pytest.approx(0.25)
 
 
-def test_a_topic_that_was_used_counts_like_one_with_news() -> None:
-    """By its last access, whichever that was."""
+def test_using_a_topic_restores_its_weight_like_updating_it() -> None:
+    """The later of last use and last update counts."""
     half_life = timedelta(days=180)
     used = replace(record(1, [1, 0], days=360), used=3, used_at=NOW - timedelta(days=180))
     assert topic_weight(used, NOW, half_life) == pytest.approx(0.5)
@@ -59,7 +59,7 @@ def test_a_topic_that_was_used_counts_like_one_with_news() -> None:
 
 
 def test_references_are_runs_of_words() -> None:
-    """However they are written."""
+    """Regardless of case."""
     assert "new york" in references_in("Shall we go to New York?")
     assert references_in("") == []
 
@@ -81,21 +81,21 @@ def test_references_are_runs_of_words() -> None:
         ("WILL YOU SING FOR HIM, OR WILL I", False),
     ],
 )
-def test_a_name_that_is_an_everyday_word_is_one_only_where_it_is_meant(
+def test_an_everyday_word_is_a_reference_only_where_it_is_used_as_a_name(
     text: str, *, named: bool
 ) -> None:
-    """By its capital, and at the beginning of a sentence by what follows."""
+    """Judged by its capital letter, and at the start of a sentence by what follows."""
     assert ("will" in references_in(text)) == named
 
 
-def test_other_names_are_found_however_they_are_written() -> None:
-    """Players seldom reach for the capitals."""
+def test_other_names_are_found_regardless_of_case() -> None:
+    """Players seldom type capitals."""
     assert "ruby" in references_in("i saw ruby")
     assert "free will" in references_in("we spoke of free will")
 
 
-def test_published_thresholds_are_read_by_the_models_own_scale() -> None:
-    """Between the measured points in proportion; without any, as published."""
+def test_published_thresholds_are_converted_to_the_models_scale() -> None:
+    """Interpolated between calibration points; unchanged without calibration."""
     plain = Manifest("m", "x", 2, 10, "mean", "onnx", {}, ())
     scaled = Manifest("m", "x", 2, 10, "mean", "onnx", {}, (), calibration={"0.6": 0.2, "0.8": 0.4})
     assert calibrated(plain, 0.72) == 0.72

@@ -1,8 +1,8 @@
-"""When not to recall."""
+"""The recall gate."""
 
 import pytest
 
-from foremind.retrieval.recall_gate import only_asks, worth_searching
+from foremind.retrieval.recall_gate import is_pure_question, worth_searching
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from foremind.retrieval.recall_gate import only_asks, worth_searching
         "when did we meet",
     ],
 )
-def test_who_asks_for_a_memory_is_let_through(text: str) -> None:
-    """Whatever the learned head says."""
+def test_explicit_requests_pass(text: str) -> None:
+    """Whatever the classifier says."""
     assert worth_searching(text, -5.0)
 
 
-@pytest.mark.parametrize("hello", ["", "Hey, ", "so ", "Oh! And "])
+@pytest.mark.parametrize("greeting", ["", "Hey, ", "so ", "Oh! And "])
 @pytest.mark.parametrize(
     "question",
     [
@@ -45,9 +45,9 @@ def test_who_asks_for_a_memory_is_let_through(text: str) -> None:
         "can you tell me which boat sank",
     ],
 )
-def test_what_begins_as_a_question_is_let_through(hello: str, question: str) -> None:
-    """Also after a word of greeting."""
-    assert worth_searching(hello + question, -5.0)
+def test_questions_pass(greeting: str, question: str) -> None:
+    """Also after a greeting."""
+    assert worth_searching(greeting + question, -5.0)
 
 
 @pytest.mark.parametrize(
@@ -75,26 +75,26 @@ def test_what_begins_as_a_question_is_let_through(hello: str, question: str) -> 
         "whatever",
     ],
 )
-def test_turns_of_phrase_ask_for_nothing(text: str) -> None:
-    """Though they look like questions."""
+def test_turns_of_phrase_do_not_pass(text: str) -> None:
+    """They only look like questions."""
     assert not worth_searching(text, -5.0)
 
 
 @pytest.mark.parametrize("text", ["The one we talked about", "as you suggested", "like last time"])
-def test_who_refers_back_is_let_through(text: str) -> None:
-    """What was said before is what memories are."""
+def test_references_to_earlier_conversation_pass(text: str) -> None:
+    """They need memories."""
     assert worth_searching(text, -5.0)
 
 
-def test_filler_is_stopped_and_doubt_is_not() -> None:
-    """Without a head nothing but silence is stopped."""
+def test_other_texts_pass_according_to_the_classifier() -> None:
+    """Without a classifier, only an empty text is rejected."""
     assert not worth_searching("haha yeah", -1.0)
     assert worth_searching("haha yeah", None)
     assert worth_searching("The ferry was late", 0.1)
     assert not worth_searching("  ", None)
 
 
-@pytest.mark.parametrize("hello", ["", "Hey, ", "so "])
+@pytest.mark.parametrize("greeting", ["", "Hey, ", "so "])
 @pytest.mark.parametrize(
     "text",
     [
@@ -111,12 +111,12 @@ def test_filler_is_stopped_and_doubt_is_not() -> None:
         "Do you know my sister?",
     ],
 )
-def test_a_question_states_nothing(hello: str, text: str) -> None:
-    """However it is put, with its mark or without."""
-    assert only_asks(hello + text)
+def test_pure_questions_are_recognised(greeting: str, text: str) -> None:
+    """In any form, with or without a question mark."""
+    assert is_pure_question(greeting + text)
 
 
-@pytest.mark.parametrize("hello", ["", "Hey, ", "so "])
+@pytest.mark.parametrize("greeting", ["", "Hey, ", "so "])
 @pytest.mark.parametrize(
     "text",
     [
@@ -133,6 +133,6 @@ def test_a_question_states_nothing(hello: str, text: str) -> None:
         "What a day, I lost the ring of my mother",
     ],
 )
-def test_what_tells_something_is_no_question(hello: str, text: str) -> None:
-    """Though it begins or ends like one."""
-    assert not only_asks(hello + text)
+def test_a_statement_is_not_a_pure_question(greeting: str, text: str) -> None:
+    """Even if it begins or ends like one."""
+    assert not is_pure_question(greeting + text)

@@ -1,4 +1,4 @@
-"""Logs never carry what was typed."""
+"""Logs never contain player text."""
 
 import logging
 
@@ -16,7 +16,7 @@ SECRET_WORDS = "my diary says"
 def test_an_exception_is_logged_without_its_message_or_locals(
     log_format: str, by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both may quote what a player typed."""
+    """Both may quote player text."""
     configure_logging(load_settings(log_format=log_format))
 
     def fails(text: str) -> None:

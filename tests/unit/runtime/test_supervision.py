@@ -1,4 +1,4 @@
-"""What runs in the background is started again, with growing pauses, and told of."""
+"""Background tasks are restarted with exponential backoff, and their health is reported."""
 
 import ast
 import asyncio
@@ -8,17 +8,23 @@ import pytest
 
 from foremind.domain.errors import StorageUnavailable
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, is_owned, pause_s
+from foremind.runtime.supervision import (
+    SupervisedLoop,
+    Supervisor,
+    begin,
+    is_owned,
+    restart_delay_s,
+)
 from foremind.testing.manual_clock import ManualClock
 
 PACKAGE = Path(__file__).parents[3] / "server" / "foremind"
-# Programs of their own: what they begin ends with them.
-ELSEWHERE = {"cli", "client", "evaluation", "testing"}
-BEGINS = {"create_task", "ensure_future", "TaskGroup"}
+# Separate programs: their tasks end with them.
+OTHER_PROGRAMS = {"cli", "client", "evaluation", "testing"}
+TASK_CREATORS = {"create_task", "ensure_future", "TaskGroup"}
 
 
 class World:
-    """A supervisor on a clock that the test moves."""
+    """A supervisor with a clock that the test controls."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -31,25 +37,25 @@ class World:
 
 
 @pytest.mark.parametrize("failures", range(1, 40))
-@pytest.mark.parametrize("draw", [0.0, 0.5, 0.999])
-def test_pauses_double_up_to_a_bound_and_are_spread(failures: int, draw: float) -> None:
-    """So that a crowd of servers does not come back in step."""
-    whole = min(10.0, 0.5 * 2 ** (failures - 1))
-    assert whole / 2 <= pause_s(failures, draw) <= whole
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
+def test_delays_double_up_to_a_limit_with_jitter(failures: int, jitter: float) -> None:
+    """So that many servers do not retry in lockstep."""
+    max_delay_s = min(10.0, 0.5 * 2 ** (failures - 1))
+    assert max_delay_s / 2 <= restart_delay_s(failures, jitter) <= max_delay_s
 
 
 @pytest.mark.parametrize(
-    "error", [StorageUnavailable("gone"), ValueError("a defect"), asyncio.CancelledError(), None]
+    "error", [StorageUnavailable("down"), ValueError("a bug"), asyncio.CancelledError(), None]
 )
-async def test_a_loop_comes_back_however_it_ended(error: BaseException | None) -> None:
-    """Failed for a while, broken by a defect, cancelled by what it waited for, or just ended."""
+async def test_a_loop_is_restarted_however_it_ended(error: BaseException | None) -> None:
+    """By a temporary failure, by a bug, by the cancellation of what it awaited, or by returning."""
     world = World()
-    begun = 0
+    starts = 0
 
     async def work(loop: SupervisedLoop) -> None:
-        nonlocal begun
-        begun += 1
-        if begun < 4:
+        nonlocal starts
+        starts += 1
+        if starts < 4:
             if error is not None:
                 raise error
             return
@@ -59,25 +65,25 @@ async def test_a_loop_comes_back_however_it_ended(error: BaseException | None) -
     async with world.supervisor as supervisor:
         supervisor.start("work", work)
         await world.clock.advance(0.0)
-        assert begun == 1
+        assert starts == 1
         assert world.value("foremind_task_up", "work") == 0
         await world.clock.advance(0.5)
-        assert begun == 2
+        assert starts == 2
         await world.clock.advance(60.0)
-        assert begun == 4
+        assert starts == 4
         assert world.value("foremind_task_up", "work") == 1
         assert world.value("foremind_task_restarts_total", "work") == 3
         assert supervisor.troubles() == {}
 
 
-async def test_what_fails_for_long_is_trouble_until_it_gets_somewhere() -> None:
-    """A moment is tolerated; then its name and reason are shown."""
+async def test_a_long_failure_is_reported_until_there_is_progress() -> None:
+    """After a grace period, by name and reason."""
     world = World()
-    gone = True
+    is_down = True
 
     async def work(loop: SupervisedLoop) -> None:
-        if gone:
-            raise StorageUnavailable("gone")
+        if is_down:
+            raise StorageUnavailable("down")
         loop.well()
         await asyncio.Event().wait()
 
@@ -89,32 +95,32 @@ async def test_what_fails_for_long_is_trouble_until_it_gets_somewhere() -> None:
         await world.clock.advance(20.0)
         assert supervisor.troubles().keys() == {"work"}
         assert supervisor.troubles()["work"].startswith("storage_unavailable for ")
-        gone = False
+        is_down = False
         await world.clock.advance(10.0)
         assert supervisor.troubles() == {}
 
 
-async def test_what_it_waited_for_ends_every_pause() -> None:
-    """Nobody waits ten seconds longer than the database was away."""
+async def test_a_recovered_dependency_ends_every_delay() -> None:
+    """Nobody waits up to ten seconds after the database is back."""
     world = World()
-    begun = 0
+    starts = 0
 
     async def work(_: SupervisedLoop) -> None:
-        nonlocal begun
-        begun += 1
-        raise StorageUnavailable("gone")
+        nonlocal starts
+        starts += 1
+        raise StorageUnavailable("down")
 
     async with world.supervisor as supervisor:
         supervisor.start("work", work)
         await world.clock.advance(60.0)
-        before = begun
+        before = starts
         supervisor.try_again()
         await world.clock.advance(0.0)
-        assert begun == before + 1
+        assert starts == before + 1
 
 
-async def test_a_loop_that_hangs_is_trouble() -> None:
-    """Neither failing nor getting anywhere, for longer than it may be silent."""
+async def test_a_loop_that_hangs_is_reported() -> None:
+    """Once it reports neither progress nor failure for longer than it may."""
     world = World()
     async with world.supervisor as supervisor:
         supervisor.start("hangs", _idle, silent_s=30.0)
@@ -122,35 +128,35 @@ async def test_a_loop_that_hangs_is_trouble() -> None:
         await world.clock.advance(29.0)
         assert supervisor.troubles() == {}
         await world.clock.advance(2.0)
-        assert supervisor.troubles() == {"hangs": "no sign of life for 31 s"}
+        assert supervisor.troubles() == {"hangs": "no heartbeat for 31 s"}
 
 
-async def test_a_duty_comes_round_and_survives_its_failures() -> None:
-    """At once, then as often as was said."""
+async def test_a_periodic_job_survives_failures() -> None:
+    """It runs at once, then at its interval."""
     world = World()
-    done: list[float] = []
+    runs: list[float] = []
 
-    async def duty() -> None:
-        done.append(world.clock.monotonic())
-        if len(done) == 2:
-            raise ValueError("a defect")
+    async def job() -> None:
+        runs.append(world.clock.monotonic())
+        if len(runs) == 2:
+            raise ValueError("a bug")
 
     async with world.supervisor as supervisor:
-        supervisor.every("duty", 100.0, duty)
+        supervisor.every("job", 100.0, job)
         await world.clock.advance(0.0)
         await world.clock.advance(1000.0)
-    assert done[:2] == [0.0, 100.0]
-    assert 100.25 <= done[2] <= 100.5
-    since = [later - done[2] for later in done[2:]]
+    assert runs[:2] == [0.0, 100.0]
+    assert 100.25 <= runs[2] <= 100.5
+    since = [later - runs[2] for later in runs[2:]]
     assert since == pytest.approx([100.0 * number for number in range(9)])
 
 
-async def test_stopping_ends_every_loop_even_in_its_pause() -> None:
-    """And nothing is left behind."""
+async def test_stopping_ends_every_loop_even_while_it_is_delayed() -> None:
+    """No task is left."""
     world = World()
 
     async def fails(_: SupervisedLoop) -> None:
-        raise ValueError("a defect")
+        raise ValueError("a bug")
 
     async with world.supervisor as supervisor:
         loops = [supervisor.start("fails", fails), supervisor.start("idle", _idle)]
@@ -158,7 +164,7 @@ async def test_stopping_ends_every_loop_even_in_its_pause() -> None:
     assert all(loop.task.done() for loop in loops)
 
 
-async def test_two_loops_of_one_name_are_a_defect() -> None:
+async def test_two_loops_of_one_name_are_an_error() -> None:
     """One would hide the other."""
     world = World()
     async with world.supervisor as supervisor:
@@ -167,11 +173,11 @@ async def test_two_loops_of_one_name_are_a_defect() -> None:
             supervisor.start("work", _idle)
 
 
-async def test_what_a_task_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Though nobody may ever ask for it."""
+async def test_an_exception_of_a_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Even if nobody awaits the task."""
 
     async def fails() -> None:
-        raise ValueError("a defect")
+        raise ValueError("a bug")
 
     task = begin(fails(), "fails")
     await asyncio.wait({task})
@@ -181,18 +187,18 @@ async def test_what_a_task_raises_is_logged(caplog: pytest.LogCaptureFixture) ->
     assert "ValueError" in caplog.text
 
 
-def test_every_task_of_the_server_is_begun_in_one_place() -> None:
-    """So each has an owner, and how it ends is never lost."""
-    found = []
+def test_every_task_of_the_server_is_created_in_one_place() -> None:
+    """So that each has an owner, and no exception is lost."""
+    creators = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0]
-        if room in ELSEWHERE or path.name == "supervision.py":
+        package = path.relative_to(PACKAGE).parts[0]
+        if package in OTHER_PROGRAMS or path.name == "supervision.py":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr in BEGINS:
-                found.append((path.name, node.attr))
+            if isinstance(node, ast.Attribute) and node.attr in TASK_CREATORS:
+                creators.append((path.name, node.attr))
     # A task group awaits its children itself.
-    assert set(found) <= {
+    assert set(creators) <= {
         ("context_builder.py", "TaskGroup"),
         ("context_builder.py", "create_task"),
     }

@@ -1,4 +1,4 @@
-"""Whatever the database can raise is either worth another try or a defect: none is forgotten."""
+"""Every database error is classified as retryable or as a defect."""
 
 import inspect
 
@@ -17,10 +17,10 @@ RAISED = sorted(
         for var in vars(module).values()
         if inspect.isclass(var) and issubclass(var, Exception) and not issubclass(var, Warning)
     },
-    key=lambda each: (each.__module__, each.__qualname__),
+    key=lambda error: (error.__module__, error.__qualname__),
 )
-WITH_A_STATE = [each for each in RAISED if getattr(each, "sqlstate", None)]
-# Nothing that is raised is exactly one of these: they only hold others together.
+WITH_SQLSTATE = [error for error in RAISED if getattr(error, "sqlstate", None)]
+# Base classes, which are never raised themselves.
 ABSTRACT = {
     exceptions.PostgresError,
     _base.PostgresError,
@@ -29,30 +29,30 @@ ABSTRACT = {
 }
 
 
-@pytest.mark.parametrize("raised", WITH_A_STATE, ids=lambda each: f"{each.__name__}")
+@pytest.mark.parametrize("raised", WITH_SQLSTATE, ids=lambda error: f"{error.__name__}")
 def test_every_sqlstate_is_in_the_table(raised: type[Exception]) -> None:
-    """By itself or by its class, and never by falling through."""
+    """As a code or by its class, not by the default."""
     state: str = raised.sqlstate  # type: ignore[attr-defined]
     known = SQLSTATES.get(state) or SQLSTATES.get(state[:2])
     assert known is not None, state
-    if raised is not exceptions.InvalidCachedStatementError:  # its state says less than its type
+    if raised is not exceptions.InvalidCachedStatementError:  # classified by type instead
         assert kind_of(raised("x")) == known
 
 
 @pytest.mark.parametrize(
     "raised",
-    [each for each in RAISED if each not in WITH_A_STATE and each not in ABSTRACT],
-    ids=lambda each: f"{each.__name__}",
+    [error for error in RAISED if error not in WITH_SQLSTATE and error not in ABSTRACT],
+    ids=lambda error: f"{error.__name__}",
 )
 def test_every_error_of_the_driver_is_in_the_table(raised: type[Exception]) -> None:
-    """asyncpg raises some of its own, which have no SQLSTATE."""
+    """Errors that asyncpg raises itself have no SQLSTATE."""
     if issubclass(raised, _base.InterfaceMessage | _base.InternalClientError):
-        assert any(issubclass(raised, each) for each, _ in DRIVER)
+        assert any(issubclass(raised, error) for error, _ in DRIVER)
         assert kind_of(raised("x")) in ("retryable", "defect")
 
 
-def test_nothing_in_the_table_is_idle() -> None:
-    """A single code that says the same as its class would only be noise."""
+def test_no_code_repeats_its_class() -> None:
+    """Single codes are listed only if they differ from their class."""
     for state, kind in SQLSTATES.items():
         assert len(state) == 2 or SQLSTATES[state[:2]] != kind, state
 
@@ -75,11 +75,11 @@ def test_nothing_in_the_table_is_idle() -> None:
         TimeoutError,
     ],
 )
-def test_what_may_pass_by_itself_is_told_as_such(raised: type[Exception]) -> None:
-    """The client is asked to send again."""
-    with pytest.raises(StorageUnavailable) as told, errors_translated():
+def test_a_transient_failure_is_retryable(raised: type[Exception]) -> None:
+    """It becomes StorageUnavailable, so that the client sends again."""
+    with pytest.raises(StorageUnavailable) as caught, errors_translated():
         raise raised("x")
-    assert told.value.retryable
+    assert caught.value.retryable
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_what_may_pass_by_itself_is_told_as_such(raised: type[Exception]) -> Non
     ],
 )
 def test_a_defect_keeps_its_own_type(raised: type[Exception]) -> None:
-    """Sending it again would change nothing, and whoever mends it wants to see it."""
+    """Sending again would not help, and the error must stay visible."""
     with pytest.raises(raised), errors_translated():
         raise raised("x")

@@ -1,4 +1,4 @@
-"""Who goes next: everybody in turn, whatever anybody asks for."""
+"""Owners are admitted in turn, however much one of them asks for."""
 
 import asyncio
 from collections import Counter
@@ -12,60 +12,60 @@ from foremind.storage.fair_queue import ConnectionQueue, FairQueue
 from foremind.testing.virtual_time import VirtualLoop
 
 _STEPS = st.lists(
-    st.tuples(st.sampled_from(["ask", "leave", "give up"]), st.integers(0, 5)), max_size=300
+    st.tuples(st.sampled_from(["enqueue", "release", "withdraw"]), st.integers(0, 5)), max_size=300
 )
 
 
 @given(_STEPS, st.integers(1, 4), st.integers(1, 3))
-def test_nobody_is_passed_over(steps: list[tuple[str, int]], places: int, each: int) -> None:
-    """There is never more inside than may be, nobody waits beside a free place, and between two of
-    one owner's everybody else who may has one."""
-    line: FairQueue[tuple[int, int]] = FairQueue(places, each, 5)
-    inside: list[tuple[int, int]] = []
+def test_no_owner_starves(steps: list[tuple[str, int]], capacity: int, max_per_owner: int) -> None:
+    """The limits hold, no ticket waits while it could be admitted, and between two admissions of
+    one owner every other eligible owner is admitted."""
+    queue: FairQueue[tuple[int, int]] = FairQueue(capacity, max_per_owner, 5)
+    admitted: list[tuple[int, int]] = []
     waiting: list[tuple[int, int]] = []
-    passed: Counter[int] = Counter()  # by owner: those let in since it began to wait
+    overtaken: Counter[int] = Counter()  # by owner: admissions of others while it could have been
     for number, (step, owner) in enumerate(steps):
-        if step == "ask":
-            mine = [ticket for ticket in waiting if ticket[0] == owner]
-            if len(mine) >= 5:
+        if step == "enqueue":
+            own = [ticket for ticket in waiting if ticket[0] == owner]
+            if len(own) >= 5:
                 with pytest.raises(RateLimited):
-                    line.ask(owner, (owner, number))
+                    queue.enqueue(owner, (owner, number))
             else:
-                line.ask(owner, (owner, number))
+                queue.enqueue(owner, (owner, number))
                 waiting.append((owner, number))
-        elif step == "leave" and inside:
-            line.left(inside.pop(owner % len(inside))[0])
-        elif step == "give up" and waiting:
+        elif step == "release" and admitted:
+            queue.release(admitted.pop(owner % len(admitted))[0])
+        elif step == "withdraw" and waiting:
             ticket = waiting.pop(owner % len(waiting))
-            assert line.gave_up(ticket[0], ticket)
-            passed[ticket[0]] = 0
-        while (let_in := line.next()) is not None:
-            who = let_in[0]
-            assert let_in == next(one for one in waiting if one[0] == who)  # its first
-            waiting.remove(let_in)
-            inside.append(let_in)
-            passed[who] = 0
-            taken = Counter(one[0] for one in inside)
-            for other in {one[0] for one in waiting} - {who}:
-                if taken[other] < each:
-                    passed[other] += 1
-                    assert passed[other] <= 6
-        counts = Counter(one[0] for one in inside)
-        assert len(inside) <= places
-        assert all(count <= each for count in counts.values())
-        if len(inside) < places:
-            assert all(counts[one[0]] >= each for one in waiting)
+            assert queue.withdraw(ticket[0], ticket)
+            overtaken[ticket[0]] = 0
+        while (following := queue.admit_next()) is not None:
+            ticket = following
+            assert ticket == next(other for other in waiting if other[0] == ticket[0])  # its first
+            waiting.remove(ticket)
+            admitted.append(ticket)
+            overtaken[ticket[0]] = 0
+            counts = Counter(owner for owner, _ in admitted)
+            for other in {owner for owner, _ in waiting} - {ticket[0]}:
+                if counts[other] < max_per_owner:
+                    overtaken[other] += 1
+                    assert overtaken[other] <= 6
+        counts = Counter(owner for owner, _ in admitted)
+        assert len(admitted) <= capacity
+        assert all(count <= max_per_owner for count in counts.values())
+        if len(admitted) < capacity:
+            assert all(counts[owner] >= max_per_owner for owner, _ in waiting)
 
 
-def test_who_waits_too_long_or_gives_up_takes_nobodys_place() -> None:
-    """On a clock that the test moves: everybody else comes in, in turn."""
+def test_tickets_that_time_out_or_are_cancelled_take_no_place() -> None:
+    """On a virtual clock: the other owners are admitted in turn."""
 
     async def crowd() -> None:
-        line = ConnectionQueue(2, 1, 20, patience_s=10.0)
+        queue = ConnectionQueue(2, 1, 20, timeout_s=10.0)
         done: list[str] = []
 
         async def use(owner: str, seconds: float) -> None:
-            async with line.turn(owner):
+            async with queue.turn(owner):
                 await asyncio.sleep(seconds)
                 done.append(owner)
 
@@ -76,7 +76,7 @@ def test_who_waits_too_long_or_gives_up_takes_nobodys_place() -> None:
         await asyncio.gather(*others)
         assert done == ["bo", "cy"]
         outcomes = await asyncio.gather(*greedy, return_exceptions=True)
-        assert done.count("ana") == 3  # the others waited for ten seconds
+        assert done.count("ana") == 3  # the others timed out after ten seconds
         assert sum(isinstance(outcome, RateLimited) for outcome in outcomes) == 16
         await use("ana", 1.0)
 

@@ -1,4 +1,4 @@
-"""SQL files: queries with names and sentences, migrations with numbers."""
+"""SQL files: named queries and numbered migrations."""
 
 import re
 
@@ -21,7 +21,7 @@ def test_every_query_is_used_and_every_name_known() -> None:
 
 @pytest.mark.parametrize("name", sorted(load_queries()))
 def test_queries_that_read_or_write_memory_name_their_relationship(name: str) -> None:
-    """Nobody's memory is reached by anything but the relationship or its own turn."""
+    """Memories are accessed only by their relationship or their own turn."""
     sql = load_queries()[name]
     if re.search(r"\b(FROM|INTO|UPDATE) (memories|memory_terms|turns)\b", sql):
         assert re.search(r"relationship_id|user_id = \$1|(turn\.|_turn_)id = \$1", sql), name
@@ -29,7 +29,7 @@ def test_queries_that_read_or_write_memory_name_their_relationship(name: str) ->
 
 @pytest.mark.parametrize("name", sorted(load_queries()))
 def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None:
-    """Only MemoryVersion raises it; a stamp made up on the spot could be ahead of what is known."""
+    """Only MemoryVersion raises the version; any other stamp could be ahead of it."""
     sql = load_queries()[name]
     if re.search(r"UPDATE memories\b", sql):
         assert re.search(r"\bversion = \$\d+", sql), name
@@ -40,34 +40,34 @@ def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None
 
 
 def test_one_place_raises_the_memory_version() -> None:
-    """So that every transaction raises it once, before what it changes."""
+    """So every transaction raises it once, before its first change."""
     sources = (ROOT / "server").rglob("*.py")
     raising = [path.name for path in sources if '"raise_memory_version"' in path.read_text()]
     assert raising == ["memory_version.py"]
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    """They run in this order."""
+    """They run in the order of their numbers."""
     assert [migration.number for migration in load_migrations()] == list(
         range(1, len(load_migrations()) + 1)
     )
 
 
-def test_only_what_has_not_run_is_pending() -> None:
-    """By number, with equal checksums."""
+def test_applied_migrations_are_not_pending() -> None:
+    """They are recognised by number, and their checksums must match."""
     first, second = Migration(1, "one", "SELECT 1"), Migration(2, "two", "SELECT 2")
     assert pending([first, second], {}) == [first, second]
     assert pending([first, second], {1: first.checksum}) == [second]
 
 
 def test_a_changed_migration_is_refused() -> None:
-    """The database was made by another file."""
+    """The database was migrated with another file."""
     with pytest.raises(DatabaseUnsuitable, match="differs"):
         pending([Migration(1, "one", "SELECT 1")], {1: "other"})
 
 
 def test_a_newer_database_is_refused() -> None:
-    """An old server must not write to it."""
+    """An older server must not write to it."""
     with pytest.raises(DatabaseUnsuitable, match="newer Foremind"):
         pending([Migration(1, "one", "SELECT 1")], {9: "x"})
 
@@ -82,9 +82,9 @@ def test_a_newer_database_is_refused() -> None:
         (180004, "0.6.2", "pgvector 0.7 or newer is needed; this is 0.6.2"),
     ],
 )
-def test_an_unsuitable_server_is_told_apart(
+def test_an_unsuitable_server_is_detected(
     server: int, vector: str | None, problem: str | None
 ) -> None:
-    """The message says what is needed and what is there."""
-    said = unsuitable(server, vector)
-    assert (said is None) if problem is None else (said is not None and problem in said)
+    """The message names the required and the actual version."""
+    message = unsuitable(server, vector)
+    assert (message is None) if problem is None else (message is not None and problem in message)

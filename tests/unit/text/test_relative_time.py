@@ -1,4 +1,4 @@
-"""Ages as a person would put them."""
+"""Ages in words."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""When: spans of time in a text, read from a clock."""
+"""Spans of time in a text, resolved relative to a clock."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -16,8 +16,8 @@ NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)  # a Thursday
 def days(text: str, now: datetime = NOW) -> list[tuple[str, str]]:
     """First and last day of each span."""
     return [
-        (each.start.date().isoformat(), (each.end - timedelta(seconds=1)).date().isoformat())
-        for each in spans_in(text, now)
+        (span.start.date().isoformat(), (span.end - timedelta(seconds=1)).date().isoformat())
+        for span in spans_in(text, now)
     ]
 
 
@@ -46,13 +46,13 @@ def days(text: str, now: datetime = NOW) -> list[tuple[str, str]]:
         ("two weeks before 11 August 2022", "2022-07-28", "2022-07-28"),
     ],
 )
-def test_expressions_are_read_relative_to_the_clock(text: str, first: str, last: str) -> None:
+def test_expressions_are_resolved_relative_to_the_clock(text: str, first: str, last: str) -> None:
     """Days, weeks, months, seasons, years, and shifts from a date."""
     assert days(text) == [(first, last)]
 
 
-def test_a_longer_time_ago_is_less_exact() -> None:
-    """ "Three weeks ago" is within some days, "a year ago" within months."""
+def test_longer_ago_is_less_exact() -> None:
+    """ "Three weeks ago" is exact to days, "a year ago" to months."""
     (weeks,), (year,) = spans_in("three weeks ago", NOW), spans_in("a year ago", NOW)
     assert weeks.days == 8
     assert year.days == 360
@@ -70,24 +70,24 @@ def test_before_and_since_are_open_on_one_side() -> None:
 @pytest.mark.parametrize(
     "text", ["I may go", "we march on", "", "call me at 5", "the second one", "May I?"]
 )
-def test_words_that_only_look_like_dates_are_none(text: str) -> None:
+def test_words_that_only_look_like_dates_are_ignored(text: str) -> None:
     """Modal verbs, verbs, numbers."""
     assert spans_in(text, NOW) == []
 
 
 def test_yesterday_is_the_players_yesterday() -> None:
-    """Shortly after midnight in Tokyo it is still the day before in London."""
+    """When it is after midnight in Tokyo, it is still the day before in London."""
     late = datetime(2023, 6, 15, 16, 0, tzinfo=UTC)
     assert days("today", late.astimezone(ZoneInfo("Asia/Tokyo"))) == [("2023-06-16", "2023-06-16")]
 
 
-def fit(asked: Span, other: Span) -> float:
-    """Return how well one span fits."""
-    start, end = (np.array([each.timestamp()]) for each in (other.start, other.end))
-    return float(closeness(asked, start, end)[0])
+def fit(query: Span, other: Span) -> float:
+    """Return how well a span matches a query's."""
+    start, end = (np.array([moment.timestamp()]) for moment in (other.start, other.end))
+    return float(closeness(query, start, end)[0])
 
 
-def test_a_fit_falls_with_the_distance() -> None:
+def test_a_match_decays_with_distance() -> None:
     """Half after three days, and slower for longer spans."""
     assert fit(day_of(NOW), day_of(NOW)) == 1.0
     assert fit(day_of(NOW), day_of(NOW - timedelta(days=4))) == pytest.approx(0.5)
@@ -96,7 +96,7 @@ def test_a_fit_falls_with_the_distance() -> None:
 
 
 @given(st.text(), st.datetimes(timezones=st.just(UTC)))
-def test_whatever_is_typed_gives_few_spans(text: str, now: datetime) -> None:
+def test_any_text_gives_few_spans(text: str, now: datetime) -> None:
     """At most four, each with an end after its start."""
     spans = spans_in(text, now)
     assert len(spans) <= 4

@@ -6,24 +6,24 @@ from hypothesis import strategies as st
 from foremind.text.tokenization import MOST_CHARS, count_terms, terms_of
 
 
-def test_stop_words_are_out_and_words_are_stemmed() -> None:
-    """Question words and endings do not keep a question from its answer."""
+def test_stop_words_are_removed_and_words_are_stemmed() -> None:
+    """Question words and endings do not prevent a match of question and answer."""
     assert terms_of("Where did you go camping with the families?") == ["go", "camp", "famili"]
 
 
-def test_forms_of_a_word_meet() -> None:
-    """Asking and telling use different forms."""
+def test_forms_of_a_word_have_one_stem() -> None:
+    """Questions and answers use different forms."""
     assert terms_of("painted") == terms_of("Paintings'")[:1] == terms_of("paint")
 
 
-def test_apostrophes_of_every_kind_are_one() -> None:
+def test_apostrophes_of_every_kind_are_equal() -> None:
     """Phones type the curly one."""
     assert terms_of("my sister’s boat") == terms_of("my sister's boat") == ["sister", "boat"]
     assert terms_of("I don’t") == terms_of("I don't") == []
 
 
-def test_other_languages_and_numbers_pass() -> None:
-    """Nothing but English is stemmed away."""
+def test_other_languages_and_numbers_are_unchanged() -> None:
+    """Only English is stemmed."""
     assert terms_of("Привет мир 42") == ["привет", "мир", "42"]
 
 
@@ -36,19 +36,19 @@ def test_terms_fit_the_store(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["zander", "I'm", "Ω", "a" * 70, "x-y", "42"]), min_size=1))
-def test_a_long_text_holds_the_words_of_its_parts(words: list[str]) -> None:
-    """It is read in portions, none of which cuts a word."""
-    once = " ".join(words)
-    times = 3 * MOST_CHARS // len(once) + 1
-    assert terms_of("\n".join([once] * times)) == terms_of(once) * times
+def test_a_long_text_has_the_terms_of_its_parts(words: list[str]) -> None:
+    """No chunk boundary cuts a word."""
+    part = " ".join(words)
+    count = 3 * MOST_CHARS // len(part) + 1
+    assert terms_of("\n".join([part] * count)) == terms_of(part) * count
 
 
-def test_a_text_without_white_space_is_read_too() -> None:
+def test_a_long_text_without_white_space_is_tokenized() -> None:
     """As some languages are written."""
     assert terms_of("зонт。" * MOST_CHARS).count("зонт") > MOST_CHARS - 10
 
 
-def test_an_index_holds_no_more_of_a_reply_than_of_two_messages() -> None:
-    """However many different words a model says."""
+def test_no_more_of_a_reply_is_indexed_than_of_two_messages() -> None:
+    """However many distinct words a model generates."""
     text = " ".join(f"word{number}" for number in range(100_000))
     assert 0 < len(count_terms(text)) <= 2 * MOST_CHARS / len("word1 ")

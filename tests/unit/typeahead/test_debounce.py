@@ -1,4 +1,4 @@
-"""A pause is a rest of 500 ms after the last change; a draft may settle before."""
+"""Debouncing: a pause is reported after an idle time, and a settled draft possibly before."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,77 +6,77 @@ from hypothesis import strategies as st
 from foremind.typeahead.debounce import Debouncer, DraftSettled, TypingPaused, Wait
 
 
-def test_nothing_typed_is_nothing_to_wait_for() -> None:
-    """A fresh detector is idle."""
+def test_a_new_debouncer_has_nothing_to_report() -> None:
+    """Until something is typed."""
     assert Debouncer(0.5).poll(0.0) is None
 
 
-def test_a_rest_of_the_threshold_is_a_pause() -> None:
-    """At exactly the threshold the draft is reported, once."""
-    detector = Debouncer(0.5)
-    detector.typed("hello", 1.0)
-    assert detector.poll(1.499) == Wait(1.5)
-    assert detector.poll(1.5) == TypingPaused("hello")
-    assert detector.poll(9.0) is None
+def test_a_pause_is_reported_at_the_threshold() -> None:
+    """At exactly the threshold, once."""
+    debouncer = Debouncer(0.5)
+    debouncer.typed("hello", 1.0)
+    assert debouncer.poll(1.499) == Wait(1.5)
+    assert debouncer.poll(1.5) == TypingPaused("hello")
+    assert debouncer.poll(9.0) is None
 
 
 def test_typing_on_moves_the_deadline() -> None:
-    """Only the rest after the last change counts."""
-    detector = Debouncer(0.5)
-    detector.typed("hel", 1.0)
-    detector.typed("hello", 1.4)
-    assert detector.poll(1.5) == Wait(1.9)
-    assert detector.poll(1.9) == TypingPaused("hello")
+    """Only the idle time after the last change counts."""
+    debouncer = Debouncer(0.5)
+    debouncer.typed("hel", 1.0)
+    debouncer.typed("hello", 1.4)
+    assert debouncer.poll(1.5) == Wait(1.9)
+    assert debouncer.poll(1.9) == TypingPaused("hello")
 
 
 def test_a_cleared_draft_never_pauses() -> None:
-    """What was given up triggers nothing."""
-    detector = Debouncer(0.5)
-    detector.typed("hello", 1.0)
-    detector.cleared()
-    assert detector.poll(5.0) is None
+    """A discarded draft triggers nothing."""
+    debouncer = Debouncer(0.5)
+    debouncer.typed("hello", 1.0)
+    debouncer.cleared()
+    assert debouncer.poll(5.0) is None
 
 
 def test_a_draft_settles_once_and_pauses_after_that() -> None:
-    """Both are told, each in its time."""
-    detector = Debouncer(0.5)
-    detector.typed("hello", 1.0, 0.12)
-    assert detector.poll(1.1) == Wait(1.12)
-    assert detector.poll(1.12) == DraftSettled("hello")
-    assert detector.poll(1.12) == Wait(1.5)
-    detector.settle_by(1.3)
-    assert detector.poll(1.4) == Wait(1.5)
-    assert detector.poll(1.5) == TypingPaused("hello")
+    """Both are reported, each at its time."""
+    debouncer = Debouncer(0.5)
+    debouncer.typed("hello", 1.0, 0.12)
+    assert debouncer.poll(1.1) == Wait(1.12)
+    assert debouncer.poll(1.12) == DraftSettled("hello")
+    assert debouncer.poll(1.12) == Wait(1.5)
+    debouncer.settle_by(1.3)
+    assert debouncer.poll(1.4) == Wait(1.5)
+    assert debouncer.poll(1.5) == TypingPaused("hello")
 
 
-def test_a_draft_may_settle_earlier_than_thought_but_not_later() -> None:
-    """A space after it shows that a word was whole."""
-    detector = Debouncer(0.5)
-    detector.typed("harbour", 1.0, 0.18)
-    detector.settle_by(1.15)
-    detector.settle_by(1.4)
-    assert detector.poll(1.1) == Wait(1.15)
+def test_settling_may_be_moved_earlier_but_not_later() -> None:
+    """As when a space shows that a word is complete."""
+    debouncer = Debouncer(0.5)
+    debouncer.typed("harbour", 1.0, 0.18)
+    debouncer.settle_by(1.15)
+    debouncer.settle_by(1.4)
+    assert debouncer.poll(1.1) == Wait(1.15)
 
 
-def test_settling_after_the_pause_is_the_pause() -> None:
-    """Where a companion's pause is shorter than a rest, there is one report."""
-    detector = Debouncer(0.1)
-    detector.typed("hello", 1.0, 0.12)
-    assert detector.poll(1.2) == TypingPaused("hello")
-    assert detector.poll(1.2) is None
+def test_a_draft_that_would_settle_after_the_pause_is_reported_once() -> None:
+    """As paused, where the companion's pause is shorter than the settling time."""
+    debouncer = Debouncer(0.1)
+    debouncer.typed("hello", 1.0, 0.12)
+    assert debouncer.poll(1.2) == TypingPaused("hello")
+    assert debouncer.poll(1.2) is None
 
 
 @given(gaps=st.lists(st.floats(0.001, 3.0), min_size=1, max_size=40), pause=st.floats(0.05, 2.0))
-def test_every_rest_is_reported_once_and_no_hurry_is(gaps: list[float], pause: float) -> None:
-    """Polling at each deadline reports exactly the drafts followed by a long enough rest."""
-    detector = Debouncer(pause)
+def test_exactly_the_gaps_of_at_least_a_pause_are_reported(gaps: list[float], pause: float) -> None:
+    """If polled at each deadline."""
+    debouncer = Debouncer(pause)
     now, reported, expected = 0.0, [], []
     for index, gap in enumerate([*gaps, pause + 1]):
-        detector.typed(f"draft {index}", now)
+        debouncer.typed(f"draft {index}", now)
         following = now + gap
         if following >= now + pause:
             expected.append(f"draft {index}")
-        while isinstance(decision := detector.poll(min(following, now + pause)), TypingPaused):
+        while isinstance(decision := debouncer.poll(min(following, now + pause)), TypingPaused):
             reported.append(decision.draft)
         now = following
     assert reported == expected

@@ -1,4 +1,4 @@
-"""How fast: each figure stands beside what it is compared to, measured in the same run."""
+"""Performance: every figure is measured in the same run as the baseline it is compared to."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
 async def run_benchmarks(
     names: list[str], settings: Settings, scratch: Path, say: Say
 ) -> list[Figure]:
-    """Run benchmarks by name, on a database of their own in `scratch`."""
+    """Run benchmarks by name, each on its own database in `scratch`."""
     figures: list[Figure] = []
     for name in names:
         figures += await BENCHMARKS[name](settings.in_scratch(scratch / name), say)

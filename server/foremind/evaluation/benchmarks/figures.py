@@ -1,4 +1,4 @@
-"""What a benchmark measures with, and what it gives."""
+"""How benchmarks measure, and what they return."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -15,9 +15,9 @@ ROUNDS = 60
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measurement beside its baseline from the same run; milliseconds unless `unit` says else.
+    """A measurement and its baseline from the same run, in `unit` (milliseconds by default).
 
-    What is one number, not many, has it as `p50`, `p90` and `p99`.
+    A measurement that is a single number repeats it as `p50`, `p90` and `p99`.
     """
 
     name: str
@@ -30,42 +30,46 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """How many times slower the baseline is."""
+        """The baseline's median divided by the measured one."""
         return self.baseline_p50 / self.p50
 
 
-async def in_turn(measured: list[Callable[[], Awaitable[object]]]) -> list[list[float]]:
-    """Return the milliseconds of each, measured in turn so that drift hits all alike."""
-    taken: list[list[float]] = [[] for _ in measured]
+async def measure_interleaved(calls: list[Callable[[], Awaitable[object]]]) -> list[list[float]]:
+    """Return each call's durations in milliseconds, interleaved so that drift affects all alike."""
+    durations_ms: list[list[float]] = [[] for _ in calls]
     for _ in range(ROUNDS):
-        for call, times in zip(measured, taken, strict=True):
+        for call, times in zip(calls, durations_ms, strict=True):
             started = time.perf_counter()
             await call()
             times.append((time.perf_counter() - started) * 1000)
-    return taken
+    return durations_ms
 
 
-def figure(name: str, baseline: str, ours: list[float], theirs: list[float]) -> Figure:
-    """Return the percentiles of what was measured in milliseconds."""
-    cuts = quantiles(ours, n=100)
+def timing_figure(
+    name: str, baseline: str, times_ms: list[float], baseline_ms: list[float]
+) -> Figure:
+    """Return the percentiles of durations in milliseconds."""
+    cuts = quantiles(times_ms, n=100)
     return Figure(
         name=name,
         p50=round(cuts[49], 3),
         p90=round(cuts[89], 3),
         p99=round(cuts[98], 3),
         baseline=baseline,
-        baseline_p50=round(quantiles(theirs, n=100)[49], 3),
+        baseline_p50=round(quantiles(baseline_ms, n=100)[49], 3),
     )
 
 
-def number(name: str, unit: str, ours: float, baseline: str, theirs: float) -> Figure:
-    """Return a single number in some unit."""
-    value = round(ours, 3)
-    return Figure(name, value, value, value, baseline, round(theirs, 3), unit)
+def single_figure(
+    name: str, unit: str, value: float, baseline: str, baseline_value: float
+) -> Figure:
+    """Return a figure of a single number."""
+    value = round(value, 3)
+    return Figure(name, value, value, value, baseline, round(baseline_value, 3), unit)
 
 
-async def empty(parts: Core) -> None:
-    """Leave the scratch database as it was made."""
+async def clear_database(parts: Core) -> None:
+    """Delete everything that a benchmark wrote to its scratch database."""
     async with owner_connection(parts) as raw:
         await raw.execute("DROP TABLE IF EXISTS plain")
         await raw.execute("TRUNCATE users, companions, pgqueuer RESTART IDENTITY CASCADE")

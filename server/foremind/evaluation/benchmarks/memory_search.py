@@ -1,4 +1,4 @@
-"""Search: in the process, in the database, and what one would build first."""
+"""Memory search: in process, in the database, and against plain pgvector with full text."""
 
 from typing import Any
 
@@ -10,7 +10,14 @@ from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings import Settings
 from foremind.domain.turn import OpenedSession
-from foremind.evaluation.benchmarks.figures import ROUNDS, Figure, Say, empty, figure, in_turn
+from foremind.evaluation.benchmarks.figures import (
+    ROUNDS,
+    Figure,
+    Say,
+    clear_database,
+    measure_interleaved,
+    timing_figure,
+)
 from foremind.evaluation.seeding import fill, owner_connection, words_said
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Query, RankedSearch
@@ -21,7 +28,7 @@ _INDEX_BYTES = 1 << 30
 
 
 async def bench_search(settings: Settings, say: Say) -> list[Figure]:
-    """The gateway's search, in the process and in the database, against plain pgvector."""
+    """Compare the server's search, in process and in the database, with plain pgvector."""
     figures = []
     for size in _SEARCH_SIZES:
         say(f"Filling a table of {_TABLE:,} memories, {size:,} of one relationship ...")
@@ -29,13 +36,13 @@ async def bench_search(settings: Settings, say: Say) -> list[Figure]:
             session = await fill(parts, parts.clock.now(), own=size, others=_TABLE - size)
             await _create_plain_text_index(parts)
             figures += await _search_figures(parts, session, size)
-            await empty(parts)
+            await clear_database(parts)
     return figures
 
 
 async def _search_figures(parts: Core, session: OpenedSession, size: int) -> list[Figure]:
     rng = np.random.default_rng(1)
-    # Made-up words ask for nothing: the gate would keep them from being searched at all.
+    # The recall gate would decide that made-up words need no memories.
     policy = policy_for(CompanionSettings(recall_gate=False), parts.settings).recall
 
     def query() -> Query:
@@ -50,34 +57,39 @@ async def _search_figures(parts: Core, session: OpenedSession, size: int) -> lis
 
     async with (
         IndexedCandidates(parts.memories, _INDEX_BYTES, parts.metrics) as index,
-        owner_connection(parts) as owner,  # the table of the plain search is its own
+        owner_connection(parts) as owner,  # `plain` is not one of the server's tables
     ):
         await index.loaded(session.relationship_id)
         indexed = RankedSearch(index)
 
-        asked = iter([query() for _ in range(4 * ROUNDS)])
+        queries = iter([query() for _ in range(4 * ROUNDS)])
 
         async def in_process() -> object:
-            return await indexed.search(next(asked))
+            return await indexed.search(next(queries))
 
         async def in_database() -> object:
-            return await parts.search.search(next(asked))
+            return await parts.search.search(next(queries))
 
         async def plain() -> object:
-            return await _plain_search(owner, next(asked))
+            return await _plain_search(owner, next(queries))
 
-        # Two by two: a third would only push what each reads out of the processor's caches.
-        ours, beside_ours = await in_turn([in_process, in_database])
-        stored, theirs = await in_turn([in_database, plain])
+        # In pairs: a third search would only evict the other two's data from the CPU caches.
+        process_ms, paired_database_ms = await measure_interleaved([in_process, in_database])
+        database_ms, plain_ms = await measure_interleaved([in_database, plain])
     name = f"{size:,} of {_TABLE:,}"
     return [
-        figure(f"search {name} in the process", "the same in the database", ours, beside_ours),
-        figure(f"search {name} in the database", "pgvector scan, then ts_rank", stored, theirs),
-    ]
+        timing_figure(
+            f"search {name} in the process", "the same in the database",
+            process_ms, paired_database_ms,
+        ),
+        timing_figure(
+            f"search {name} in the database", "pgvector scan, then ts_rank", database_ms, plain_ms
+        ),
+    ]  # fmt: skip
 
 
 async def _create_plain_text_index(parts: Core) -> None:
-    """What one would build first: a tsvector beside each memory, found by relationship."""
+    """Create the obvious alternative: a tsvector for each memory, indexed by relationship."""
     async with owner_connection(parts) as raw:
         await raw.execute(
             "CREATE TABLE plain AS SELECT id, relationship_id, content, embedding, "
@@ -94,11 +106,11 @@ async def _plain_search(owner: Any, query: Query) -> object:
         query.relationship_id,
         HalfVector(query.vector),
     )
-    worded = await owner.fetch(
+    lexical = await owner.fetch(
         "SELECT id, content FROM plain, to_tsquery('english', $2) AS wanted "
         "WHERE relationship_id = $1 AND words @@ wanted "
         "ORDER BY ts_rank(words, wanted) DESC LIMIT 40",
         query.relationship_id,
         query.text.replace(" ", " | "),
     )
-    return nearest, worded
+    return nearest, lexical

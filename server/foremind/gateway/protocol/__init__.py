@@ -1,1 +1,1 @@
-"""The messages on the wire, their decoding, and the AsyncAPI contract made of them."""
+"""Wire messages, their decoding, and the AsyncAPI document generated from them."""

@@ -1,4 +1,4 @@
-"""The socket's contract, AsyncAPI 3, made of the message types and an example of each. Pure."""
+"""The AsyncAPI 3 contract, generated from the message types and one example of each. Pure."""
 
 from typing import Any, get_args
 
@@ -9,33 +9,33 @@ from foremind.gateway.protocol.examples import EXAMPLES
 from foremind.gateway.protocol.messages import MAX_FRAME_BYTES, ClientMessage, Event
 
 _CLOSE_CODES = """
-Close codes: 1009 frame over 64 KiB, an escape of JSON counted as two bytes; 4400 not this protocol;
+Close codes: 1009 frame over 64 KiB, a JSON escape counted as two bytes; 4400 not this protocol;
 4401 no valid token, or no session.open within 10 s; 4403 origin or companion not allowed; 4408
 heartbeat lost; 4409 replaced by a newer connection of the session; 4413 reading too slowly; 4429
 over a limit; 4503 draining, reconnect.
-After 4400, 4403 and 4409 do not come back, and after 4401 only with a fresh token.
+Do not reconnect after 4400, 4403 or 4409; after 4401 reconnect only with a fresh token.
 """
 
 
 def client_messages() -> tuple[type[msgspec.Struct], ...]:
-    """Return the types of what clients send."""
+    """Return the types of the messages that clients send."""
     return get_args(ClientMessage)
 
 
 def server_events() -> tuple[type[Event], ...]:
-    """Return the types of what the server sends."""
-    return tuple(sorted(Event.__subclasses__(), key=lambda each: each.__name__))
+    """Return the types of the events that the server sends."""
+    return tuple(sorted(Event.__subclasses__(), key=lambda event: event.__name__))
 
 
 def asyncapi() -> dict[str, Any]:
-    """Return the document; everything in it can be encoded as JSON."""
-    sent, heard = client_messages(), server_events()
+    """Return the AsyncAPI document as JSON-encodable values."""
+    messages, events = client_messages(), server_events()
     _, schemas = msgspec.json.schema_components(
-        (*sent, *heard), ref_template="#/components/schemas/{name}"
+        (*messages, *events), ref_template="#/components/schemas/{name}"
     )
-    for each in heard:
-        # Defaults are written out: a client can rely on every field.
-        schemas[each.__name__]["required"] = list(schemas[each.__name__]["properties"])
+    for event in events:
+        # Defaults are sent too: clients can rely on every field.
+        schemas[event.__name__]["required"] = list(schemas[event.__name__]["properties"])
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -44,8 +44,8 @@ def asyncapi() -> dict[str, Any]:
             "description": (
                 "Text frames, each one JSON object with `type`, of at most "
                 f"{MAX_FRAME_BYTES:,} bytes. Unknown fields are ignored; an unknown type is an "
-                "error and the connection stays open. Clients ignore events and fields that they "
-                f"do not know.{_CLOSE_CODES}"
+                "error, and the connection stays open. Clients must ignore unknown events and "
+                f"fields.{_CLOSE_CODES}"
             ),
             "license": {"name": "MIT"},
         },
@@ -55,17 +55,17 @@ def asyncapi() -> dict[str, Any]:
             "conversation": {
                 "address": "/v1/ws",
                 "messages": {
-                    each.__name__: {"$ref": f"#/components/messages/{each.__name__}"}
-                    for each in (*sent, *heard)
+                    message.__name__: {"$ref": f"#/components/messages/{message.__name__}"}
+                    for message in (*messages, *events)
                 },
             }
         },
         "operations": {
-            "receiveFromClient": _operation("receive", "What clients send.", sent),
-            "sendToClient": _operation("send", "What the server sends.", heard),
+            "receiveFromClient": _operation("receive", "What clients send.", messages),
+            "sendToClient": _operation("send", "What the server sends.", events),
         },
         "components": {
-            "messages": {each.__name__: _message(each) for each in (*sent, *heard)},
+            "messages": {kind.__name__: _message(kind) for kind in (*messages, *events)},
             "schemas": schemas,
         },
     }

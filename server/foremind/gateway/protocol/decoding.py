@@ -1,4 +1,4 @@
-"""Strict decoding of what clients send, with errors that name the field. Pure."""
+"""Strict decoding of client messages, with errors that name the field. Pure."""
 
 import json
 import re
@@ -16,22 +16,23 @@ from foremind.gateway.protocol.messages import (
     MessageSend,
 )
 
-_HALF = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
 _decoder = msgspec.json.Decoder(ClientMessage)
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
 def decode(raw: str, max_text_chars: int) -> ClientMessage:
-    """Return the message in a frame.
+    """Decode one frame.
 
     Raises:
-        InvalidMessage: naming the field and what was expected there.
+        InvalidMessage: names the field and what was expected.
     """
     try:
         message: ClientMessage = _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from None
+        raise _invalid_field(str(error)) from None
     except NOT_JSON as error:
         raise InvalidMessage(
             f"The frame is not JSON: {error}. Expected one JSON object.", code="malformed_json"
@@ -45,55 +46,52 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     return message
 
 
-_OTHER_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
-
-
 def too_large(raw: str) -> bool:
-    """Tell whether a frame is over the limit.
+    """Return whether a frame exceeds the size limit.
 
-    An escape of JSON counts as two bytes, as the character would without it, so that every way to
-    write a text of an allowed length fits.
+    A `\\uXXXX` escape counts as two bytes, so that a text of allowed length fits however it is
+    escaped.
     """
-    if len(raw) <= MAX_FRAME_BYTES // 4:  # of four bytes at most
+    if len(raw) <= MAX_FRAME_BYTES // 4:  # UTF-8 takes at most four bytes per character
         return False
     size = len(raw) if raw.isascii() else len(raw.encode("utf-8", "surrogatepass"))
     if size <= MAX_FRAME_BYTES:
         return False
-    # An escaped backslash before a "u" is none.
-    escapes = _OTHER_ESCAPE.sub("", raw).count("\\u")
+    # Other escapes go first: an escaped backslash followed by "u" is not a unicode escape.
+    escapes = _NON_UNICODE_ESCAPE.sub("", raw).count("\\u")
     return size - 4 * escapes > MAX_FRAME_BYTES
 
 
 class DecodingProblem(NamedTuple):
-    """What an error answers: a client's `event_id`, and the id of the message it sent."""
+    """The request that an error refers to: the client's `event_id` and its message's id."""
 
     event_id: str | None = None
     message_id: str | None = None
 
 
 def cause_of(message: ClientMessage) -> DecodingProblem:
-    """Return what an error about a message answers."""
+    """Return the ids that an error about a message refers to."""
     return DecodingProblem(
         message.event_id, message.id if isinstance(message, MessageSend) else None
     )
 
 
 def cause_in(raw: str) -> DecodingProblem:
-    """Return what an error about a frame that could not be decoded answers, if it says so."""
+    """Return the ids in a frame that could not be decoded, as far as it contains any."""
     try:
-        loose = json.loads(raw)  # unlike msgspec's it also reads a frame with half a character
+        frame = json.loads(raw)  # unlike msgspec, accepts lone surrogates
     except (ValueError, RecursionError):
         return DecodingProblem()
-    if not isinstance(loose, dict):
+    if not isinstance(frame, dict):
         return DecodingProblem()
-    sent = loose.get("type") == MessageSend.__struct_config__.tag
+    is_send = frame.get("type") == MessageSend.__struct_config__.tag
     return DecodingProblem(
-        _identifier(loose.get("event_id")), _identifier(loose.get("id")) if sent else None
+        _identifier(frame.get("event_id")), _identifier(frame.get("id")) if is_send else None
     )
 
 
 def error_body(error: ForemindError, cause: DecodingProblem) -> ErrorBody:
-    """Return an error as the wire carries it."""
+    """Return an error in its wire form."""
     return ErrorBody(
         type=error.kind,
         code=error.code,
@@ -106,14 +104,14 @@ def error_body(error: ForemindError, cause: DecodingProblem) -> ErrorBody:
 
 
 def _identifier(value: object) -> str | None:
-    """Return what may be an identifier and can be sent back."""
+    """Return `value` if it is a valid identifier that can be sent back."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
         return None
-    return value if value.isascii() or not _HALF.search(value) else None
+    return value if value.isascii() or not _LONE_SURROGATE.search(value) else None
 
 
-def _named(reason: str) -> InvalidMessage:
-    """Turn msgspec's sentence into an error that names the field."""
+def _invalid_field(reason: str) -> InvalidMessage:
+    """Convert a msgspec validation message into an error that names the field."""
     missing = _MISSING.search(reason)
     path = _PATH.search(reason)
     param = path[1] if path else None

@@ -1,4 +1,4 @@
-"""Every message by example, as a short conversation would have it."""
+"""One example of every message, as in a short conversation."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,14 +38,14 @@ from foremind.gateway.protocol.messages import (
     UserClaim,
 )
 
-_THEN = datetime(2026, 5, 19, 18, 2, 11, tzinfo=UTC)
+_PAST = datetime(2026, 5, 19, 18, 2, 11, tzinfo=UTC)
 _NOW = datetime(2026, 5, 20, 12, 0, 3, tzinfo=UTC)
 _SESSION = "5b0e8a8e-6f0c-4c65-9d3a-0f2d6c1f7a10"
 _RESPONSE = "9d0b1e7c4d6b4a0f8f5e2c3b1a0d9e8f"
 
 EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
-    type(each): each
-    for each in (
+    type(example): example
+    for example in (
         SessionOpen(
             companion="wren",
             user=UserClaim("u1", "Ana"),
@@ -84,7 +84,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             resumed=False,
             consent="assumed",
             model=None,
-            turns=[TurnView("7", "user", "m0", "completed", "I promise to help tomorrow", _THEN)],
+            turns=[TurnView("7", "user", "m0", "completed", "I promise to help tomorrow", _PAST)],
         ),
         SessionUpdated(
             seq=15,
@@ -103,7 +103,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
                     content="I promise to help tomorrow",
                     score=0.61,
                     significance=0.65,
-                    created_at=_THEN,
+                    created_at=_PAST,
                     speaker="user",
                     memory_type="conversation",
                     age="yesterday",

@@ -1,4 +1,4 @@
-"""The vocabulary of the socket, version 1: every message a client may send and every event."""
+"""Wire protocol version 1: every client message and every server event."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,13 +9,13 @@ from msgspec import Meta, Struct
 from foremind.domain.session_state import NO_STATE, SessionState, StatePatch
 from foremind.typeahead.prefetcher import Outcome, Trigger
 
-Consented = Literal["assumed", "given", "missing"]
-DoneAhead = Literal["nothing", "prefill", "reply"]
+ConsentStatus = Literal["assumed", "given", "missing"]
+SpeculativeWork = Literal["nothing", "prefill", "reply"]
 
 PROTOCOL = 1
-#: Of a frame in which every `\\uXXXX` counts as two bytes: what a character takes, or half of one.
+#: Size limit of a frame, with every `\\uXXXX` escape counted as two bytes.
 MAX_FRAME_BYTES = 65_536
-#: Of the same frame, if it holds nothing else.
+#: Raw size limit of the same frame if it consists only of such escapes.
 MAX_ESCAPED_BYTES = 3 * MAX_FRAME_BYTES
 MAX_ID_CHARS = 128
 
@@ -24,24 +24,24 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class UserClaim(Struct, frozen=True):
-    """Who a client says it is, where the server runs open."""
+    """The identity that a client claims; accepted only when the server runs open."""
 
     id: Identifier
     name: Name
 
 
 class Resume(Struct, frozen=True):
-    """Where a client left off: its session, and the `seq` of the last event that it has."""
+    """The session to resume, and the `seq` of the last event that the client has received."""
 
     session_id: Identifier
     seq: Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class SessionOpen(Struct, frozen=True, tag="session.open"):
-    """The first message: who talks with whom, and the IANA time zone of the player's clock.
+    """The first message: the user, the companion, and the player's IANA time zone.
 
-    `consent` says whether the user agrees to be remembered, where the companion asks for it; left
-    out, what was said before holds.
+    `consent` states whether the user agrees to be remembered, where the companion requires it;
+    without it the stored choice applies.
     """
 
     companion: Identifier
@@ -54,11 +54,11 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
 
 
 class SessionUpdate(Struct, frozen=True, tag="session.update"):
-    """A fresh token for the running session, what goes on in it, or both.
+    """A fresh token for the running session, a change to the session state, or both.
 
-    The token is of the same user; what it allows holds at once. The state is a merge patch: what it
-    does not name stays, null takes away. It holds for every message that is sent after it, and is
-    cleared when the session is over.
+    The token must belong to the same user; its scopes apply at once. The state is a merge patch:
+    fields that are not named stay, null removes one. It applies to every later message and is
+    cleared when the session ends.
     """
 
     token: str | None = None
@@ -67,23 +67,23 @@ class SessionUpdate(Struct, frozen=True, tag="session.update"):
 
 
 class DraftUpdate(Struct, frozen=True, tag="draft.update"):
-    """The whole draft as it now stands."""
+    """The complete current draft."""
 
     text: str
     event_id: Identifier | None = None
 
 
 class DraftClear(Struct, frozen=True, tag="draft.clear"):
-    """The draft was given up."""
+    """The draft was discarded."""
 
     event_id: Identifier | None = None
 
 
 class MessageSend(Struct, frozen=True, tag="message.send"):
-    """Enter. The same `id` again is never stored or answered twice.
+    """Enter. Idempotent: a repeated `id` is never stored or answered twice.
 
-    `settings` hold for this turn only, over those of the relationship. With `remember` false it is
-    answered and then let go: nothing is made of it, and it is erased when its session is over.
+    `settings` override those of the relationship for this turn only. With `remember` false the
+    message is answered, but no memory is derived from it and it is erased when its session ends.
     """
 
     id: Identifier
@@ -94,7 +94,7 @@ class MessageSend(Struct, frozen=True, tag="message.send"):
 
 
 class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
-    """Stop the reply."""
+    """Stop the reply in progress."""
 
     response_id: Identifier
     event_id: Identifier | None = None
@@ -106,7 +106,7 @@ ClientMessage = (
 
 
 class CompanionCard(Struct, frozen=True):
-    """A companion as players see it."""
+    """The public description of a companion."""
 
     slug: str
     name: str
@@ -114,10 +114,10 @@ class CompanionCard(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What a client may send; rates are of one connection, and twice as much of one user.
+    """Limits for clients; rates are per connection, a user over all connections has twice as much.
 
-    A faster client is slowed down, and closed with 4429 where it goes on. A session that lost its
-    connection can be resumed for `resume_s` seconds, if no more than `replay_events` were missed.
+    A client that exceeds a rate is slowed down, and closed with 4429 if it persists. A session that
+    lost its connection can be resumed for `resume_s` seconds if it missed at most `replay_events`.
     """
 
     max_frame_bytes: int
@@ -134,7 +134,7 @@ class Limits(Struct, frozen=True):
 
 
 class TurnView(Struct, frozen=True):
-    """One turn of the conversation so far."""
+    """One past turn of the conversation."""
 
     turn_id: str
     speaker: Literal["user", "companion"]
@@ -145,7 +145,7 @@ class TurnView(Struct, frozen=True):
 
 
 class MemoryView(Struct, frozen=True):
-    """A recalled memory: `score` orders them, `relevance` is the 70/30 rule alone."""
+    """A recalled memory; `score` is the ranking score, `relevance` the 70/30 rule alone."""
 
     id: str
     content: str
@@ -160,14 +160,14 @@ class MemoryView(Struct, frozen=True):
 
 
 class ReasonView(Struct, frozen=True):
-    """One reason why something matters, and what it alone is worth, 0 to 1."""
+    """One reason for a significance score, and its own score from 0 to 1."""
 
     name: str
     score: float
 
 
 class ContextTimings(Struct, frozen=True):
-    """Milliseconds that preparing a context took."""
+    """Time taken to build a context, in milliseconds."""
 
     embed_ms: float
     search_ms: float
@@ -175,16 +175,16 @@ class ContextTimings(Struct, frozen=True):
 
 
 class ResponseTimings(Struct, frozen=True):
-    """Milliseconds from the arrival of `message.send`; None where there was no first token."""
+    """Milliseconds since `message.send` arrived; None if there was no first token."""
 
     first_token_ms: float | None
     total_ms: float
 
 
 class ErrorBody(Struct, frozen=True):
-    """What went wrong; `param` names the field, `event_id` repeats the client's.
+    """An error; `param` names the field, `event_id` echoes the client's.
 
-    `message_id` is that of the `message.send` which it is about, if it is about one.
+    `message_id` is the id of the `message.send` that the error refers to, if any.
     """
 
     type: str
@@ -197,29 +197,28 @@ class ErrorBody(Struct, frozen=True):
 
 
 class Event(Struct, tag_field="type"):
-    """Base of what the server sends; `seq` rises by one in a session."""
+    """Base of all server events; `seq` increases by one with each event of a session."""
 
     seq: int = 0
 
 
 class SessionOpened(Event, tag="session.opened", kw_only=True):
-    """The session is open. `model` is None where the offline voice answers.
+    """The session is open. `model` is None when the offline model answers.
 
-    `resumed`: what was missed follows, from the number after `seq` on, which repeats the client's.
-    Else `turns` are the last of the conversation.
+    If `resumed`, `seq` echoes the client's and the missed events follow; otherwise `turns` are the
+    newest of the conversation.
 
-    `consent` is that to be remembered: `missing` where the companion wants it and the user has not
-    given it; what is said is then answered, and erased when the session is over.
+    `consent` is the consent to be remembered: `missing` if the companion requires it and the user
+    has not given it; messages are then answered, and erased when the session ends.
 
-    `state` is what goes on in the session, as it was told before.
+    `state` is the current session state.
 
-    `relationship_id` is what `/v1/relationships` knows this user and companion by. `protocol` is
-    the version of this vocabulary, `server` that of the server.
+    `relationship_id` identifies this user and companion in `/v1/relationships`. `protocol` is the
+    protocol version, `server` the server version.
     """
 
     protocol: int
     server: str
-
     session_id: str
     relationship_id: str
     user: UserClaim
@@ -227,16 +226,16 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     pause_ms: int
     limits: Limits
     resumed: bool
-    consent: Consented
+    consent: ConsentStatus
     model: str | None
     turns: list[TurnView]
     state: SessionState = NO_STATE
 
 
 class SessionUpdated(Event, tag="session.updated", kw_only=True):
-    """What `session.update` asked for holds: the token until it expires, and the state.
+    """`session.update` was applied: the token's expiry and scopes, and the current state.
 
-    `expires_at` is None where the server runs open; `event_id` repeats the client's.
+    `expires_at` is None if the server runs open; `event_id` echoes the client's.
     """
 
     expires_at: datetime | None
@@ -246,7 +245,7 @@ class SessionUpdated(Event, tag="session.updated", kw_only=True):
 
 
 class ContextReady(Event, tag="context.ready", kw_only=True):
-    """A context is prepared for `draft`."""
+    """A context was prepared for `draft`."""
 
     draft: str
     trigger: Trigger
@@ -255,10 +254,10 @@ class ContextReady(Event, tag="context.ready", kw_only=True):
 
 
 class MessageAccepted(Event, tag="message.accepted", kw_only=True):
-    """The message is durably stored; `ready_ms` from its arrival to the model request.
+    """The message is durably stored; `ready_ms` is the time from its arrival to the model request.
 
-    `ahead` is what the language model had done for it before Enter; `remembered` is False where
-    nothing is made of it and it is erased when its session is over.
+    `ahead` is what the language model did for it speculatively, before Enter. If `remembered` is
+    False, no memory is derived from it and it is erased when its session ends.
     """
 
     id: str
@@ -266,26 +265,26 @@ class MessageAccepted(Event, tag="message.accepted", kw_only=True):
     duplicate: bool
     context: Outcome
     ready_ms: float
-    ahead: DoneAhead = "nothing"
+    ahead: SpeculativeWork = "nothing"
     remembered: bool = True
 
 
 class ResponseCreated(Event, tag="response.created", kw_only=True):
-    """A reply begins."""
+    """A reply has started."""
 
     response_id: str
     message_id: str
 
 
 class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
-    """A piece of the reply."""
+    """A piece of the reply text."""
 
     response_id: str
     delta: str
 
 
 class ResponseDone(Event, tag="response.done", kw_only=True):
-    """The reply is over; `error` says why where it `failed`."""
+    """The reply has ended; `error` is set if it `failed`."""
 
     response_id: str
     status: Literal["completed", "cancelled", "failed"]
@@ -295,7 +294,7 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
 
 
 class MemoryStored(Event, tag="memory.stored", kw_only=True):
-    """The user's message was judged, for `reasons`; `memory_id` and `memory_type` if kept."""
+    """The user's message was scored, for `reasons`; `memory_id` and `memory_type` if stored."""
 
     message_id: str
     stored: bool
@@ -306,7 +305,7 @@ class MemoryStored(Event, tag="memory.stored", kw_only=True):
 
 
 class SummaryAppliedEvent(Event, tag="summary.applied", kw_only=True):
-    """The oldest turns are summarised: how many, in how many lines, by a model or by rules."""
+    """The oldest turns were summarised: how many, in how many lines, by a model or by rules."""
 
     messages: int
     lines: int
@@ -314,7 +313,7 @@ class SummaryAppliedEvent(Event, tag="summary.applied", kw_only=True):
 
 
 class BehaviourDone(Event, tag="behaviour.done", kw_only=True):
-    """A behaviour ran after a reply; `text` is empty where no language model is configured."""
+    """A post-reply behaviour ran; `text` is empty if no language model is configured."""
 
     message_id: str
     name: str
@@ -322,31 +321,31 @@ class BehaviourDone(Event, tag="behaviour.done", kw_only=True):
 
 
 class TurnStored(Event, tag="turn.stored", kw_only=True):
-    """A reply of this session that was heard over another connection, or by nobody."""
+    """A reply of this session that was delivered over another connection, or to none."""
 
     turn: TurnView
 
 
 class ErrorEvent(Event, tag="error", kw_only=True):
-    """Something a client sent could not be done; the connection stays open."""
+    """A client message could not be handled; the connection stays open."""
 
     error: ErrorBody
 
 
 _encoder = msgspec.json.Encoder()
-_contexts = msgspec.json.Decoder(ContextReady)
-_CONTEXT = b'{"type":"context.ready"'
+_context_decoder = msgspec.json.Decoder(ContextReady)
+_CONTEXT_PREFIX = b'{"type":"context.ready"'
 
 
 def encode(event: Event) -> bytes:
-    """Return the JSON of an event."""
+    """Encode an event as JSON."""
     return _encoder.encode(event)
 
 
 def without_memories(frame: bytes) -> bytes:
-    """Return the JSON of an event as one reads it who may see no memories."""
-    if not frame.startswith(_CONTEXT):
+    """Return an encoded event with recalled memories removed, for clients without `memory:read`."""
+    if not frame.startswith(_CONTEXT_PREFIX):
         return frame
-    event = _contexts.decode(frame)
+    event = _context_decoder.decode(frame)
     event.memories = []
     return encode(event)

@@ -1,4 +1,4 @@
-"""How turns and memories are shown to clients. Pure."""
+"""Wire representations of turns and memories. Pure."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from foremind.text.relative_time import age_in_words
 
 
 def memory_view(memory: Recalled, now: datetime) -> MemoryView:
-    """Return a recalled memory, its age as of `now` in the player's time zone."""
+    """Return a recalled memory with its age as of `now`, in the player's time zone."""
     return MemoryView(
         id=str(memory.id),
         content=memory.content,
@@ -25,7 +25,7 @@ def memory_view(memory: Recalled, now: datetime) -> MemoryView:
 
 
 def turn_view(turn: Turn) -> TurnView:
-    """Return a turn of the conversation so far."""
+    """Return a stored turn."""
     return TurnView(
         turn_id=str(turn.id),
         speaker=turn.speaker,

@@ -1,1 +1,1 @@
-"""Bytes in and out: connections, their limits and fair scheduling, HTTP and WebSocket framing."""
+"""Byte transport: admission, fair scheduling, limits, and HTTP and WebSocket framing."""

@@ -1,4 +1,4 @@
-"""Accepts connections one at a time, each in its turn, and only where there is room."""
+"""Accepts TCP connections, one per scheduler slice, subject to admission."""
 
 import asyncio
 import contextlib
@@ -8,40 +8,40 @@ import struct
 from foremind.gateway.transport.channel import Channel, TransportServices
 from foremind.runtime.supervision import TaskSet
 
-_AGAIN_S = 0.1  # after the system had no descriptor or memory to give
-_RESET = struct.pack("ii", 1, 0)  # closing sends no more and waits for nothing
+_RETRY_S = 0.1  # after the system was out of file descriptors or memory
+_LINGER_ZERO = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close() sends RST and does not wait
 
 
 class Acceptor:
-    """Listens; stands in for an asyncio server where uvicorn expects one."""
+    """Accepts on a listening socket; has the interface of an asyncio server, as uvicorn expects."""
 
     def __init__(self, listener: socket.socket, services: TransportServices) -> None:
         self._listener = listener
         self._services = services
         self._loop = asyncio.get_running_loop()
-        self._beginning = TaskSet()  # bounded by the connections
+        self._starting = TaskSet()  # bounded by the connection limit
         self._closed = False
 
     def start(self) -> None:
-        """Begin to accept."""
-        self._loop.add_reader(self._listener.fileno(), self._somebody)
+        """Start accepting."""
+        self._loop.add_reader(self._listener.fileno(), self._on_readable)
 
     def close(self) -> None:
-        """Accept nobody more."""
+        """Stop accepting."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
-            self._services.anonymous.leave(self)
+            self._services.anonymous_scheduler.cancel(self)
 
     async def wait_closed(self) -> None:
-        """Return once those who were let in have begun."""
-        await self._beginning.finish()
+        """Wait until all accepted connections have started."""
+        await self._starting.finish()
 
-    def take_turn(self) -> None:
-        """Accept one; whoever waits besides has to wait for the next turn."""
+    def run_slice(self) -> None:
+        """Accept one connection."""
         if self._closed:
             return
-        with self._services.anonymous.spending():
+        with self._services.anonymous_scheduler.metered():
             self._accept()
 
     def _accept(self) -> None:
@@ -53,34 +53,34 @@ class Acceptor:
         except OSError:
             self._services.metrics.refused.labels("descriptors").inc()
             self._services.admission.evict_one()
-            self._loop.call_later(_AGAIN_S, self._ask)
+            self._loop.call_later(_RETRY_S, self._enqueue)
             return
-        self._let_in(raw, str(address[0]))
-        self._ask()
+        self._admit(raw, str(address[0]))
+        self._enqueue()
 
-    def _somebody(self) -> None:
+    def _on_readable(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
-        self._ask()
+        self._enqueue()
 
-    def _ask(self) -> None:
+    def _enqueue(self) -> None:
         if not self._closed:
-            self._services.anonymous.ask(self, at_the_door=True)
+            self._services.anonymous_scheduler.enqueue(self, accepting=True)
 
-    def _let_in(self, raw: socket.socket, address: str) -> None:
+    def _admit(self, raw: socket.socket, address: str) -> None:
         admission = self._services.admission
         if not admission.admits(address):
             with contextlib.suppress(OSError):
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             raw.close()
             return
         raw.setblocking(False)
         channel = Channel(self._services, address)
         admission.enter(channel)
-        self._beginning.begin(self._begin(channel, raw), "accept")
+        self._starting.begin(self._connect(channel, raw), "accept")
 
-    async def _begin(self, channel: Channel, raw: socket.socket) -> None:
+    async def _connect(self, channel: Channel, raw: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: channel, raw)
-        except OSError:  # it is gone already
+        except OSError:  # the client has disconnected already
             self._services.admission.leave(channel)
             raw.close()

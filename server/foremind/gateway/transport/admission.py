@@ -1,4 +1,4 @@
-"""Who may be connected, and who has to make room: the bounds over all connections."""
+"""Connection admission: limits on the number of connections, and which one is evicted for room."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -6,48 +6,50 @@ from typing import Protocol
 
 from foremind.runtime.metrics import Metrics
 
-_MOST_ANONYMOUS_BYTES = 33_554_432  # that wait to be understood, of all who have not said who
+_MAX_ANONYMOUS_BYTES = 33_554_432  # unprocessed bytes of all anonymous connections together
 
 
 class AdmittedConnection(Protocol):
-    """A connection."""
+    """A connection that counts towards the limits."""
 
     address: str
 
     def evict(self) -> None:
-        """End at once, without a word."""
+        """Close at once, without a close frame or response."""
 
 
 class Admission:
-    """Bounds connections in number, and what anonymous ones hold in bytes.
+    """Limits the number of connections, and the bytes that anonymous ones buffer.
 
-    Who has not said who it is makes room for who comes: the one that has been silent for longest
-    goes first. So nobody is locked out by connections that say nothing, however many.
+    A connection is anonymous until it has authenticated. At the limit, a new connection evicts the
+    anonymous one that has been silent for longest, so idle connections can never lock others out.
     """
 
     def __init__(
         self,
-        most: int,
-        most_of_address: int,
+        max_connections: int,
+        max_per_address: int,
         exempt: Callable[[str], bool],
         metrics: Metrics,
-        most_bytes: int = _MOST_ANONYMOUS_BYTES,
+        most_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
-        """Bound connections.
+        """Set the limits.
 
         Args:
-            most_of_address: anonymous connections of one address.
-            exempt: tells an address that many players may share.
+            max_connections: maximum number of connections.
+            max_per_address: maximum number of anonymous connections from one address.
+            exempt: whether an address may be shared by many players, and so has no such limit.
+            most_bytes: maximum bytes that all anonymous connections together may buffer.
         """
-        self._most = most
-        self._most_of_address = most_of_address
+        self._max_connections = max_connections
+        self._max_per_address = max_per_address
         self._exempt = exempt
         self._metrics = metrics
-        self._most_bytes = most_bytes
+        self._max_bytes = most_bytes
         self._members: set[AdmittedConnection] = set()
-        #: Those that may have to go, and the bytes they hold: silent for longest first.
+        #: Connections that may be evicted with their buffered bytes, longest silent first.
         self._anonymous: OrderedDict[AdmittedConnection, int] = OrderedDict()
-        self._of_address: Counter[str] = Counter()
+        self._per_address: Counter[str] = Counter()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -55,59 +57,62 @@ class Admission:
 
     @property
     def anonymous(self) -> int:
-        """How many connections may have to make room."""
+        """The number of connections that may be evicted."""
         return len(self._anonymous)
 
     def admits(self, address: str) -> bool:
-        """Tell whether somebody may connect from an address; make room where there is none."""
-        if self._of_address[address] >= self._most_of_address and not self._exempt(address):
+        """Tell whether an address may connect, evicting another connection if necessary."""
+        if self._per_address[address] >= self._max_per_address and not self._exempt(address):
             self._metrics.refused.labels("address").inc()
             return False
-        if len(self._members) >= self._most and not self.evict_one():
+        if len(self._members) >= self._max_connections and not self.evict_one():
             self._metrics.refused.labels("connections").inc()
             return False
         return True
 
     def enter(self, member: AdmittedConnection) -> None:
-        """Count a connection that was admitted; it is anonymous."""
+        """Add an admitted connection, which is anonymous at first."""
         self._members.add(member)
         self._metrics.tcp_connections.set(len(self._members))
         self.expose(member)
 
     def leave(self, member: AdmittedConnection) -> None:
-        """Count a connection no longer."""
+        """Remove a connection. Idempotent."""
         if member in self._members:
             self.protect(member)
             self._members.discard(member)
             self._metrics.tcp_connections.set(len(self._members))
 
     def protect(self, member: AdmittedConnection) -> None:
-        """Let a connection stay whoever comes: it said who it is, or is being served."""
-        held = self._anonymous.pop(member, None)
-        if held is not None:
-            self._bytes -= held
-            self._of_address[member.address] -= 1
-            if not self._of_address[member.address]:
-                del self._of_address[member.address]
+        """Exempt a connection from eviction: it has authenticated, or is being served."""
+        buffered = self._anonymous.pop(member, None)
+        if buffered is not None:
+            self._bytes -= buffered
+            self._per_address[member.address] -= 1
+            if not self._per_address[member.address]:
+                del self._per_address[member.address]
 
     def expose(self, member: AdmittedConnection) -> None:
-        """Let a connection make room again."""
+        """Make a connection evictable again."""
         if member in self._members and member not in self._anonymous:
             self._anonymous[member] = 0
-            self._of_address[member.address] += 1
+            self._per_address[member.address] += 1
 
-    def heard(self, member: AdmittedConnection, held: int) -> None:
-        """Note that a connection sent something, and how many bytes it now holds."""
-        if (before := self._anonymous.get(member)) is None:
+    def heard(self, member: AdmittedConnection, buffered_bytes: int) -> None:
+        """Record that a connection sent data, and how many bytes it now buffers.
+
+        Evicts connections while all anonymous ones together exceed the byte limit.
+        """
+        if (previous := self._anonymous.get(member)) is None:
             return
-        self._anonymous[member] = held
+        self._anonymous[member] = buffered_bytes
         self._anonymous.move_to_end(member)
-        self._bytes += held - before
-        while self._bytes > self._most_bytes and self.evict_one():
+        self._bytes += buffered_bytes - previous
+        while self._bytes > self._max_bytes and self.evict_one():
             pass
 
     def evict_one(self) -> bool:
-        """End the anonymous connection that has been silent for longest; False: there is none."""
+        """Evict the anonymous connection that has been silent for longest, if there is one."""
         if not self._anonymous:
             return False
         member = next(iter(self._anonymous))

@@ -1,4 +1,4 @@
-"""Bodies of requests and responses: what all of them hold at once is bounded."""
+"""Byte limits over the bodies of all requests and of all large responses in flight."""
 
 import asyncio
 from typing import Any
@@ -9,73 +9,74 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from foremind.domain.errors import Overloaded
 from foremind.runtime.metrics import Metrics
 
-_SLICE = 65_536  # bytes of a response that are handed over before its reader is waited for
+_SLICE = 65_536  # bytes of a response body passed on before waiting for the client to read
 
 
 class BodyBudget:
-    """ASGI middleware: counts what bodies hold, and hands those of large responses over in slices.
+    """ASGI middleware that limits the bytes of bodies in flight and sends large ones in slices.
 
-    A request's body counts from its first byte until it is answered, a large response's until it is
-    handed over. Where all of either kind would be more than `most_bytes`, one more is refused.
+    A request body counts from its first byte until the response is complete, a large response body
+    until it has been sent. A request is refused with 503 if the total of either kind would exceed
+    `most_bytes`.
     """
 
     def __init__(self, app: ASGIApp, most_bytes: int, metrics: Metrics) -> None:
         self._app = app
-        self._most = most_bytes
+        self._max_bytes = most_bytes
         self._metrics = metrics
-        #: Bytes of the bodies of all requests now, and of large responses.
-        self.held = self.unread = 0
+        #: Bytes of all request bodies, and of large response bodies, in flight.
+        self.request_bytes = self.response_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        mine = 0
+        received = 0
 
-        async def counted() -> Message:
-            nonlocal mine
+        async def counted_receive() -> Message:
+            nonlocal received
             message = await receive()
             size = len(message.get("body", b""))
-            if self.held + size > self._most:
+            if self.request_bytes + size > self._max_bytes:
                 self._metrics.refused.labels("bodies").inc()
-                raise Overloaded("Too much is being uploaded at once; try again shortly.")
-            mine += size
-            self.held += size
+                raise Overloaded("Too many uploads at once; try again shortly.")
+            received += size
+            self.request_bytes += size
             return message
 
         try:
-            await self._app(scope, counted, self._handing_over(send))
+            await self._app(scope, counted_receive, self._limited(send))
         finally:
-            self.held -= mine
+            self.request_bytes -= received
 
-    def _handing_over(self, send: Send) -> Send:
+    def _limited(self, send: Send) -> Send:
         start: Message | None = None
 
-        async def handing_over(message: Message) -> None:
+        async def limited_send(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
-                start = message  # told once it is known that there is room for what follows
+                start = message  # sent once the body is known to be within the limit
                 return
             size = len(message.get("body", b""))
-            large = size if size > _SLICE else 0
+            counted = size if size > _SLICE else 0
             if start is not None:
-                if large and self.unread + large > self._most:
+                if counted and self.response_bytes + counted > self._max_bytes:
                     await self._refuse(send)
                     return
                 await send(start)
                 start = None
-            self.unread += large
+            self.response_bytes += counted
             try:
-                await _in_slices(message, send)
+                await _send_in_slices(message, send)
             finally:
-                self.unread -= large
+                self.response_bytes -= counted
 
-        return handing_over
+        return limited_send
 
     async def _refuse(self, send: Send) -> None:
         self._metrics.refused.labels("answers").inc()
-        error = Overloaded("Too much waits to be read; try again shortly.")
+        error = Overloaded("Too many large responses in flight; try again shortly.")
         body = error_body(error.kind, error.code, error.message, retryable=True)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
@@ -83,7 +84,7 @@ class BodyBudget:
 
 
 def error_body(kind: str, code: str, message: str, *, retryable: bool) -> bytes:
-    """Return the body that every error has."""
+    """Return the JSON body of an error response."""
     error = {
         "type": kind,
         "code": code,
@@ -94,7 +95,7 @@ def error_body(kind: str, code: str, message: str, *, retryable: bool) -> bytes:
     return msgspec.json.encode({"error": error})
 
 
-async def _in_slices(message: Message, send: Send) -> None:
+async def _send_in_slices(message: Message, send: Send) -> None:
     body: Any = message.get("body", b"")
     if len(body) <= _SLICE:
         await send(message)
@@ -104,4 +105,4 @@ async def _in_slices(message: Message, send: Send) -> None:
         last = start + _SLICE >= len(body)
         await send({**message, "body": view[start : start + _SLICE],
                     "more_body": more or not last})  # fmt: skip
-        await asyncio.sleep(0)  # or nobody learns that the reader is gone
+        await asyncio.sleep(0)  # lets a disconnect be noticed

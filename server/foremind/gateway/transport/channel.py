@@ -1,4 +1,4 @@
-"""One TCP connection: reads in slices and by turns, for whoever speaks on it."""
+"""One TCP connection: reads in bounded chunks and schedules the processing of what was read."""
 
 import asyncio
 import math
@@ -13,31 +13,31 @@ from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairS
 from foremind.gateway.transport.request_heads import stalled
 from foremind.runtime.metrics import Metrics
 
-#: What a speaker's `step` returns besides seconds to wait.
-READ_ON, HOLD, NEXT_TURN = None, math.inf, 0.0
+#: What `ProtocolHandler.step` returns, other than seconds to wait.
+READ_MORE, HOLD, YIELD = None, math.inf, 0.0
 
-WINDOW_S = 10.0  # a transfer in which nothing moves for so long is ended
-LEAST_MOVED = 10_240  # bytes in a window of one that goes on
+STALL_WINDOW_S = 10.0  # after which a stalled transfer is ended
+MIN_WINDOW_BYTES = 10_240  # per window, below which a transfer counts as stalled
 
 _CHUNK = 16_384  # bytes read at once
-_LINGER_S = 2.0  # for an answer to arrive before its connection is closed
+_LINGER_S = 2.0  # for a last response to arrive before its connection is closed
 _LINGER_BYTES = 262_144  # that a client may still send meanwhile
-_room = memoryview(bytearray(_CHUNK))  # one for all: who has read takes its bytes out at once
+_read_buffer = memoryview(bytearray(_CHUNK))  # shared: each read is copied out at once
 
 
 class ProtocolHandler(Protocol):
-    """A protocol on a channel: HTTP, then perhaps WebSocket."""
+    """The protocol spoken on a channel: HTTP, and WebSocket after an upgrade."""
 
     def step(self, unread: bytearray) -> float | None:
-        """Take a slice from the front of what was read.
+        """Consume one slice from the front of the unread bytes.
 
         Returns:
-            READ_ON: it needs more; HOLD: it will call `Channel.go_on`; else seconds until it can
-            take more, 0 being its next turn.
+            READ_MORE if it needs more bytes, HOLD if it will call `Channel.resume_processing`,
+            otherwise the seconds until it can consume more, YIELD being its next slice.
         """
 
-    def holds(self) -> int:
-        """Return the bytes that it holds of what was taken but is not whole yet."""
+    def buffered_bytes(self) -> int:
+        """Return how many consumed bytes of an incomplete message it buffers."""
 
     def connection_made(self, transport: Any) -> None:
         """As in `asyncio.Protocol`, with the channel as the transport."""
@@ -53,16 +53,16 @@ class ProtocolHandler(Protocol):
 
 
 class _NoHandler:
-    """Speaks where nobody is connected any more.
+    """Replaces the handler once the connection is lost, to break the reference cycle.
 
-    A channel and its speaker would wait for the garbage collector otherwise, with all that they
-    hold, and going through tens of thousands of them takes it, and every player, half a second.
+    Otherwise channels and handlers would wait for the cyclic garbage collector, and traversing tens
+    of thousands of them stops the process for half a second.
     """
 
     def step(self, unread: bytearray) -> float | None:
         return HOLD
 
-    def holds(self) -> int:
+    def buffered_bytes(self) -> int:
         return 0
 
     def connection_made(self, transport: Any) -> None:
@@ -78,170 +78,173 @@ class _NoHandler:
         pass
 
 
-_NOBODY = _NoHandler()
+_NO_HANDLER = _NoHandler()
 
 
 @dataclass(frozen=True, slots=True)
 class TransportServices:
-    """What all channels of a server share; `speaker` makes what speaks first."""
+    """What all channels of a server share; `create_handler` makes a channel's first handler."""
 
     settings: Settings
     clock: Clock
     metrics: Metrics
     admission: Admission
-    anonymous: AnonymousScheduler
-    known: FairScheduler
-    speaker: Callable[["Channel"], ProtocolHandler]
+    anonymous_scheduler: AnonymousScheduler
+    identified_scheduler: FairScheduler
+    create_handler: Callable[["Channel"], ProtocolHandler]
     most_frame: int
 
 
 class Channel(asyncio.BufferedProtocol):
-    """A connection as the event loop sees it, and the transport of its speaker.
+    """A connection: the event loop's protocol, and the transport of its protocol handler.
 
-    It reads at most a chunk at a time. One that is anonymous has every chunk handled in its turn
-    among the others; one that is known at once, and what exceeds a chunk by turns. While anything
-    is unhandled it is not read, which slows its sender at nobody else's cost.
+    It reads at most one chunk at a time. Chunks of anonymous connections are processed by the
+    anonymous scheduler; those of identified connections at once, and what exceeds a chunk by the
+    scheduler. While anything is unprocessed reading is paused: TCP backpressure slows the sender
+    down at nobody else's cost.
     """
 
     __slots__ = (
-        "_alarm", "_awaited", "_flushed", "_held", "_known", "_linger", "_lost",
-        "_outstanding", "_reader_watch", "_reading", "_speaker", "_transport", "_unread",
-        "_working", "_written", "address", "receiving", "services",
+        "_deadline", "_flushed", "_handler", "_hold_timer", "_identified", "_linger_bytes",
+        "_lost", "_on_hold", "_outstanding", "_processing", "_reader_watch", "_reading",
+        "_transport", "_unread", "_written", "address", "receiving_body", "services",
     )  # fmt: skip
 
     def __init__(self, services: TransportServices, address: str) -> None:
         self.services = services
         self.address = address
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._speaker: ProtocolHandler = services.speaker(self)
+        self._handler: ProtocolHandler = services.create_handler(self)
         self._unread = bytearray()
-        #: Whether the client is still to send what its speaker waits for.
-        self.receiving = False
-        self._known = False
-        self._held = False  # the speaker has asked not to be given more
+        #: Whether a request body is still incomplete.
+        self.receiving_body = False
+        self._identified = False
+        self._on_hold = False  # the handler has asked for no more data
         self._reading = True
-        self._working = False
+        self._processing = False
         self._lost = False
-        self._linger: int | None = None  # bytes that may still come
-        self._alarm: Timer | None = None  # until the speaker takes more
-        self._awaited: Timer | None = None  # what the speaker gave its client time for
+        self._linger_bytes: int | None = None  # that may still arrive while lingering
+        self._hold_timer: Timer | None = None  # until the handler accepts more
+        self._deadline: Timer | None = None  # of what the handler expects from the client
         self._reader_watch: Timer | None = None
         self._written = self._flushed = self._outstanding = 0
 
-    # As the event loop's protocol.
+    # The event loop's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start the handler."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._lost:  # evicted before it began
+        if self._lost:  # evicted before it started
             self._transport.abort()
             return
-        self._speaker.connection_made(self)
+        self._handler.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Release everything the connection holds."""
         self._lost = True
         self._unread.clear()
-        for timer in (self._alarm, self._awaited, self._reader_watch):
+        for timer in (self._hold_timer, self._deadline, self._reader_watch):
             if timer is not None:
                 timer.cancel()
         self.services.admission.leave(self)
-        self._line.leave(self)
-        speaker, self._speaker = self._speaker, _NOBODY
-        speaker.connection_lost(exc)
+        self._scheduler.cancel(self)
+        handler, self._handler = self._handler, _NO_HANDLER
+        handler.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
-        return _room
+        """Return the buffer for the next read."""
+        return _read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what was read, or wait for a turn to."""
-        if self._linger is not None:
-            self._linger -= nbytes
-            if self._linger < 0:
+        """Process what was read, or enqueue it."""
+        if self._linger_bytes is not None:
+            self._linger_bytes -= nbytes
+            if self._linger_bytes < 0:
                 self._transport.abort()
             return
-        self._unread += _room[:nbytes]
-        if not self._known or self.receiving:
-            self._tell_held()
-        if self._held:
+        self._unread += _read_buffer[:nbytes]
+        if not self._identified or self.receiving_body:
+            self._report_buffered()
+        if self._on_hold:
             self._pause()
-        elif self._known and nbytes < _CHUNK:
-            self._work()
+        elif self._identified and nbytes < _CHUNK:
+            self._process()
         else:
             self._pause()
-            self._line.ask(self)
+            self._scheduler.enqueue(self)
 
     def eof_received(self) -> None:
-        """Close when the client has said all it has to say."""
+        """Close the connection when the client closes its side."""
 
     def pause_writing(self) -> None:
-        """Tell the speaker that its client reads too slowly."""
-        self._speaker.pause_writing()
+        """Tell the handler that the client reads too slowly."""
+        self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell the speaker that its client has read."""
-        self._speaker.resume_writing()
+        """Tell the handler that the client has caught up."""
+        self._handler.resume_writing()
 
-    # Turns.
+    # Scheduling.
 
     @property
-    def _line(self) -> FairScheduler:
-        return self.services.known if self._known else self.services.anonymous
+    def _scheduler(self) -> FairScheduler:
+        if self._identified:
+            return self.services.identified_scheduler
+        return self.services.anonymous_scheduler
 
-    def take_turn(self) -> None:
-        """Handle one slice."""
-        if self._known:
-            self._work()
+    def run_slice(self) -> None:
+        """Process one slice."""
+        if self._identified:
+            self._process()
             return
-        with self.services.anonymous.spending():
-            self._work()
+        with self.services.anonymous_scheduler.metered():
+            self._process()
 
-    def go_on(self) -> None:
-        """Take more again, after a hold."""
-        self._held = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._working or self.is_closing():
+    def resume_processing(self) -> None:
+        """Process more after a hold."""
+        self._on_hold = False
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+        if self._processing or self.is_closing():
             return
         if not self._unread:
             self._resume()
-        elif self._known:
-            self._work()
+        elif self._identified:
+            self._process()
         else:
-            self._line.ask(self)
+            self._scheduler.enqueue(self)
 
-    def _work(self) -> None:
+    def _process(self) -> None:
         if self.is_closing():
             self._unread.clear()
             return
-        self._working = True
+        self._processing = True
         try:
-            wait = self._speaker.step(self._unread)
+            wait = self._handler.step(self._unread)
         finally:
-            self._working = False
-        if not self._known:
-            self._tell_held()
+            self._processing = False
+        if not self._identified:
+            self._report_buffered()
         if self.is_closing():
             self._unread.clear()
-        elif wait is READ_ON:
+        elif wait is READ_MORE:
             self._resume()
-        elif wait == NEXT_TURN:
+        elif wait == YIELD:
             self._pause()
-            self._line.ask(self)
+            self._scheduler.enqueue(self)
         else:
-            self._held = True
+            self._on_hold = True
             if self._unread:
                 self._pause()
             else:
-                self._resume()  # or nobody would notice that the client leaves
+                self._resume()  # otherwise a disconnect would go unnoticed
             if wait != HOLD:
                 clock = self.services.clock
-                self._alarm = clock.call_at(clock.monotonic() + wait, self.go_on)
+                self._hold_timer = clock.call_at(clock.monotonic() + wait, self.resume_processing)
 
-    def _tell_held(self) -> None:
-        self.services.admission.heard(self, len(self._unread) + self._speaker.holds())
+    def _report_buffered(self) -> None:
+        self.services.admission.heard(self, len(self._unread) + self._handler.buffered_bytes())
 
     def _pause(self) -> None:
         if self._reading:
@@ -253,107 +256,108 @@ class Channel(asyncio.BufferedProtocol):
             self._reading = True
             self._transport.resume_reading()
 
-    # Who it is.
+    # Identity.
 
     @property
-    def known(self) -> bool:
-        """Whether whoever is connected has said who it is."""
-        return self._known
+    def is_identified(self) -> bool:
+        """Whether the client has authenticated."""
+        return self._identified
 
     def identified(self) -> None:
-        """Note that its client has said who it is."""
-        if not self._known:
-            self._line.leave(self)
-            self._known = True
-            if not self.receiving:  # a body that is still to come may take as long as it likes
+        """Record that the client has authenticated."""
+        if not self._identified:
+            self._scheduler.cancel(self)
+            self._identified = True
+            if not self.receiving_body:  # a slow upload stays evictable until it is complete
                 self.services.admission.protect(self)
-            if self._unread and not self._held:
-                self._line.ask(self)
+            if self._unread and not self._on_hold:
+                self._scheduler.enqueue(self)
 
-    def anonymous_again(self) -> None:
-        """Note that whoever sends next may be somebody else."""
-        self._line.leave(self)
-        self._known = False
+    def reset_identity(self) -> None:
+        """Make the connection anonymous: the next request may be from another user."""
+        self._scheduler.cancel(self)
+        self._identified = False
         self.services.admission.expose(self)
 
     def evict(self) -> None:
-        """End at once; others want the place."""
+        """Close at once, to make room for another connection."""
         self._lost = True
         if self._transport is not None:
             self._transport.abort()
 
-    # Time.
+    # Deadlines.
 
-    def expect(self, seconds: float, overdue: Callable[[], None]) -> None:
-        """Call `overdue` unless something else is expected by then, or nothing."""
-        self.expect_nothing()
+    def set_deadline(self, seconds: float, on_timeout: Callable[[], None]) -> None:
+        """Call `on_timeout` after `seconds`, unless the deadline is replaced or cleared before."""
+        self.clear_deadline()
         clock = self.services.clock
-        self._awaited = clock.call_at(clock.monotonic() + seconds, overdue)
+        self._deadline = clock.call_at(clock.monotonic() + seconds, on_timeout)
 
-    def expect_nothing(self) -> None:
-        """Wait without a limit."""
-        if self._awaited is not None:
-            self._awaited.cancel()
-            self._awaited = None
+    def clear_deadline(self) -> None:
+        """Cancel the deadline."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def watch_reader(self) -> None:
-        """End the connection where its client stops reading what waits for it."""
+        """Close the connection if the client stops reading what has been written."""
         if self._reader_watch is None and not self._lost:
             self._outstanding = self._transport.get_write_buffer_size()
             self._flushed = self._written - self._outstanding
             clock = self.services.clock
-            self._reader_watch = clock.call_at(clock.monotonic() + WINDOW_S, self._check_reader)
+            deadline = clock.monotonic() + STALL_WINDOW_S
+            self._reader_watch = clock.call_at(deadline, self._check_reader)
 
     def _check_reader(self) -> None:
         self._reader_watch = None
-        left = self._transport.get_write_buffer_size()
-        if self._lost or not left:
+        pending = self._transport.get_write_buffer_size()
+        if self._lost or not pending:
             return
-        if stalled(self._written - left - self._flushed, self._outstanding, LEAST_MOVED):
+        if stalled(self._written - pending - self._flushed, self._outstanding, MIN_WINDOW_BYTES):
             self.count_refused("unread")
             self._transport.abort()
         else:
             self.watch_reader()
 
     def count_refused(self, reason: str) -> None:
-        """Count something that its client was refused."""
+        """Increment the metric of refusals."""
         self.services.metrics.refused.labels(reason).inc()
 
-    def refuse(self, answer: bytes, reason: str) -> None:
-        """Answer for the last time, and close once that had time to arrive."""
+    def refuse(self, response: bytes, reason: str) -> None:
+        """Send a last response, and close once it has had time to arrive."""
         self.count_refused(reason)
-        self.write(answer)
+        self.write(response)
         self.linger()
 
     def linger(self) -> None:
-        """Close, but let what was written arrive: what still comes in is dropped for a while."""
-        if self._linger is not None or self._lost or self._transport.is_closing():
+        """Close after what was written has had time to arrive; further input is discarded."""
+        if self._linger_bytes is not None or self._lost or self._transport.is_closing():
             return
-        self._linger = _LINGER_BYTES
+        self._linger_bytes = _LINGER_BYTES
         self._unread.clear()
-        self._line.leave(self)
+        self._scheduler.cancel(self)
         self.services.admission.expose(self)
         try:
             self._transport.write_eof()
-        except OSError:  # the client is gone; while reading is paused nothing else tells
+        except OSError:  # disconnected, which goes unnoticed while reading is paused
             self._transport.abort()
             return
         self._resume()
-        self.expect(_LINGER_S, self._transport.abort)
+        self.set_deadline(_LINGER_S, self._transport.abort)
 
-    # As the speaker's transport.
+    # The handler's transport.
 
     def write(self, data: bytes) -> None:
-        """Send, once the client reads."""
-        if self._linger is None:
+        """Send, or buffer until the client reads."""
+        if self._linger_bytes is None:
             self._written += len(data)
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close once everything is sent; a client that does not read is not waited for."""
-        if self.receiving:
+        """Close once everything is sent; a client that does not read is cut off."""
+        if self.receiving_body:
             self.linger()
-        elif self._linger is None and not self._lost:
+        elif self._linger_bytes is None and not self._lost:
             self._transport.close()
             self.watch_reader()
 
@@ -362,21 +366,21 @@ class Channel(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether nothing more is to be said."""
-        return self._lost or self._linger is not None or self._transport.is_closing()
+        """Whether the connection is closing or closed."""
+        return self._lost or self._linger_bytes is not None or self._transport.is_closing()
 
     def pause_reading(self) -> None:
-        """Take no more for now."""
-        self._held = True
+        """Hold further data back from the handler."""
+        self._on_hold = True
 
     def resume_reading(self) -> None:
-        """Take more again."""
-        self.go_on()
+        """Give the handler further data."""
+        self.resume_processing()
 
-    def set_protocol(self, speaker: ProtocolHandler) -> None:
-        """Let another speak from now on."""
-        self._speaker = speaker
+    def set_protocol(self, handler: ProtocolHandler) -> None:
+        """Replace the handler, as after an upgrade."""
+        self._handler = handler
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the socket."""
+        """As in `asyncio.BaseTransport`."""
         return self._transport.get_extra_info(name, default)

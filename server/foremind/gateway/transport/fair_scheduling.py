@@ -1,8 +1,8 @@
-"""Whose turn it is: one slice of one connection's work in each turn of the event loop.
+"""Fair scheduling: one slice of one connection's work in each iteration of the event loop.
 
-Everything else that is ready goes on in between, so that a connection with much to handle holds up
-nobody. What anonymous connections cause is timed, and takes no more than a share of the loop while
-somebody who is known wants it.
+Other ready callbacks run in between, so a connection with much to process delays nobody. The time
+spent on anonymous connections is metered, and limited to a share of the loop while identified
+connections are active.
 """
 
 import asyncio
@@ -15,69 +15,70 @@ from typing import Any, Protocol
 
 from foremind.domain.rate_limits import TokenBucket
 
-_SHARE = 0.2  # of the loop's time, for those who have not said who they are
-_BURST_S = 1.0  # of it that they may take at once: a crowd that enters together
-_MOST_OWED_S = 0.1  # what one long step can cost those who wait
-_LATELY_S = 0.25  # a known connection sent something: it may send more
-_LEAST_WAIT_S = 0.001  # timers are no finer
+_ANONYMOUS_SHARE = 0.2  # of the loop's time
+_BURST_S = 1.0  # of loop time that anonymous connections may use at once, as after a restart
+_MAX_DEBT_S = 0.1  # how much one long slice can delay those that wait
+_ACTIVE_S = 0.25  # how long after a message identified connections count as active
+_MIN_WAIT_S = 0.001  # timers are no finer
 
 
 class SliceHandler(Protocol):
-    """Something with work to do, a slice at a time."""
+    """Something that has work to do in slices."""
 
-    def take_turn(self) -> None:
-        """Do one slice; ask for another turn if there is more."""
+    def run_slice(self) -> None:
+        """Do one slice of work; enqueue again if there is more."""
 
 
 class FairScheduler:
-    """Takers in the order in which they asked, each once; one of them in a turn of the loop."""
+    """A FIFO queue without duplicates that runs one handler per iteration of the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: OrderedDict[SliceHandler, None] = OrderedDict()  # bounded by the connections
-        self._at_the_door: OrderedDict[SliceHandler, None] = OrderedDict()  # by the listeners
-        self._door_next = False
-        self._next: asyncio.Handle | None = None
-        # Not the asker's: what begins in a turn would carry its log fields.
+        self._handlers: OrderedDict[SliceHandler, None] = OrderedDict()  # one per connection
+        self._acceptors: OrderedDict[SliceHandler, None] = OrderedDict()  # one per listener
+        self._acceptors_first = False
+        self._handle: asyncio.Handle | None = None
+        # An empty context: tasks that start in a slice must not inherit a requester's log fields.
         self._context = contextvars.Context()
 
-    def ask(self, taker: SliceHandler, *, at_the_door: bool = False) -> None:
-        """Queue for a turn; who waits already keeps its place.
+    def enqueue(self, handler: SliceHandler, *, accepting: bool = False) -> None:
+        """Queue a handler for one slice; one that is queued already keeps its place.
 
-        Every other turn is for those at the door: however many wait inside, people come in.
+        Every other slice goes to handlers that are `accepting` connections, so that new connections
+        are accepted however many handlers are queued.
         """
-        (self._at_the_door if at_the_door else self._waiting)[taker] = None
-        self._arm(0.0)
+        (self._acceptors if accepting else self._handlers)[handler] = None
+        self._schedule(0.0)
 
-    def leave(self, taker: SliceHandler) -> None:
-        """Give up waiting."""
-        self._waiting.pop(taker, None)
-        self._at_the_door.pop(taker, None)
+    def cancel(self, handler: SliceHandler) -> None:
+        """Remove a handler from the queue. Idempotent."""
+        self._handlers.pop(handler, None)
+        self._acceptors.pop(handler, None)
 
-    def _arm(self, wait_s: float) -> None:
-        if self._next is None and (self._waiting or self._at_the_door):
+    def _schedule(self, wait_s: float) -> None:
+        if self._handle is None and (self._handlers or self._acceptors):
             if wait_s > 0:
-                self._next = self._loop.call_later(wait_s, self._run, context=self._context)
+                self._handle = self._loop.call_later(wait_s, self._run, context=self._context)
             else:
-                self._next = self._loop.call_soon(self._run, context=self._context)
+                self._handle = self._loop.call_soon(self._run, context=self._context)
 
     def _run(self) -> None:
-        self._next = None
+        self._handle = None
         wait = self._wait_s()
-        if wait <= 0 and (taker := self._first()) is not None:
+        if wait <= 0 and (handler := self._pop()) is not None:
             try:
-                taker.take_turn()
+                handler.run_slice()
             finally:
-                self._arm(0.0)
+                self._schedule(0.0)
         else:
-            self._arm(wait)
+            self._schedule(wait)
 
-    def _first(self) -> SliceHandler | None:
-        self._door_next = not self._door_next
-        lines = (self._at_the_door, self._waiting)
-        for line in lines if self._door_next else reversed(lines):
-            if line:
-                return line.popitem(last=False)[0]
+    def _pop(self) -> SliceHandler | None:
+        self._acceptors_first = not self._acceptors_first
+        queues = (self._acceptors, self._handlers)
+        for queue in queues if self._acceptors_first else reversed(queues):
+            if queue:
+                return queue.popitem(last=False)[0]
         return None
 
     def _wait_s(self) -> float:
@@ -85,75 +86,75 @@ class FairScheduler:
 
 
 class AnonymousScheduler(FairScheduler):
-    """The line of who has not said who it is; what they cause is held to a share of the loop."""
+    """Schedules anonymous connections, limiting them to a share of the event loop's time."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float] = time.perf_counter,
-        worked: Callable[[], float] = time.thread_time,  # others' use of the processor not counted
+        thread_time: Callable[[], float] = time.thread_time,  # excludes other processes' CPU use
     ) -> None:
         super().__init__(loop)
         self._now = now
-        self._worked = worked
-        self._share = TokenBucket(_SHARE, _BURST_S / _SHARE, _MOST_OWED_S)
-        self._wanted_at = float("-inf")
+        self._thread_time = thread_time
+        self._share = TokenBucket(_ANONYMOUS_SHARE, _BURST_S / _ANONYMOUS_SHARE, _MAX_DEBT_S)
+        self._active_at = float("-inf")
 
-    def somebody_known(self) -> None:
-        """Note that a known connection sent a message."""
-        self._wanted_at = self._now()
+    def note_identified_traffic(self) -> None:
+        """Record that an identified connection sent a message."""
+        self._active_at = self._now()
 
     @contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count what the block works as done for an anonymous connection."""
-        began = self._worked()
+    def metered(self) -> Iterator[None]:
+        """Charge the CPU time of the block to anonymous connections."""
+        started = self._thread_time()
         try:
             yield
         finally:
-            self.spend(self._worked() - began)
+            self.charge(self._thread_time() - started)
 
-    def spend(self, seconds: float) -> None:
-        """Count time of the loop that anonymous connections took."""
+    def charge(self, seconds: float) -> None:
+        """Charge loop time to anonymous connections."""
         self._share.take(self._now(), seconds)
 
     def _wait_s(self) -> float:
         now = self._now()
         wait = self._share.wait(now, 0.0)
-        if wait <= 0 or now - self._wanted_at > _LATELY_S:
+        if wait <= 0 or now - self._active_at > _ACTIVE_S:
             return 0.0
-        return max(_LEAST_WAIT_S, wait)
+        return max(_MIN_WAIT_S, wait)
 
 
 class MeteredCoroutine(Coroutine[Any, Any, None]):
-    """A coroutine whose steps are timed for as long as its connection is anonymous."""
+    """A coroutine whose steps are metered while its connection is anonymous."""
 
-    __slots__ = ("_anonymous", "_line", "_work")
+    __slots__ = ("_coroutine", "_is_anonymous", "_scheduler")
 
     def __init__(
         self,
-        work: Coroutine[Any, Any, None],
-        line: AnonymousScheduler,
-        anonymous: Callable[[], bool],
+        coroutine: Coroutine[Any, Any, None],
+        scheduler: AnonymousScheduler,
+        is_anonymous: Callable[[], bool],
     ) -> None:
-        self._work = work
-        self._line = line
-        self._anonymous = anonymous
+        self._coroutine = coroutine
+        self._scheduler = scheduler
+        self._is_anonymous = is_anonymous
 
     def send(self, value: Any) -> Any:
-        """Run it to where it waits next."""
-        if not self._anonymous():
-            return self._work.send(value)
-        with self._line.spending():
-            return self._work.send(value)
+        """Run to the next suspension."""
+        if not self._is_anonymous():
+            return self._coroutine.send(value)
+        with self._scheduler.metered():
+            return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise something where it waits."""
-        return self._work.throw(*error)
+        """Raise an exception at the suspension point."""
+        return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """Give it up."""
-        self._work.close()
+        """Close the coroutine."""
+        self._coroutine.close()
 
     def __await__(self) -> Any:
-        """Wait for it from another coroutine."""
-        return self._work.__await__()
+        """Await the coroutine from another one."""
+        return self._coroutine.__await__()

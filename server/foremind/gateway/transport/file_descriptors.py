@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system allows, and how many connections fit into them."""
+"""File descriptors: raising the process limit, and how many connections it allows."""
 
 import contextlib
 import resource
@@ -6,37 +6,38 @@ import resource
 from foremind.domain.errors import SetupError
 from foremind.domain.settings import Settings
 
-_RESERVED = 256  # for files, listeners, the language model's server, the database's announcements
-_MOST = 10_000  # connections where nobody says how many
-_ENOUGH = 1_048_576  # where there is no limit
+_RESERVED = 256  # for files, listeners, connections to the model server, database notifications
+_DEFAULT_MAX_CONNECTIONS = 10_000
+_UNLIMITED = 1_048_576  # assumed when the system sets no limit
 
 
 def raise_descriptor_limit() -> int:
-    """Raise this process's limit of descriptors to what it may have; return it."""
+    """Raise the soft limit on file descriptors to the hard limit; return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        hard = _ENOUGH
+        hard = _UNLIMITED
     if soft != resource.RLIM_INFINITY and soft < hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS allows less than it says
+        with contextlib.suppress(ValueError, OSError):  # macOS allows less than it reports
             resource.setrlimit(
                 resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
             )
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _ENOUGH if soft == resource.RLIM_INFINITY else soft
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def most_connections(settings: Settings, descriptors: int) -> int:
-    """Return how many connections there may be at once.
+def connection_limit(settings: Settings, descriptors: int) -> int:
+    """Return the maximum number of simultaneous connections.
 
     Raises:
-        SetupError: more are wanted than there are descriptors for.
+        SetupError: the configured number needs more file descriptors than there are.
     """
     reserved = _RESERVED + settings.database_pool_size
-    fitting = descriptors - reserved
-    wanted = settings.max_connections or max(1, min(_MOST, fitting))
-    if wanted > fitting:
+    available = descriptors - reserved
+    limit = settings.max_connections or max(1, min(_DEFAULT_MAX_CONNECTIONS, available))
+    if limit > available:
         raise SetupError(
-            f"FOREMIND_MAX_CONNECTIONS={wanted} needs {wanted + reserved} file descriptors, and "
-            f"this process may have {descriptors}: raise its limit (`ulimit -n`, LimitNOFILE=)."
+            f"FOREMIND_MAX_CONNECTIONS={limit} needs {limit + reserved} file descriptors, but "
+            f"this process is limited to {descriptors}: raise the limit (`ulimit -n`, "
+            "LimitNOFILE=)."
         )
-    return wanted
+    return limit

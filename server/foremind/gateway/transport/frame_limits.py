@@ -1,6 +1,6 @@
-"""Where WebSocket frames begin and end (RFC 6455, section 5.2), and how many may come. Pure.
+"""WebSocket frame boundaries (RFC 6455, section 5.2) and rate limits on frames. Pure.
 
-Frames are counted before anything parses them: parsing is what a flood of them costs.
+Frames are counted before they are parsed, because parsing is the expensive part of a flood.
 """
 
 from typing import NamedTuple
@@ -9,18 +9,18 @@ from foremind.domain.rate_limits import TokenBucket, ViolationBudget
 
 _FIN, _OPCODE, _MASKED = 0x80, 0x0F, 0x80
 _CONTROL, CLOSE = 0x08, 0x08
-_EXTRA_PER_S = 20.0  # frames besides those that complete a message: control, fragments
+_OVERHEAD_FRAMES_PER_S = 20.0  # frames that complete no message: control frames, fragments
 _BURST_S = 4.0
-_PATIENCE_S = 3.0
-_MOST_FRAGMENTS = 256  # of one message
+_MAX_EXCESS_S = 3.0
+_MAX_FRAGMENTS = 256  # of one message
 
 
 class FramePiece(NamedTuple):
     """The next bytes of a stream that belong to one frame.
 
     Attributes:
-        size: how many of the bytes at hand.
-        first: the frame's first byte where it begins here, None where it goes on.
+        size: the number of bytes.
+        first: the frame's first byte if the frame begins here, None if it continues.
     """
 
     size: int
@@ -28,38 +28,38 @@ class FramePiece(NamedTuple):
 
 
 class FrameSplitter:
-    """Cuts a stream into frames as it comes in."""
+    """Splits a stream into frames incrementally."""
 
-    __slots__ = ("_left", "_most")
+    __slots__ = ("_max_bytes", "_remaining")
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._left = 0
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._remaining = 0
 
     def next(self, data: bytes | bytearray) -> FramePiece | None:
-        """Return what comes next in `data`; None where a frame's head is not whole yet.
+        """Return the next piece of `data`, or None if a frame's header is incomplete.
 
-        Of a frame that is too long only the head is returned: a parser refuses it by that.
+        Of a frame that is too long only the header is returned, by which a parser rejects it.
         """
-        if self._left:
-            size = min(self._left, len(data))
-            self._left -= size
+        if self._remaining:
+            size = min(self._remaining, len(data))
+            self._remaining -= size
             return FramePiece(size, None)
         if len(data) < 2:
             return None
-        length, head = data[1] & ~_MASKED, 2
+        length, header = data[1] & ~_MASKED, 2
         if length >= 126:
             extended = 2 if length == 126 else 8
-            head += extended
+            header += extended
             length = int.from_bytes(data[2 : 2 + extended], "big")
         if data[1] & _MASKED:
-            head += 4
-        if len(data) < head:
+            header += 4
+        if len(data) < header:
             return None
-        if length > self._most:
-            return FramePiece(head, data[0])
-        size = min(head + length, len(data))
-        self._left = head + length - size
+        if length > self._max_bytes:
+            return FramePiece(header, data[0])
+        size = min(header + length, len(data))
+        self._remaining = header + length - size
         return FramePiece(size, data[0])
 
 
@@ -69,39 +69,39 @@ def opcode(first: int) -> int:
 
 
 class FrameRateLimit:
-    """Slows a connection down to the frames and bytes that it may send, and tells when to end it.
+    """Throttles a connection to its allowed rates, and decides when to close it.
 
-    Whole messages are counted by who handles them; what counts here is every byte, and each frame
-    that completes no message.
+    Every byte counts, and every frame that completes no message. Complete messages are rate
+    limited where they are handled.
     """
 
-    __slots__ = ("_bytes", "_due", "_extra", "_fragments", "_patience")
+    __slots__ = ("_bytes", "_excess", "_fragments", "_overhead", "_ready_at")
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes = TokenBucket(bytes_per_s, _BURST_S)
-        self._extra = TokenBucket(_EXTRA_PER_S, _BURST_S)
-        self._patience = ViolationBudget(_PATIENCE_S)
+        self._overhead = TokenBucket(_OVERHEAD_FRAMES_PER_S, _BURST_S)
+        self._excess = ViolationBudget(_MAX_EXCESS_S)
         self._fragments = 0
-        self._due = 0.0
+        self._ready_at = 0.0
 
     def wait(self, now: float) -> float:
-        """Return the seconds for which nothing more is to be read."""
-        return max(0.0, self._due - now)
+        """Return the seconds until more may be read."""
+        return max(0.0, self._ready_at - now)
 
     def take(self, piece: FramePiece, idle_s: float, now: float) -> bool:
-        """Count a piece; return False where its sender pressed on for too long.
+        """Count a piece; return False if the connection has exceeded its limits for too long.
 
         Args:
-            idle_s: how long the server had waited for it.
+            idle_s: how long the server had waited for the piece.
         """
         wait = self._bytes.take(now, piece.size)
         if piece.first is not None:
             complete = piece.first & _FIN
             control = piece.first & _OPCODE >= _CONTROL
             if control or not complete:
-                wait = max(wait, self._extra.take(now))
+                wait = max(wait, self._overhead.take(now))
             if not control:
                 self._fragments = 0 if complete else self._fragments + 1
-        self._due = now + wait
-        pressed = self._patience.lost(wait, idle_s)
-        return not pressed and self._fragments <= _MOST_FRAGMENTS
+        self._ready_at = now + wait
+        exceeded = self._excess.lost(wait, idle_s)
+        return not exceeded and self._fragments <= _MAX_FRAGMENTS

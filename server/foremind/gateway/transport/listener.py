@@ -1,4 +1,4 @@
-"""uvicorn, owned: it starts inside a block, says where it listens, and stops with the block."""
+"""Runs uvicorn inside a context manager, with Foremind's acceptor and protocols."""
 
 import asyncio
 import contextlib
@@ -19,29 +19,32 @@ from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.body_limits import BodyBudget
 from foremind.gateway.transport.channel import Channel, ProtocolHandler, TransportServices
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
-from foremind.gateway.transport.file_descriptors import most_connections, raise_descriptor_limit
+from foremind.gateway.transport.file_descriptors import connection_limit, raise_descriptor_limit
 from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
 from foremind.gateway.transport.websocket_protocol import BoundedWebSocketProtocol
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
 
 _BACKLOG = 2048
-_STOP_S = 5
+_GRACEFUL_STOP_S = 5
+_STARTUP_POLL_S = 0.005
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it, and accepting to `Acceptor`."""
+    """A uvicorn server that leaves signals to its owner, and accepting to `Acceptor`."""
 
-    def __init__(self, config: Config, services: Callable[["_Server"], TransportServices]) -> None:
+    def __init__(
+        self, config: Config, create_services: Callable[["_Server"], TransportServices]
+    ) -> None:
         super().__init__(config)
-        self._services = services
+        self._create_services = create_services
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
-        services = self._services(self)
+        services = self._create_services(self)
         self.servers: list[Acceptor] = []  # type: ignore[assignment]
-        for each in sockets or []:
-            acceptor = Acceptor(each, services)
+        for listener in sockets or []:
+            acceptor = Acceptor(listener, services)
             acceptor.start()
             self.servers.append(acceptor)
         self.started = True
@@ -60,21 +63,59 @@ async def listening(
     metrics: Metrics | None = None,
     most_frame: int = 65_536,
 ) -> AsyncIterator[int]:
-    """Serve `app` while the block runs, and yield the port.
+    """Serve `app` inside the block; yields the port.
+
+    Args:
+        most_frame: maximum size of a WebSocket frame in bytes.
 
     Raises:
-        SetupError: the address cannot be listened on, or there are too few file descriptors.
+        SetupError: the address cannot be bound, or there are too few file descriptors.
     """
-    counted = metrics or Metrics()
+    metrics = metrics or Metrics()
     admission = Admission(
-        most_connections(settings, raise_descriptor_limit()),
+        connection_limit(settings, raise_descriptor_limit()),
         settings.max_connections_per_address,
-        _shared(settings),
-        counted,
+        _shared_addresses(settings),
+        metrics,
     )
     listener = _bind(settings.host, settings.port)
-    config = Config(
-        BodyBudget(app, settings.body_bytes, counted),
+    config = _uvicorn_config(BodyBudget(app, settings.body_bytes, metrics), settings, most_frame)
+
+    def create_services(server: uvicorn.Server) -> TransportServices:
+        loop = asyncio.get_running_loop()
+
+        def create_handler(channel: Channel) -> ProtocolHandler:
+            return BoundedHttpProtocol(channel, config=config, server_state=server.server_state)
+
+        return TransportServices(
+            settings=settings,
+            clock=clock or SystemClock(),
+            metrics=metrics,
+            admission=admission,
+            anonymous_scheduler=AnonymousScheduler(loop),
+            identified_scheduler=FairScheduler(loop),
+            create_handler=create_handler,
+            most_frame=most_frame,
+        )
+
+    server = _Server(config, create_services)
+    task = begin(server.serve([listener]), "http-server")
+    try:
+        while not server.started:
+            if task.done():
+                await task
+            await asyncio.sleep(_STARTUP_POLL_S)
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        listener.close()
+
+
+def _uvicorn_config(app: ASGIApp, settings: Settings, most_frame: int) -> Config:
+    return Config(
+        app,
         ws=BoundedWebSocketProtocol,
         ws_max_size=most_frame,
         ws_ping_interval=settings.heartbeat_s,
@@ -86,47 +127,16 @@ async def listening(
         access_log=False,
         server_header=False,
         forwarded_allow_ips=list(settings.trusted_proxies),
-        timeout_graceful_shutdown=_STOP_S,
+        timeout_graceful_shutdown=_GRACEFUL_STOP_S,
     )
 
-    def services(server: uvicorn.Server) -> TransportServices:
-        loop = asyncio.get_running_loop()
 
-        def speaker(channel: Channel) -> ProtocolHandler:
-            return BoundedHttpProtocol(channel, config=config, server_state=server.server_state)
-
-        return TransportServices(
-            settings=settings,
-            clock=clock or SystemClock(),
-            metrics=counted,
-            admission=admission,
-            anonymous=AnonymousScheduler(loop),
-            known=FairScheduler(loop),
-            speaker=speaker,
-            most_frame=most_frame,
-        )
-
-    server = _Server(config, services)
-    task = begin(server.serve([listener]), "http-server")
-    try:
-        while not server.started:
-            if task.done():
-                await task
-            await asyncio.sleep(0.005)
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        listener.close()
-
-
-def _shared(settings: Settings) -> Callable[[str], bool]:
-    """Return what tells an address that many may share: this machine's, proxies', and hosts'."""
+def _shared_addresses(settings: Settings) -> Callable[[str], bool]:
+    """Return a predicate for addresses that many players share: loopback, proxies, game hosts."""
     proxies = set(settings.trusted_proxies)
     networks = [*settings.host_addresses, *(_network(proxy) for proxy in proxies)]
 
-    def shared(address: str) -> bool:
+    def is_shared(address: str) -> bool:
         if "*" in proxies or address in proxies:
             return True
         with contextlib.suppress(ValueError):
@@ -134,14 +144,14 @@ def _shared(settings: Settings) -> Callable[[str], bool]:
             return parsed.is_loopback or any(parsed in network for network in networks if network)
         return False
 
-    return shared
+    return is_shared
 
 
 def _network(
-    given: str,
+    address: str,
 ) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
-        return ipaddress.ip_network(given)
+        return ipaddress.ip_network(address)
     except ValueError:
         return None
 
@@ -156,8 +166,8 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SetupError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Another server may run there; "
-            "choose a port with --port or FOREMIND_PORT."
+            f"Cannot listen on {host}:{port}: {error.strerror}. Another server may be using the "
+            "port; choose another with --port or FOREMIND_PORT."
         ) from None
     listener.setblocking(False)
     return listener

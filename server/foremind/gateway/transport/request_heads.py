@@ -1,16 +1,16 @@
-"""The head of an HTTP request: where it ends, and whether it is within its limits. Pure."""
+"""HTTP request heads: finding their end and checking their limits. Pure."""
 
 from typing import NamedTuple
 
-MOST_HEAD = 16_384  # bytes, of the request line and all headers
-MOST_LINE = 8_192  # bytes of one line
-MOST_HEADERS = 100
+MAX_HEAD_BYTES = 16_384  # request line and all headers
+MAX_LINE_BYTES = 8_192
+MAX_HEADERS = 100
 _END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 
 
 class HeadRefusal(NamedTuple):
-    """Why something is not served."""
+    """The error response to a request that is not served."""
 
     status: int
     code: str
@@ -19,48 +19,52 @@ class HeadRefusal(NamedTuple):
 
 TOO_LARGE = HeadRefusal(
     431, "headers_too_large",
-    f"headers: expected at most {MOST_HEAD} bytes, {MOST_HEADERS} lines of {MOST_LINE}",
+    f"headers: expected at most {MAX_HEAD_BYTES} bytes in at most {MAX_HEADERS} lines of at most "
+    f"{MAX_LINE_BYTES} bytes each",
 )  # fmt: skip
-LONG_TARGET = HeadRefusal(414, "address_too_long", f"address: expected at most {MOST_LINE} bytes")
+LONG_TARGET = HeadRefusal(
+    414, "address_too_long", f"address: expected at most {MAX_LINE_BYTES} bytes"
+)
 MALFORMED = HeadRefusal(400, "invalid_request", "expected an HTTP/1.1 request")
-TOO_LATE = HeadRefusal(408, "too_slow", "the request did not come in time")
+TOO_LATE = HeadRefusal(408, "too_slow", "the request did not arrive in time")
 
 
-def end_of_head(data: bytearray, searched: int) -> int | HeadRefusal | None:
-    """Return how many bytes the head has; None where it is not whole yet.
+def find_head_end(data: bytearray, searched: int) -> int | HeadRefusal | None:
+    """Return the length of the head in bytes, or None if it is incomplete.
 
     Args:
-        searched: how many of the bytes were there the last time.
+        searched: how many bytes of `data` an earlier call has searched already.
     """
-    if data and not (65 <= data[0] <= 90):  # no method begins like this: not HTTP
+    if data and not (65 <= data[0] <= 90):  # methods begin with A to Z: this is not HTTP
         return MALFORMED
-    found = data.find(_END, max(0, searched - len(_END) + 1))
-    end = found + len(_END)
-    if found < 0:
-        if len(data) <= MOST_LINE:
+    position = data.find(_END, max(0, searched - len(_END) + 1))
+    end = position + len(_END)
+    if position < 0:
+        if len(data) <= MAX_LINE_BYTES:
             return None
-        if data.find(_LINE_END, 0, MOST_LINE) < 0:
+        if data.find(_LINE_END, 0, MAX_LINE_BYTES) < 0:
             return LONG_TARGET
-        return TOO_LARGE if len(data) > MOST_HEAD else None
-    lines = bytes(data[:found]).split(_LINE_END)
-    if len(lines[0]) > MOST_LINE:
+        return TOO_LARGE if len(data) > MAX_HEAD_BYTES else None
+    lines = bytes(data[:position]).split(_LINE_END)
+    if len(lines[0]) > MAX_LINE_BYTES:
         return LONG_TARGET
-    if end > MOST_HEAD or len(lines) > MOST_HEADERS + 1 or max(map(len, lines)) > MOST_LINE:
+    too_many = end > MAX_HEAD_BYTES or len(lines) > MAX_HEADERS + 1
+    if too_many or max(map(len, lines)) > MAX_LINE_BYTES:
         return TOO_LARGE
     return end
 
 
-def blank_before(data: bytearray) -> int:
-    """Return how many bytes of empty lines come before a request, as some clients send them."""
+def leading_blank_bytes(data: bytearray) -> int:
+    """Return the number of bytes of empty lines before a request, which some clients send."""
     return len(data) - len(data.lstrip(_LINE_END))
 
 
-def stalled(moved: int, outstanding: int, least: int) -> bool:
-    """Tell whether a transfer stands still.
+def stalled(moved: int, outstanding: int, minimum: int) -> bool:
+    """Tell whether a transfer has stalled.
 
     Args:
-        moved: bytes that went over in a window of time.
-        outstanding: bytes that there were to move when it began.
-        least: bytes that go over in a window where it goes on.
+        moved: bytes transferred during a time window.
+        outstanding: bytes that were to be transferred when the window began.
+        minimum: bytes per window below which a transfer counts as stalled.
     """
-    return moved < min(outstanding, least)
+    return moved < min(outstanding, minimum)

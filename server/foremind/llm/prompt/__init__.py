@@ -1,1 +1,1 @@
-"""One prompt from all layers, within a token budget, laid out so that a model can reuse it."""
+"""Assembles prompts from all layers, within a token budget, with reusable prefixes."""

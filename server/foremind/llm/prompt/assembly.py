@@ -1,44 +1,44 @@
-"""Puts a prompt together from all layers, within the tokens that each may take. Pure."""
+"""Assembles a prompt from all layers, within each layer's token budget. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.companion import Behaviour, Companion
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.settings import LayerName
-from foremind.llm.prompt.behaviours import holding
+from foremind.domain.setting_groups import LayerName
+from foremind.llm.prompt.behaviours import active_behaviours
 from foremind.llm.prompt.layout import RULES, PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
-from foremind.llm.prompt.token_budget import BudgetShare, share_out
+from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
 from foremind.text.sentences import said_in
 
-MOST_TURNS = 400  # of a session that are held for a prompt, whatever fits
-_CHARS_PER_TOKEN = 16  # at most, of whatever is written
-_OVERHEAD = 4  # tokens of a message's role markers
-_DATE = 16  # tokens of today's date
-_MOST_COMPARED = 2000  # characters of a message whose sentences nothing recalled repeats
-_ALWAYS = 3  # turns
-_WANTED_TURNS = 10
-# In the prompt's order: what changes least comes first.
-_STANDING: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
-_SHOWN: tuple[LayerName, ...] = (
+MOST_TURNS = 400  # of a session that are kept for a prompt, however many fit
+_CHARS_PER_TOKEN = 16  # upper bound for any text
+_ROLE_TOKENS = 4  # of a message's role markers
+_DATE_TOKENS = 16  # of today's date
+_MAX_COMPARED_CHARS = 2000  # of a message whose sentences are omitted from recalled layers
+_MIN_TURNS = 3  # that are always included
+_PREFERRED_TURNS = 10
+# In the prompt's order: the most stable sections come first.
+_STANDING_ORDER: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+_RECALLED_ORDER: tuple[LayerName, ...] = (
     "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
 )  # fmt: skip
-# Of two that hold a sentence the first tells it, which says best whose it is and of when.
-_RECALLED: tuple[LayerName, ...] = (
+# A sentence in several layers is shown in the first, which best states its speaker and date.
+_PRECEDENCE: tuple[LayerName, ...] = (
     "state", "vault", "questions", "memories", "scratchpad", "topics", "episodes", "library",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledPrompt:
-    """A prompt, the tokens that each layer takes of it, and behaviours to run afterwards.
+    """A prompt, the tokens that each layer takes of it, and the behaviours to run after the reply.
 
-    `spare` are tokens that the layers might still take, `repeated` those that they would take more
-    if no sentence were left out for standing elsewhere. `portions` are what each layer tells.
+    `spare` is how many more tokens the layers may take, `repeated` how many were saved by omitting
+    sentences that appear elsewhere. `portions` is what is shown of each layer.
     """
 
     prompt: Prompt
@@ -62,78 +62,57 @@ def assemble(
     opening: bool,
     now: datetime,
 ) -> AssembledPrompt:
-    """Return what a companion's language model is given for a message.
+    """Return the prompt for a message.
 
-    The layers together take their share of the model's context, each its own share of that, and
-    what is left over goes round by priority. The turns so far take what they may of the rest: the
-    last three always, as far as the context has room at all. Each sentence of a layer stands once:
-    not where the turns say it, and of two layers in the first, what stands in every prompt before
-    what was recalled.
+    The layers together get a share of the model's context, each layer its own share of that, and
+    unused tokens are redistributed by priority. The history gets the rest, at least the last three
+    turns if they fit. A sentence of a layer appears once: not if the history contains it, and of
+    two layers in the first, standing layers before recalled ones.
 
     Args:
-        opening: nothing was said in this session yet.
+        opening: whether this is the session's first turn.
         now: in the player's time zone.
     """
     count = counter_for(policy.tokenizer)
-    found = {layer for layer, each in recalled.items() if each.lines}
-    behaviours = holding(
-        policy.behaviours if policy.on("behaviours") else (),
-        message,
-        recalled=found,
-        opening=opening,
-        now=now,
+    configured = policy.behaviours if policy.on("behaviours") else ()
+    non_empty = {layer for layer, layer_section in recalled.items() if layer_section.lines}
+    behaviours = active_behaviours(
+        configured, message, recalled=non_empty, opening=opening, now=now
     )
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
-    standing_now = _standing(policy, standing, instructions, count, opening=opening)
-    beside = dict(recalled)
-    if "state" in standing:  # it changes with every word of the game, and stands last
-        beside["state"] = standing["state"]
-    found_now = [
-        beside[each]
-        for each in _RECALLED
-        if each in beside and beside[each].lines and policy.on(each)
-    ]
-    answered = said_in(message[:_MOST_COMPARED])
-
-    def portions() -> list[BudgetShare]:
-        return [
-            *(BudgetShare(each) for each in standing_now),
-            *(BudgetShare(each, answered) for each in found_now),
-        ]
-
-    room = (
-        policy.context_tokens
-        - policy.reply_tokens
-        - _OVERHEAD
-        - _DATE
-        - count(companion.persona + user_name + RULES + message)
+    allocation = _allocate(
+        policy,
+        _standing_sections(policy, standing, instructions, count, opening=opening),
+        _recalled_sections(policy, standing, recalled),
+        without_repeated(history, message) if policy.on("working") else (),
+        message,
+        count(companion.persona + user_name + RULES + message),
+        count,
     )
-    turns = without_repeated(history, message) if policy.on("working") else ()
-    shared = _share(policy, portions, turns, room, count)
-    shown = shared.portions
+    shares = [*allocation.standing, *allocation.recalled]
     prompt = Prompt(
         companion_name=companion.name,
         persona=companion.persona,
         user_name=user_name,
-        memories=tuple(memories[each] for each in _told(shown, "memories")),
-        history=tuple(shared.window),
+        memories=tuple(memories[number] for number in _shown_lines(shares, "memories")),
+        history=tuple(allocation.window),
         message=message,
         now=now,
-        standing=_laid(shown[: len(standing_now)], _STANDING),
-        recalled=_laid(shown[len(standing_now) :], _SHOWN),
-        instructions=tuple(instructions[each] for each in _told(shown, "behaviours")),
+        standing=_ordered(allocation.standing, _STANDING_ORDER),
+        recalled=_ordered(allocation.recalled, _RECALLED_ORDER),
+        instructions=tuple(instructions[number] for number in _shown_lines(shares, "behaviours")),
     )
     return AssembledPrompt(
         prompt,
-        shared.tokens,
+        allocation.tokens,
         [behaviour for behaviour in behaviours if behaviour.after],
-        shared.spare,
-        sum(each.spared for each in shown),
-        shown,
+        allocation.spare,
+        sum(share.spared for share in shares),
+        shares,
     )
 
 
-def _standing(
+def _standing_sections(
     policy: LayerPolicy,
     standing: Mapping[LayerName, Section],
     instructions: Sequence[str],
@@ -141,95 +120,140 @@ def _standing(
     *,
     opening: bool,
 ) -> list[Section]:
-    """Return what does not depend on what was recalled, in the order in which it is told."""
-    told = [
+    """Return the sections that do not depend on what was recalled, in order of precedence."""
+    sections = [
         section("behaviours", [f"- {instruction.strip()}" for instruction in instructions], count)
     ]
-    told += [standing[layer] for layer in _STANDING if layer in standing and policy.on(layer)]
-    return [each for each in told if each.lines and (each.layer != "opening" or opening)]
+    sections += [
+        standing[layer] for layer in _STANDING_ORDER if layer in standing and policy.on(layer)
+    ]
+    return [
+        layer_section
+        for layer_section in sections
+        if layer_section.lines and (layer_section.layer != "opening" or opening)
+    ]
+
+
+def _recalled_sections(
+    policy: LayerPolicy,
+    standing: Mapping[LayerName, Section],
+    recalled: Mapping[LayerName, Section],
+) -> list[Section]:
+    """Return the recalled sections and the session state, in order of precedence."""
+    sections = dict(recalled)
+    if "state" in standing:  # the game changes it often, so it is placed last
+        sections["state"] = standing["state"]
+    return [
+        sections[layer]
+        for layer in _PRECEDENCE
+        if layer in sections and sections[layer].lines and policy.on(layer)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class _TokenShares:
-    """What layers and talk take of a context."""
+class _Allocation:
+    """How a context is divided between layers and history."""
 
-    portions: Sequence[BudgetShare]
+    standing: Sequence[BudgetShare]
+    recalled: Sequence[BudgetShare]
     window: Sequence[PastTurn]
     tokens: Mapping[LayerName, int]
     spare: int
 
 
-def _share(
+def _allocate(
     policy: LayerPolicy,
-    portions: Callable[[], list[BudgetShare]],
+    standing: Sequence[Section],
+    recalled: Sequence[Section],
     turns: Sequence[PastTurn],
-    room: int,
+    message: str,
+    fixed_tokens: int,
     count: CountTokens,
-) -> _TokenShares:
-    """Share the room between layers and talk; no layer repeats what the talk says."""
-    spoken = [count(turn.content) + _OVERHEAD for turn in turns]
-    most = max(0, min(int(policy.context_tokens * policy.share), room - sum(spoken[-_ALWAYS:])))
-    wanted = max(policy.working_tokens, sum(spoken[-_WANTED_TURNS:]))
-    newest = _newest_within(spoken, min(wanted, room - most))
+) -> _Allocation:
+    """Divide the context between layers and history; no layer repeats sentences of the history.
+
+    Args:
+        fixed_tokens: what persona, name, rules and message take.
+    """
+    available_tokens = (
+        policy.context_tokens - policy.reply_tokens - _ROLE_TOKENS - _DATE_TOKENS - fixed_tokens
+    )
+    message_sentences = said_in(message[:_MAX_COMPARED_CHARS])
+    costs = [count(turn.content) + _ROLE_TOKENS for turn in turns]
+    layer_limit = max(
+        0,
+        min(int(policy.context_tokens * policy.share), available_tokens - sum(costs[-_MIN_TURNS:])),
+    )
+    preferred_tokens = max(policy.working_tokens, sum(costs[-_PREFERRED_TURNS:]))
+    window_turns = _fitting_turns(costs, min(preferred_tokens, available_tokens - layer_limit))
     for _ in range(2):
-        window = turns[len(turns) - newest :]
-        said = frozenset[int]().union(*(each.says for each in window))
-        shown = portions()
-        taken = share_out(shown, most, said, count)
-        longer = _newest_within(spoken, min(wanted, room - taken))
-        if longer <= newest:
+        window = turns[len(turns) - window_turns :]
+        history_sentences = frozenset[int]().union(*(turn.says for turn in window))
+        standing_shares = [BudgetShare(layer_section) for layer_section in standing]
+        recalled_shares = [
+            BudgetShare(layer_section, message_sentences) for layer_section in recalled
+        ]
+        shares = [*standing_shares, *recalled_shares]
+        layer_tokens = allocate_tokens(shares, layer_limit, history_sentences, count)
+        longer_turns = _fitting_turns(costs, min(preferred_tokens, available_tokens - layer_tokens))
+        if longer_turns <= window_turns:
             break
-        newest = longer  # what the layers leave is for talk, and what that says they do not repeat
-        most = min(most, room - sum(spoken[len(spoken) - newest :]))
-    used = _tokens_of(shown)
-    talk = sum(spoken[len(spoken) - newest :])
+        # Tokens that the layers leave unused go to a longer history, which the layers must not
+        # repeat either.
+        window_turns = longer_turns
+        layer_limit = min(layer_limit, available_tokens - sum(costs[len(costs) - window_turns :]))
+    tokens = _tokens_by_layer(shares)
+    window_tokens = sum(costs[len(costs) - window_turns :])
     if window:
-        used["working"] = talk
-    return _TokenShares(shown, window, used, min(most - taken, room - taken - talk))
+        tokens["working"] = window_tokens
+    spare = min(layer_limit - layer_tokens, available_tokens - layer_tokens - window_tokens)
+    return _Allocation(standing_shares, recalled_shares, window, tokens, spare)
 
 
-def _laid(portions: Sequence[BudgetShare], layers: Sequence[LayerName]) -> tuple[Section, ...]:
-    """Return what is shown of some layers, in their order."""
-    shown = {portion.section.layer: portion.shown() for portion in portions if portion.tokens}
+def _ordered(shares: Sequence[BudgetShare], layers: Sequence[LayerName]) -> tuple[Section, ...]:
+    """Return what is shown of some layers, in the order of `layers`."""
+    shown = {share.section.layer: share.shown() for share in shares if share.tokens}
     return tuple(shown[layer] for layer in layers if layer in shown)
 
 
-def _told(portions: Sequence[BudgetShare], layer: LayerName) -> list[int]:
-    """Return which lines of a layer the prompt tells, in the layer's own words or elsewhere."""
-    told = next((portion for portion in portions if portion.section.layer == layer), None)
-    return [] if told is None else told.numbers()
+def _shown_lines(shares: Sequence[BudgetShare], layer: LayerName) -> list[int]:
+    """Return the numbers of a layer's lines whose content is in the prompt, in any layer."""
+    share = next((share for share in shares if share.section.layer == layer), None)
+    return [] if share is None else share.numbers()
 
 
-def _tokens_of(portions: Sequence[BudgetShare]) -> dict[LayerName, int]:
-    used: dict[LayerName, int] = {}
-    for portion in portions:
-        if portion.tokens:
-            used[portion.section.layer] = used.get(portion.section.layer, 0) + portion.tokens
-    return used
+def _tokens_by_layer(shares: Sequence[BudgetShare]) -> dict[LayerName, int]:
+    tokens: dict[LayerName, int] = {}
+    for share in shares:
+        if share.tokens:
+            tokens[share.section.layer] = tokens.get(share.section.layer, 0) + share.tokens
+    return tokens
 
 
 def without_repeated(turns: Sequence[PastTurn], message: str) -> Sequence[PastTurn]:
-    """Return turns without those that were not answered and that `message` says again."""
+    """Return turns without the trailing unanswered ones that equal `message`."""
     answered = len(turns)
     while answered and turns[answered - 1].speaker == "user":
         answered -= 1
-    said = message.strip()
-    tail = [turn for turn in turns[answered:] if turn.content.strip() != said]
-    return turns if len(tail) == len(turns) - answered else [*turns[:answered], *tail]
+    stripped = message.strip()
+    unanswered = [turn for turn in turns[answered:] if turn.content.strip() != stripped]
+    if len(unanswered) == len(turns) - answered:
+        return turns
+    return [*turns[:answered], *unanswered]
 
 
 def newest_held(turns: Sequence[PastTurn], context_tokens: int) -> list[PastTurn]:
     """Return the last turns that a prompt may need, at least the newest."""
     newest = list(turns[-MOST_TURNS:])
-    chars = [len(each.content) for each in newest]
-    return newest[-max(1, _newest_within(chars, context_tokens * _CHARS_PER_TOKEN)) :]
+    chars = [len(turn.content) for turn in newest]
+    return newest[-max(1, _fitting_turns(chars, context_tokens * _CHARS_PER_TOKEN)) :]
 
 
-def _newest_within(costs: Sequence[int], tokens: int) -> int:
-    """Return how many of the last turns fit."""
+def _fitting_turns(costs: Sequence[int], limit: int) -> int:
+    """Return how many of the last turns fit the limit."""
     used = 0
-    for kept, cost in enumerate(reversed(costs)):
+    for fitting, cost in enumerate(reversed(costs)):
         used += cost
-        if used > tokens:
-            return kept
+        if used > limit:
+            return fitting
     return len(costs)

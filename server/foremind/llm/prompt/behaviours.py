@@ -1,14 +1,14 @@
-"""Which of a companion's instructions hold for a message. Pure."""
+"""Selects the behaviours of a companion that apply to a message. Pure."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from foremind.domain.companion import Behaviour
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.text.tokenization import words_of
 
 
-def holding(
+def active_behaviours(
     behaviours: Sequence[Behaviour],
     message: str,
     *,
@@ -16,20 +16,20 @@ def holding(
     opening: bool,
     now: datetime,
 ) -> list[Behaviour]:
-    """Return the behaviours of which every condition is met.
+    """Return the behaviours whose conditions are all met.
 
     Args:
-        recalled: the layers that brought something back for the message.
-        opening: it is the first message of a session.
+        recalled: the layers that returned something for the message.
+        opening: whether it is the first message of a session.
         now: in the player's time zone.
     """
-    said = f" {' '.join(words_of(message))} "
+    padded = f" {' '.join(words_of(message))} "
     return [
         behaviour
         for behaviour in behaviours
         if (
             not behaviour.says
-            or any(f" {' '.join(words_of(phrase))} " in said for phrase in behaviour.says)
+            or any(f" {' '.join(words_of(phrase))} " in padded for phrase in behaviour.says)
         )
         and (behaviour.recalls is None or behaviour.recalls in recalled)
         and (behaviour.opening is None or behaviour.opening == opening)

@@ -1,8 +1,8 @@
-"""What the language model is given, in the order that lets it reuse what it has read. Pure.
+"""The prompt format: a prompt laid out as chat messages, ordered to suit prefix caches. Pure.
 
-Stable parts come first (persona, identity, what stands in every prompt), then history, then what
-the draft brought back and the message, so that a prefix cache keeps as much as it can from one turn
-to the next.
+Stable parts come first (persona, identity, the standing sections), then the history, then what was
+recalled for the draft and the message, so that a prefix cache can reuse as much as possible from
+one turn to the next.
 """
 
 from collections.abc import Sequence
@@ -29,21 +29,21 @@ RULES = (
 
 
 class Message(TypedDict):
-    """One message in the form of the chat completions interface."""
+    """A message of the chat completions API."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-_BETWEEN = "\n\n"  # two turns of one side
-# Stands for what came before the companion's first turn: a greeting, or turns that had no room.
-_BEFORE: Message = {"role": "user", "content": "…"}
+_TURN_SEPARATOR = "\n\n"  # between consecutive turns of the same speaker
+# Placeholder for what preceded the companion's first turn: a greeting, or omitted turns.
+_OMITTED: Message = {"role": "user", "content": "…"}
 
 
 class PastTurn(msgspec.Struct, frozen=True, gc=False):
     """One turn of the conversation so far.
 
-    `id` is that of the stored turn, once it is; `message_id` what the client called it.
+    `id` is that of the stored turn, once it is stored; `message_id` the client's.
     """
 
     speaker: Speaker
@@ -54,7 +54,7 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def says(self) -> frozenset[int]:
-        """What it says, as `sentences` tells it from other sentences; read once."""
+        """The keys of its sentences, as `text.sentences` computes them; cached."""
         if self._says is None:
             force_setattr(self, "_says", said_in(self.content))
         return self._says or frozenset()
@@ -62,12 +62,12 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Prompt:
-    """Everything a reply is made from. Memories come best first, history oldest first.
+    """Everything a reply is generated from. Memories are sorted best first, history oldest first.
 
-    `memories` are those that the section of that name tells of. `standing` are sections that do
-    not depend on the message, `recalled` those that do, and `instructions` the companion's
-    behaviours that hold for it. `added` are sections that were recalled after the model had read
-    a prompt that ended with `recalled`, one tuple for each time.
+    `memories` are those in the section of that name. `standing` are sections that do not depend on
+    the message, `recalled` those that do, and `instructions` those of the companion's behaviours
+    that apply to it. `added` are sections that were recalled after the model had cached a prompt
+    that ended with `recalled`, one tuple for each time.
     """
 
     companion_name: str
@@ -84,58 +84,64 @@ class Prompt:
 
     @property
     def records(self) -> set[int]:
-        """The ids of the records that stand in it."""
-        sections = [*self.standing, *self.recalled, *(one for part in self.added for one in part)]
+        """The ids of the records in the prompt."""
+        sections = [
+            *self.standing,
+            *self.recalled,
+            *(section for part in self.added for section in part),
+        ]
         return {record for section in sections for record in section.records}
 
     def messages(self) -> list[Message]:
-        """Lay the prompt out for a chat model; the work is done once."""
-        return self._laid_out
+        """Return the prompt as chat messages; cached."""
+        return self._messages
 
     @cached_property
-    def _laid_out(self) -> list[Message]:
+    def _messages(self) -> list[Message]:
         identity = f"The player's name is {quoted(self.user_name)}."
-        standing = "".join(f"\n\n{_block(each.layer, each.lines)}" for each in self.standing)
-        laid: list[Message] = [
+        standing = "".join(
+            f"\n\n{_tagged(section.layer, section.lines)}" for section in self.standing
+        )
+        messages: list[Message] = [
             {"role": "system", "content": f"{self.persona.strip()}\n\n{identity} {RULES}{standing}"}
         ]
-        laid += alternating(self.history)
-        last = self._before_the_message() + self.message
-        if laid[-1]["role"] == "user":  # said before, and not answered
-            last = f"{laid.pop()['content']}{_BETWEEN}{last}"
-        laid.append({"role": "user", "content": last})
-        return laid
+        messages += alternating(self.history)
+        last = self._message_preamble() + self.message
+        if messages[-1]["role"] == "user":  # an earlier message that was not answered
+            last = f"{messages.pop()['content']}{_TURN_SEPARATOR}{last}"
+        messages.append({"role": "user", "content": last})
+        return messages
 
-    def _before_the_message(self) -> str:
-        blocks = [_block(each.layer, each.lines) for each in self.recalled]
+    def _message_preamble(self) -> str:
+        blocks = [_tagged(section.layer, section.lines) for section in self.recalled]
         blocks.append(f"Today is {self.now:%A}, {self.now.day} {self.now:%B %Y}.")
         if self.instructions:
             lines = [f"- {instruction.strip()}" for instruction in self.instructions]
-            blocks.append(_block("instructions", lines))
-        blocks += [_block(each.layer, each.lines) for part in self.added for each in part]
+            blocks.append(_tagged("instructions", lines))
+        blocks += [_tagged(section.layer, section.lines) for part in self.added for section in part]
         return "\n".join(blocks) + "\n\n"
 
 
-def _block(tag: str, lines: Sequence[str]) -> str:
+def _tagged(tag: str, lines: Sequence[str]) -> str:
     return f"<{tag}>\n" + "\n".join(lines) + f"\n</{tag}>"
 
 
 def alternating(turns: Sequence[PastTurn]) -> list[Message]:
-    """Return turns as messages of user and assistant in turn, the user's first.
+    """Return turns as messages that alternate between user and assistant, the user's first.
 
-    Templates of many models want it so. What one side said in a row becomes one message: after a
-    reply that failed, say, the user speaks twice.
+    The chat templates of many models require this. Consecutive turns of one speaker are joined: the
+    user speaks twice after a reply that failed, for example.
     """
-    laid: list[Message] = []
+    messages: list[Message] = []
     for turn in turns:
         role: Literal["user", "assistant"] = "user" if turn.speaker == "user" else "assistant"
         if not turn.content.strip():
             continue
-        if laid and laid[-1]["role"] == role:
-            joined = f"{laid[-1]['content']}{_BETWEEN}{turn.content}"
-            laid[-1] = {"role": role, "content": joined}
+        if messages and messages[-1]["role"] == role:
+            joined = f"{messages[-1]['content']}{_TURN_SEPARATOR}{turn.content}"
+            messages[-1] = {"role": role, "content": joined}
             continue
-        if not laid and role == "assistant":
-            laid.append(_BEFORE)
-        laid.append({"role": role, "content": turn.content})
-    return laid
+        if not messages and role == "assistant":
+            messages.append(_OMITTED)
+        messages.append({"role": role, "content": turn.content})
+    return messages

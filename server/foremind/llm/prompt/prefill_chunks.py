@@ -1,57 +1,57 @@
-"""The beginnings of a prompt, each a little longer: what a model is asked to read ahead. Pure.
+"""Prefixes of a prompt, each a little longer, with which a server prefills it in chunks. Pure.
 
-A server with one slot goes on reading what nobody wants any more, and whoever presses Enter waits
-for it. So it is given the prompt in portions; each repeats the one before, which the server has
-kept, and adds as much as it reads in a moment.
+A server with one slot finishes a prefill even if the request is abandoned, and a player who presses
+Enter waits for that. So the prompt is prefilled in chunks: each repeats the one before, which the
+server has cached, and adds as much as it can process in a moment.
 """
 
 from collections.abc import Sequence
 
 from foremind.llm.prompt.layout import Message
 
-# Chat templates want the user to speak last, and something said.
-_NOTHING_YET: Message = {"role": "user", "content": "."}
+# Chat templates require a non-empty user message at the end.
+_PLACEHOLDER: Message = {"role": "user", "content": "."}
 
 
-def beginning(messages: Sequence[Message], chars: int) -> list[Message]:
-    """Return messages that begin as `messages` do, with `chars` characters or a few more.
+def prompt_prefix(messages: Sequence[Message], chars: int) -> list[Message]:
+    """Return a prefix of a prompt of `chars` characters or a few more, as valid messages.
 
-    A reply of the companion is never cut: the user's message after it is begun as well.
+    The companion's replies are never truncated: the user message that follows one is included too.
     """
-    taken: list[Message] = []
-    left = chars
+    prefix: list[Message] = []
+    remaining = chars
     for message in messages:
         content = message["content"]
-        taken.append(message)
-        if message["role"] != "assistant" and left <= len(content):
-            taken[-1] = {"role": message["role"], "content": content[: max(left, 1)]}
+        prefix.append(message)
+        if message["role"] != "assistant" and remaining <= len(content):
+            prefix[-1] = {"role": message["role"], "content": content[: max(remaining, 1)]}
             break
-        left -= len(content)
-    if taken and taken[-1]["role"] != "user":
-        taken.append(_NOTHING_YET)
-    return taken
+        remaining -= len(content)
+    if prefix and prefix[-1]["role"] != "user":
+        prefix.append(_PLACEHOLDER)
+    return prefix
 
 
-def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many characters two prompts have in common from their beginning on."""
+def shared(first: Sequence[Message], second: Sequence[Message]) -> int:
+    """Return the number of leading characters that two prompts have in common."""
     chars = 0
-    for mine, its in zip(one, other, strict=False):
-        if mine == its:
-            chars += len(mine["content"])
+    for left, right in zip(first, second, strict=False):
+        if left == right:
+            chars += len(left["content"])
             continue
-        if mine["role"] == its["role"]:
-            chars += _common(mine["content"], its["content"])
+        if left["role"] == right["role"]:
+            chars += _shared_prefix(left["content"], right["content"])
         break
     return chars
 
 
-def length(messages: Sequence[Message]) -> int:
-    """Return the characters of a prompt."""
+def prompt_chars(messages: Sequence[Message]) -> int:
+    """Return the number of characters in a prompt."""
     return sum(len(message["content"]) for message in messages)
 
 
-def _common(one: str, other: str) -> int:
-    most = min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
-    return next(index for index in range(most) if one[index] != other[index])
+def _shared_prefix(first: str, second: str) -> int:
+    limit = min(len(first), len(second))
+    if first[:limit] == second[:limit]:
+        return limit
+    return next(index for index in range(limit) if first[index] != second[index])

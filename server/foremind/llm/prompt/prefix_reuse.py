@@ -1,45 +1,51 @@
-"""Lays a prompt out so that it begins like one that the model has read. Pure.
+"""Lays a prompt out so that it shares a prefix with one that the model has cached. Pure.
 
-What the earlier prompt recalled stays where it is, and what is recalled beyond it follows. Where
-that does not fit, or the draft has turned to something else, the fresh layout stands.
+What the earlier prompt recalled stays in its place, and what is newly recalled follows it. Where
+that does not fit, or the draft has changed its subject, the fresh layout is used.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.sections import Section
 from foremind.text.sentences import said_in
 
-_SAME_MATTER = 0.5  # share of what was recalled that must be recalled again
-_BLOCK = 8  # tokens of the tags around what follows
+_MIN_OVERLAP = 0.5  # share of the recalled lines that must be recalled again
+_TAG_TOKENS = 8  # of the tags around a section
 
 
 def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
-    """Return `fresh` laid out as a continuation of `earlier`, or as it is.
+    """Return `fresh` laid out as a continuation of `earlier`, or unchanged.
 
-    It holds all that `fresh` holds; what only `earlier` held is in it too, within `fresh.spare`.
+    The result contains everything in `fresh`; what only `earlier` contained fits `fresh.spare`.
     """
     new = fresh.prompt
-    if not earlier.recalled or not _begins_alike(earlier, new):
+    if not earlier.recalled or not _shares_prefix(earlier, new):
         return fresh
-    before = [*earlier.recalled, *(each for part in earlier.added for each in part)]
-    there = {(each.layer, line) for each in before for line in each.lines}
-    wanted = {(each.layer, line) for each in new.recalled for line in each.lines}
-    if len(there & wanted) < _SAME_MATTER * len(there):
+    present = [*earlier.recalled, *(section for part in earlier.added for section in part)]
+    present_lines = {(section.layer, line) for section in present for line in section.lines}
+    new_lines = {(section.layer, line) for section in new.recalled for line in section.lines}
+    if len(present_lines & new_lines) < _MIN_OVERLAP * len(present_lines):
         return fresh
-    added = tuple(more for each in new.recalled if (more := _beyond(each, there)).lines)
-    if _says(added) & _says(before) or said_in(new.message) & _says(before):
-        return fresh  # a sentence would stand twice
-    leftover = [_beyond(each, wanted) for each in before]
-    extra = sum(sum(each.tokens) for each in leftover) + _BLOCK * (len(added) + len(earlier.added))
-    if extra > fresh.spare:
+    added = tuple(
+        extra for section in new.recalled if (extra := _without(section, present_lines)).lines
+    )
+    if _sentence_keys(added) & _sentence_keys(present) or said_in(new.message) & _sentence_keys(
+        present
+    ):
+        return fresh  # a sentence would appear twice
+    obsolete = [_without(section, new_lines) for section in present]
+    extra_tokens = sum(sum(section.tokens) for section in obsolete) + _TAG_TOKENS * (
+        len(added) + len(earlier.added)
+    )
+    if extra_tokens > fresh.spare:
         return fresh
     tokens = dict(fresh.tokens)
-    for each in leftover:
-        tokens[each.layer] = tokens.get(each.layer, 0) + sum(each.tokens)
+    for section in obsolete:
+        tokens[section.layer] = tokens.get(section.layer, 0) + sum(section.tokens)
     known = {memory.id for memory in new.memories}
     prompt = replace(
         new,
@@ -50,31 +56,31 @@ def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
             *(memory for memory in earlier.memories if memory.id not in known),
         ),
     )
-    return AssembledPrompt(prompt, tokens, fresh.afterwards, fresh.spare - extra)
+    return AssembledPrompt(prompt, tokens, fresh.afterwards, fresh.spare - extra_tokens)
 
 
-def _begins_alike(earlier: Prompt, new: Prompt) -> bool:
-    """Tell whether everything before what is recalled is the same, and what may not linger."""
+def _shares_prefix(earlier: Prompt, new: Prompt) -> bool:
+    """Return whether everything before the recalled sections, and everything volatile, is equal."""
     return (
         earlier.messages()[:-1] == new.messages()[:-1]
-        and earlier.history == new.history  # what is not answered stands in the last message
+        and earlier.history == new.history  # unanswered turns are part of the last message
         and earlier.instructions == new.instructions
-        and _going_on(earlier) == _going_on(new)
+        and _state_sections(earlier) == _state_sections(new)
         and earlier.now.date() == new.now.date()
     )
 
 
-def _going_on(prompt: Prompt) -> list[Section]:
-    return [each for each in prompt.recalled if each.layer == "state"]
+def _state_sections(prompt: Prompt) -> list[Section]:
+    return [section for section in prompt.recalled if section.layer == "state"]
 
 
-def _beyond(section: Section, known: set[tuple[LayerName, str]]) -> Section:
+def _without(section: Section, known: set[tuple[LayerName, str]]) -> Section:
     """Return a section's lines that are not `known`."""
     lines = enumerate(section.lines)
-    return section.only([each for each, line in lines if (section.layer, line) not in known])
+    return section.only([number for number, line in lines if (section.layer, line) not in known])
 
 
-def _says(sections: Sequence[Section]) -> set[int]:
-    """Return the sentences that sections hold."""
+def _sentence_keys(sections: Sequence[Section]) -> set[int]:
+    """Return the keys of the sentences in sections."""
     shapes = (shape for section in sections for shape in section.shapes)
     return {key for shape in shapes if shape is not None for key in shape.keys}

@@ -1,6 +1,7 @@
-"""Lines of a prompt that quote something, sentence by sentence. Pure.
+"""Lines of a prompt that quote text, as sequences of sentences. Pure.
 
-So a sentence that stands elsewhere in the prompt can be left out, and a line be cut where one ends.
+So sentences that appear elsewhere in the prompt can be omitted, and lines truncated at sentence
+ends.
 """
 
 import json
@@ -10,23 +11,23 @@ import msgspec
 
 from foremind.text.sentences import keys_of, sentences_in
 
-_LEAST_WORDS = 6  # of a sentence that is cut because not even one of a line has room
-_CUT = "…"
+_MIN_WORDS = 6  # of a truncated sentence, where not even one sentence of a line fits
+_ELLIPSIS = "…"
 
-# What could close a tag, begin a line, or turn the direction of what follows.
+# Characters that could close a tag, begin a line, or change the direction of what follows.
 _ESCAPED = {
-    ord(each): f"\\u{ord(each):04x}"
-    for each in "<\x7f\x85\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    ord(char): f"\\u{ord(char):04x}"
+    for char in "<\x7f\x85\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 }
 
 
 def quoted(text: str) -> str:
-    """Return `text` on one line between quotation marks that it cannot close, nor any tag."""
+    """Return `text` on one line in quotation marks; it can close neither them nor any tag."""
     return json.dumps(text, ensure_ascii=False).translate(_ESCAPED)
 
 
 class Quote(msgspec.Struct, frozen=True, gc=False):
-    """A quotation, with what stands before it, and what tells its sentences from others."""
+    """A quotation as sentences, with the text before it and each sentence's key (0: no key)."""
 
     before: str
     sentences: tuple[str, ...]
@@ -42,89 +43,95 @@ class QuotedLine(msgspec.Struct, frozen=True, gc=False):
     keys: frozenset[int]
 
     def text(self) -> str:
-        """Return the line as the model is given it."""
-        return "".join([*(_written(quote) for quote in self.quotes), self.after])
+        """Return the line as it appears in the prompt."""
+        return "".join([*(_rendered(quote) for quote in self.quotes), self.after])
 
 
 def line(
     *quotes: tuple[str, str], after: str = "", by_hand: bool = False, sentences: bool = True
 ) -> QuotedLine:
-    """Return a line of texts to be quoted, each with what stands before it.
+    """Return a line of quotations, each given as the text before it and the text to quote.
 
-    What is said twice in it is said once.
+    Sentences that occur twice in the line are kept once.
 
     Args:
-        sentences: false for values that say something only after what stands before them.
+        sentences: False for values that are meaningless without the text before them.
     """
-    made: list[Quote] = []
+    line_quotes: list[Quote] = []
     known: frozenset[int] = frozenset()
     for before, text in quotes:
         parts = sentences_in(text)
         keys = keys_of(parts) if sentences else [0] * len(parts)
-        whole = _once(Quote(before, tuple(parts), tuple(keys)))
-        quote = _without(whole, known) if made else whole
-        if any(quote.keys) or not made:
-            made.append(quote)
-        known |= set(whole.keys) - {0}
-    return QuotedLine(tuple(made), after, by_hand, known)
+        unique = _unique(Quote(before, tuple(parts), tuple(keys)))
+        quote = _without(unique, known) if line_quotes else unique
+        if any(quote.keys) or not line_quotes:
+            line_quotes.append(quote)
+        known |= set(unique.keys) - {0}
+    return QuotedLine(tuple(line_quotes), after, by_hand, known)
 
 
-def without(told: QuotedLine, known: Set[int]) -> QuotedLine | None:
-    """Return a line without the sentences that are known; None where it then says nothing."""
-    if told.keys.isdisjoint(known):
-        return told
-    if told.keys <= known:
+def without(quoted_line: QuotedLine, known: Set[int]) -> QuotedLine | None:
+    """Return a line without the sentences in `known`; None if nothing is left."""
+    if quoted_line.keys.isdisjoint(known):
+        return quoted_line
+    if quoted_line.keys <= known:
         return None
-    first, *others = (_without(quote, known) for quote in told.quotes)
+    first, *others = (_without(quote, known) for quote in quoted_line.quotes)
     quotes = (first, *(other for other in others if other.sentences))
     keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
-    return QuotedLine(quotes, told.after, told.by_hand, keys) if keys else None
+    return QuotedLine(quotes, quoted_line.after, quoted_line.by_hand, keys) if keys else None
 
 
-def shortened(told: QuotedLine, tokens: int, count: Callable[[str], int]) -> QuotedLine | None:
-    """Return as much of a line as fits, cut where a sentence ends; None where that is nothing.
+def shortened(
+    quoted_line: QuotedLine, tokens: int, count: Callable[[str], int]
+) -> QuotedLine | None:
+    """Return as much of a line as fits, truncated at a sentence end; None if nothing fits.
 
-    Of a first sentence without room as many words are taken as there is.
+    If not even the first sentence fits, that is truncated at a word.
     """
-    sentences = sum(len(each.sentences) for each in told.quotes)
-    taken = _most(sentences, lambda number: count(_first(told, number).text()) <= tokens)
-    if taken:
-        return _first(told, taken)
-    opening = next((each for each in told.quotes if each.sentences), None)
+    total = sum(len(quote.sentences) for quote in quoted_line.quotes)
+    fitting = _largest(
+        total, lambda number: count(_first_sentences(quoted_line, number).text()) <= tokens
+    )
+    if fitting:
+        return _first_sentences(quoted_line, fitting)
+    opening = next((quote for quote in quoted_line.quotes if quote.sentences), None)
     if opening is None:
         return None
     words = opening.sentences[0].split()
 
-    def begun(number: int) -> QuotedLine:
-        quote = Quote(opening.before, (" ".join(words[:number]) + _CUT,), (0,))
-        return QuotedLine((quote,), told.after, told.by_hand, frozenset())
+    def first_words(number: int) -> QuotedLine:
+        quote = Quote(opening.before, (" ".join(words[:number]) + _ELLIPSIS,), (0,))
+        return QuotedLine((quote,), quoted_line.after, quoted_line.by_hand, frozenset())
 
-    fitting = _most(len(words) - 1, lambda number: count(begun(number).text()) <= tokens)
-    return begun(fitting) if fitting >= _LEAST_WORDS else None
+    fitting = _largest(len(words) - 1, lambda number: count(first_words(number).text()) <= tokens)
+    return first_words(fitting) if fitting >= _MIN_WORDS else None
 
 
-def _first(told: QuotedLine, number: int) -> QuotedLine:
-    """Return a line with only its first sentences."""
+def _first_sentences(quoted_line: QuotedLine, number: int) -> QuotedLine:
     quotes: list[Quote] = []
-    for quote in told.quotes:
+    for quote in quoted_line.quotes:
         if number <= 0 and quotes:
             break
-        quotes.append(Quote(quote.before, _ended(quote.sentences[:number]), quote.keys[:number]))
+        sentences = _stripped(quote.sentences[:number])
+        quotes.append(Quote(quote.before, sentences, quote.keys[:number]))
         number -= len(quote.sentences)
     keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
-    return QuotedLine(tuple(quotes), told.after, told.by_hand, keys)
+    return QuotedLine(tuple(quotes), quoted_line.after, quoted_line.by_hand, keys)
 
 
-def _once(quote: Quote) -> Quote:
-    """Return a quotation with each of its sentences where it stands first."""
+def _unique(quote: Quote) -> Quote:
+    """Return a quotation with only the first occurrence of each sentence."""
     first: dict[int, int] = {}
-    for place, key in enumerate(quote.keys):
-        first.setdefault(key, place)
-    kept = [place for place, key in enumerate(quote.keys) if not key or first[key] == place]
+    for position, key in enumerate(quote.keys):
+        first.setdefault(key, position)
+    kept = [
+        position for position, key in enumerate(quote.keys) if not key or first[key] == position
+    ]
     if len(kept) == len(quote.keys):
         return quote
-    sentences = _ended([quote.sentences[each] for each in kept])
-    return Quote(quote.before, sentences, tuple(quote.keys[each] for each in kept))
+    sentences = _stripped([quote.sentences[position] for position in kept])
+    return Quote(quote.before, sentences, tuple(quote.keys[position] for position in kept))
 
 
 def _without(quote: Quote, known: Set[int]) -> Quote:
@@ -135,23 +142,23 @@ def _without(quote: Quote, known: Set[int]) -> Quote:
     ]
     if len(kept) == len(quote.sentences):
         return quote
-    sentences = _ended([sentence for sentence, _ in kept])
+    sentences = _stripped([sentence for sentence, _ in kept])
     return Quote(quote.before, sentences, tuple(key for _, key in kept))
 
 
-def _ended(sentences: Sequence[str]) -> tuple[str, ...]:
-    """Return sentences without the white space that led to the next."""
+def _stripped(sentences: Sequence[str]) -> tuple[str, ...]:
+    """Return sentences without the trailing white space of the last one."""
     return (*sentences[:-1], *(sentence.rstrip() for sentence in sentences[-1:]))
 
 
-def _written(quote: Quote) -> str:
+def _rendered(quote: Quote) -> str:
     if not quote.sentences:
         return quote.before
     return quote.before + quoted("".join(quote.sentences))
 
 
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, where less than what fits does too."""
+def _largest(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `limit` that fits, by bisection: `fits` is monotonic."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

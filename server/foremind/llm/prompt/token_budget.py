@@ -1,8 +1,8 @@
-"""Who gets how much of the context, and which copy of a sentence stays. Pure.
+"""Divides a token budget between the layers of a prompt, and removes repeated sentences. Pure.
 
-The layers share a fixed part of the model's context. What somebody wrote by hand comes first. Then
-each takes what it needs of its own share; what is left over goes round by priority, so that what
-matters most is cut last. A sentence that stands somewhere already is left out.
+The layers share a fixed part of the model's context. Manual lines come first. Then each layer takes
+what it needs of its own share; unused tokens are redistributed by priority, so that the most
+important layers are truncated last. A sentence that is in the prompt already is omitted.
 """
 
 from collections.abc import Sequence, Set
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from foremind.domain.settings import LayerName
+from foremind.domain.setting_groups import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, shortened, without
 from foremind.llm.prompt.sections import Section
 from foremind.llm.prompt.token_counter import CountTokens
 
-# In order of priority, with each layer's share of what all layers may take.
+# In order of priority, with each layer's share of the budget of all layers.
 SHARES: dict[LayerName, float] = {
     "behaviours": 0.05,
     "state": 0.03,
@@ -31,197 +31,204 @@ SHARES: dict[LayerName, float] = {
     "vault": 0.03,
     "library": 0.07,
 }
-_BY_OTHERS = ("behaviours", "state")  # what a developer or a game wrote, whole like what is by hand
+_MANUAL_LAYERS = ("behaviours", "state")  # written by a developer or a game, like manual lines
 _PRIORITY = {layer: number for number, layer in enumerate(SHARES)}
-_BLOCK = 16  # tokens of a section's tags
+_TAG_TOKENS = 16  # of a section's tags
 
 
 @dataclass(frozen=True, slots=True)
-class StatedSentence:
-    """A line as it is shown, and what it takes; `news` are the sentences that only it holds."""
+class _ShownLine:
+    """A line as it is shown; `new_keys` are the sentences that it is the first to contain."""
 
     text: str
     tokens: int
     shape: QuotedLine | None
-    news: Set[int]
+    new_keys: Set[int]
 
 
 @dataclass(slots=True)
 class BudgetShare:
-    """What a prompt shows of a section: lines by their number.
+    """What a prompt shows of a section: lines by number.
 
-    `elsewhere` are sentences that stand elsewhere in the prompt, as far as this section goes;
-    `repeated` the lines of which nothing is left without them, `spared` the tokens saved so.
+    `elsewhere` are sentences that this section may not repeat; `repeated` are the lines of which
+    nothing is left without repeated sentences, `spared` the tokens that this saved.
+    `truncated_line` is the number of the truncated one of `shown_lines`, if any; `whole` says that
+    the section is shown unchanged.
     """
 
     section: Section
     elsewhere: Set[int] = frozenset()
-    told: dict[int, StatedSentence] = field(default_factory=dict)
+    shown_lines: dict[int, _ShownLine] = field(default_factory=dict)
     repeated: set[int] = field(default_factory=set)
     spared: int = 0
-    cut: int | None = None
+    truncated_line: int | None = None
     tokens: int = 0
-    whole: bool = False  # all of it is shown as it is
+    whole: bool = False
 
     def lines(self) -> list[str]:
-        """Return what it tells in the section's own words, here or where else it stands."""
+        """Return the lines whose content is in the prompt, here or in another section."""
         lines = [
-            self.told[number].text if number == self.cut else self.section.lines[number]
+            self.shown_lines[number].text
+            if number == self.truncated_line
+            else self.section.lines[number]
             for number in self.numbers()
         ]
-        return self._begun(lines)
+        return self._with_preface(lines)
 
     def numbers(self) -> list[int]:
-        """Return which lines it tells, in the section's own words or where else they stand."""
+        """Return the numbers of the lines whose content is in the prompt, here or elsewhere."""
         if self.whole:
             return list(range(len(self.section.lines)))
-        return sorted(self.repeated | set(self.told))
+        return sorted(self.repeated | set(self.shown_lines))
 
     def shown(self) -> Section:
         """Return the section as it is shown."""
         if self.whole and not self.section.preface:
             return self.section
         if self.whole:
-            return replace(self.section, lines=tuple(self._begun(list(self.section.lines))))
-        order = sorted(self.told)
-        lines = self._begun([self.told[each].text for each in order])
+            return replace(self.section, lines=tuple(self._with_preface(list(self.section.lines))))
+        numbers = sorted(self.shown_lines)
+        lines = self._with_preface([self.shown_lines[number].text for number in numbers])
         return Section(
             self.section.layer,
             tuple(lines),
-            tuple(self.told[each].tokens for each in order),
+            tuple(self.shown_lines[number].tokens for number in numbers),
             self.section.made_by,
-            tuple(self.told[each].shape for each in order),
-            records=tuple(self.section.records[each] for each in order if self.section.records),
+            tuple(self.shown_lines[number].shape for number in numbers),
+            records=tuple(
+                self.section.records[number] for number in numbers if self.section.records
+            ),
         )
 
-    def _begun(self, lines: list[str]) -> list[str]:
-        """Return lines with what is said before the first."""
+    def _with_preface(self, lines: list[str]) -> list[str]:
         if lines and self.section.preface:
             lines[0] = f"{self.section.preface}\n{lines[0]}"
         return lines
 
 
-def share_out(
-    portions: Sequence[BudgetShare], tokens: int, said: Set[int], count: CountTokens
+def allocate_tokens(
+    shares: Sequence[BudgetShare], tokens: int, said: Set[int], count: CountTokens
 ) -> int:
-    """Fill portions, from their first lines on; return the tokens taken.
+    """Fill the shares, each from its first line on; return the tokens used.
 
     Args:
-        portions: of two that hold a sentence the first one shows it.
-        tokens: what all of them may take together.
-        said: the sentences that the talk holds, which no layer repeats.
+        shares: of two sections with the same sentence, the first one shows it.
+        tokens: the budget of all shares together.
+        said: the sentences of the history, which no section repeats.
     """
-    sharing = _BudgetSplit(tokens, set(said), count)
-    if sum(sharing.cost(portion) for portion in portions) <= tokens:  # then nobody has to give way
-        for portion in portions:
-            sharing.fill(portion, sharing.left)
-        return tokens - sharing.left
-    by_priority = sorted(portions, key=lambda each: _PRIORITY[each.section.layer])
-    for each in by_priority:
-        sharing.fill(each, sharing.left, by_hand=True)
-    taken: dict[LayerName, int] = {}
-    for portion in portions:
-        layer = portion.section.layer
-        sharing.fill(portion, int(tokens * SHARES[layer]) - taken.get(layer, portion.tokens))
-        taken[layer] = taken.get(layer, 0) + portion.tokens
-    for each in by_priority:
-        sharing.fill(each, sharing.left)
-    return tokens - sharing.left
+    split = _BudgetSplit(tokens, set(said), count)
+    if sum(split.cost(share) for share in shares) <= tokens:  # everything fits
+        for share in shares:
+            split.fill(share, split.left)
+        return tokens - split.left
+    by_priority = sorted(shares, key=lambda share: _PRIORITY[share.section.layer])
+    for share in by_priority:
+        split.fill(share, split.left, manual_only=True)
+    used: dict[LayerName, int] = {}
+    for share in shares:
+        layer = share.section.layer
+        split.fill(share, int(tokens * SHARES[layer]) - used.get(layer, share.tokens))
+        used[layer] = used.get(layer, 0) + share.tokens
+    for share in by_priority:
+        split.fill(share, split.left)
+    return tokens - split.left
 
 
 class _BudgetSplit:
-    """Tokens that are left, and sentences that stand somewhere."""
+    """The tokens that are left, and the sentences that are already in the prompt."""
 
-    def __init__(self, tokens: int, stand: set[int], count: CountTokens) -> None:
+    def __init__(self, tokens: int, known: set[int], count: CountTokens) -> None:
         self.left = tokens
-        self._stand = stand
+        self._known = known
         self._count = count
 
-    def cost(self, portion: BudgetShare) -> int:
-        """Return the tokens that all of a section takes."""
-        return portion.section.whole + _BLOCK + self._count(portion.section.preface)
+    def cost(self, share: BudgetShare) -> int:
+        """Return the tokens of a complete section."""
+        return share.section.whole + _TAG_TOKENS + self._count(share.section.preface)
 
-    def fill(self, portion: BudgetShare, most: int, *, by_hand: bool = False) -> None:
-        """Show more lines of a portion in at most so many more tokens; the last may be cut."""
-        if portion.whole or (by_hand and not portion.section.by_hand):
+    def fill(self, share: BudgetShare, max_tokens: int, *, manual_only: bool = False) -> None:
+        """Show more lines of a section, within `max_tokens` more; the last may be truncated."""
+        if share.whole or (manual_only and not share.section.by_hand):
             return
-        if not portion.told and self._fits_whole(portion, most):
+        if not share.shown_lines and self._fits_whole(share, max_tokens):
             return
-        most += self._put_back_cut(portion)
-        most = min(most, self.left)
-        if most <= 0:
+        max_tokens += self._undo_truncation(share)
+        max_tokens = min(max_tokens, self.left)
+        if max_tokens <= 0:
             return
-        for index, shape in enumerate(portion.section.shapes):
-            written = shape.by_hand if shape is not None else portion.section.layer in _BY_OTHERS
-            if by_hand and not written:
+        for index, shape in enumerate(share.section.shapes):
+            manual = shape.by_hand if shape is not None else share.section.layer in _MANUAL_LAYERS
+            if manual_only and not manual:
                 continue
-            if index in portion.told or index in portion.repeated:
+            if index in share.shown_lines or index in share.repeated:
                 continue
             before = self.left
-            if not self._tell(portion, index, most):
+            if not self._add_line(share, index, max_tokens):
                 break
-            most -= before - self.left
+            max_tokens -= before - self.left
 
-    def _fits_whole(self, portion: BudgetShare, most: int) -> bool:
-        """Show all of a section, if it has room and nothing of it stands elsewhere: mostly so."""
-        section = portion.section
-        says, cost = section.says, self.cost(portion)
-        if says is None or cost > min(most, self.left):
+    def _fits_whole(self, share: BudgetShare, max_tokens: int) -> bool:
+        """Show a section unchanged, if it fits and repeats nothing, which is the usual case."""
+        section = share.section
+        says, cost = section.says, self.cost(share)
+        if says is None or cost > min(max_tokens, self.left):
             return False
-        if not says.isdisjoint(self._stand) or not says.isdisjoint(portion.elsewhere):
+        if not says.isdisjoint(self._known) or not says.isdisjoint(share.elsewhere):
             return False
-        portion.whole, portion.tokens = True, cost
-        self._stand |= says
+        share.whole, share.tokens = True, cost
+        self._known |= says
         self.left -= cost
         return True
 
-    def _tell(self, portion: BudgetShare, index: int, most: int) -> bool:
-        """Show a line, without what stands elsewhere; False where it had no room as it is."""
-        section = portion.section
+    def _add_line(self, share: BudgetShare, index: int, max_tokens: int) -> bool:
+        """Show a line without repeated sentences; return False if it did not fit completely."""
+        section = share.section
         text, cost, shape = section.lines[index], section.tokens[index], section.shapes[index]
         if shape is not None:
-            rest = self._rest(portion, shape)
-            if rest is None:
-                portion.repeated.add(index)
-                portion.spared += cost
+            remainder = self._without_repeated(share, shape)
+            if remainder is None:
+                share.repeated.add(index)
+                share.spared += cost
                 return True
-            if rest is not shape:
-                text = rest.text()
-                shape, cost = rest, self._count(text)
-        block = 0 if portion.told else _BLOCK + self._count(section.preface)
-        if cost + block <= most:
-            self._show(portion, index, text, cost + block, shape)
-            portion.spared += section.tokens[index] - cost
+            if remainder is not shape:
+                text = remainder.text()
+                shape, cost = remainder, self._count(text)
+        tag_tokens = 0 if share.shown_lines else _TAG_TOKENS + self._count(section.preface)
+        if cost + tag_tokens <= max_tokens:
+            self._show(share, index, text, cost + tag_tokens, shape)
+            share.spared += section.tokens[index] - cost
             return True
-        begun = None if shape is None else shortened(shape, most - block, self._count)
-        if begun is not None:
-            text = begun.text()
-            self._show(portion, index, text, self._count(text) + block, begun)
-            portion.cut = index
+        truncated = (
+            None if shape is None else shortened(shape, max_tokens - tag_tokens, self._count)
+        )
+        if truncated is not None:
+            text = truncated.text()
+            self._show(share, index, text, self._count(text) + tag_tokens, truncated)
+            share.truncated_line = index
         return False
 
-    def _rest(self, portion: BudgetShare, shape: QuotedLine) -> QuotedLine | None:
-        if shape.keys.isdisjoint(self._stand) and shape.keys.isdisjoint(portion.elsewhere):
+    def _without_repeated(self, share: BudgetShare, shape: QuotedLine) -> QuotedLine | None:
+        if shape.keys.isdisjoint(self._known) and shape.keys.isdisjoint(share.elsewhere):
             return shape
-        rest = without(shape, self._stand)
-        return None if rest is None else without(rest, portion.elsewhere)
+        remainder = without(shape, self._known)
+        return None if remainder is None else without(remainder, share.elsewhere)
 
     def _show(
-        self, portion: BudgetShare, index: int, text: str, tokens: int, shape: QuotedLine | None
+        self, share: BudgetShare, index: int, text: str, tokens: int, shape: QuotedLine | None
     ) -> None:
-        news = frozenset() if shape is None else shape.keys - self._stand
-        portion.told[index] = StatedSentence(text, tokens, shape, news)
-        portion.tokens += tokens
-        self._stand |= news
+        new_keys = frozenset() if shape is None else shape.keys - self._known
+        share.shown_lines[index] = _ShownLine(text, tokens, shape, new_keys)
+        share.tokens += tokens
+        self._known |= new_keys
         self.left -= tokens
 
-    def _put_back_cut(self, portion: BudgetShare) -> int:
-        """Take a line back that was cut, for there may be room for more of it now."""
-        if portion.cut is None:
+    def _undo_truncation(self, share: BudgetShare) -> int:
+        """Remove a truncated line, as more of it may fit now; return the tokens this frees."""
+        if share.truncated_line is None:
             return 0
-        told = portion.told.pop(portion.cut)
-        portion.cut = None
-        portion.tokens -= told.tokens
-        self._stand -= told.news
-        self.left += told.tokens
-        return told.tokens
+        line = share.shown_lines.pop(share.truncated_line)
+        share.truncated_line = None
+        share.tokens -= line.tokens
+        self._known -= line.new_keys
+        self.left += line.tokens
+        return line.tokens

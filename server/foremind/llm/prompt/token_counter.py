@@ -1,4 +1,4 @@
-"""How many tokens a text takes: by the model's own tokenizer, or an estimate on the safe side."""
+"""Counts the tokens of a text: with the model's tokenizer, or by a conservative estimate."""
 
 import secrets
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from foremind.domain.errors import InvalidFile
 
-# English prose has four or five, German or French three; a prompt that is too long is refused by
-# some model servers, and cut at its beginning by others.
+# English prose has four or five, German or French three; some model servers refuse a prompt that is
+# too long, others truncate its beginning.
 _BYTES_PER_TOKEN = 3
-_KNOWN_TEXTS = 20_000  # whose count is remembered, for each tokenizer
+_CACHED_TEXTS = 20_000  # whose counts are cached, per tokenizer
 
 _log = structlog.get_logger("foremind.llm")
 
@@ -23,24 +23,24 @@ CountTokens = Callable[[str], int]
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens `text` takes, rather too many than too few."""
+    """Estimate the number of tokens in `text`, erring on the high side."""
     return len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN + 1
 
 
 @cache
 def counter_for(tokenizer: str | None) -> CountTokens:
-    """Return what counts tokens with a `tokenizer.json`, or the estimate where there is none."""
+    """Return a counter for a `tokenizer.json`, or the estimate if there is none."""
     if tokenizer is None:
         return estimate_tokens
     try:
         return load_counter(tokenizer)
-    except InvalidFile:  # it was one when it was set: a file that is gone stops nobody
+    except InvalidFile:  # it was valid when it was configured; fall back rather than fail
         _log.warning("tokenizer.unusable")
         return estimate_tokens
 
 
 def load_counter(tokenizer: str) -> CountTokens:
-    """Return what counts tokens with a `tokenizer.json`.
+    """Return a counter for a `tokenizer.json`.
 
     Raises:
         InvalidFile: the file is not a tokenizer.
@@ -54,17 +54,17 @@ def load_counter(tokenizer: str) -> CountTokens:
     loaded.no_padding()
     loaded.no_truncation()
 
-    known: LRUCache[bytes, int] = LRUCache(_KNOWN_TEXTS)
+    counts: LRUCache[bytes, int] = LRUCache(_CACHED_TEXTS)
     key = secrets.token_bytes(32)
 
     def count(text: str) -> int:
-        plain = text.encode("utf-8", "replace")
-        # Texts are known by a keyed digest: nothing of what may be forgotten is held here.
-        digest = blake2b(plain, digest_size=16, key=key).digest()
-        tokens = known.get(digest)
+        encoded = text.encode("utf-8", "replace")
+        # Keyed digests, so that no text that may be erased later is kept here.
+        digest = blake2b(encoded, digest_size=16, key=key).digest()
+        tokens = counts.get(digest)
         if tokens is None:
-            tokens = len(loaded.encode(plain.decode(), add_special_tokens=False).ids)
-            known[digest] = tokens
+            tokens = len(loaded.encode(encoded.decode(), add_special_tokens=False).ids)
+            counts[digest] = tokens
         return tokens
 
     return count

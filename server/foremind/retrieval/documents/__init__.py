@@ -1,1 +1,1 @@
-"""The reference library of a companion: documents in chunks, searched like memories."""
+"""The reference library of a companion: documents in chunks, searched for each draft."""

@@ -1,7 +1,7 @@
-"""A document's text to passages, cut where a reader would cut it. Pure.
+"""Chunking: splits a document's text at its natural boundaries. Pure.
 
-Headings, blank lines, and questions with their answers are borders; only what is longer than a
-passage is cut between sentences. Each passage says one thing, so that its vector is of that thing.
+Headings, blank lines and question-answer pairs are boundaries; only a paragraph longer than a chunk
+is split between sentences. Each chunk covers one topic, so that its vector represents that topic.
 """
 
 import re
@@ -11,56 +11,56 @@ from itertools import pairwise
 
 from foremind.llm.prompt.token_counter import estimate_tokens
 
-#: An embedding model reads 256, and a passage should be short to quote.
-PASSAGE_TOKENS = 180
-_AIM_TOKENS = 110  # where a longer text is cut anyway
-_LIST_TOKENS = 60  # entries of a list have little to do with each other
-_SHARED_TOKENS = 40  # a sentence as short as this stands in both parts of a text that is cut
+#: Embedding models read 256 tokens, and a chunk should be short enough to quote.
+MAX_CHUNK_TOKENS = 180
+_TARGET_TOKENS = 110  # for the parts of a longer paragraph
+_LIST_TOKENS = 60  # less, since the items of a list are hardly related
+_MAX_OVERLAP_TOKENS = 40  # longest sentence that is repeated at the start of the next chunk
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*?)[\s#]*$")
 _UNDERLINE = re.compile(r"(=+|-{3,})\s*$")
-_MOST_HEADING_CHARS = 100  # what is longer is text
-_LEVELS = 2  # of headings that a passage begins with
-_ENTRY = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)])\s+\S")
-_ASKED = re.compile(r"\W*(?:q|question)\s*\d*\s*[:.)]", re.IGNORECASE)
+_MAX_HEADING_CHARS = 100  # a longer line is text
+_HEADING_LEVELS = 2  # of headings that a chunk begins with
+_LIST_ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)])\s+\S")
+_QUESTION_LABEL = re.compile(r"\W*(?:q|question)\s*\d*\s*[:.)]", re.IGNORECASE)
 _QUESTION_ENDS = re.compile(r"\?[\s*_\"'”»)]*$")
 _SENTENCE_ENDS = re.compile(r"[.!?…][\s*_\"'”»)]*$")
-_MOST_LEAD_CHARS = 80  # a line as short as this that ends without a full stop leads to the next
-_MOST_QUESTION_CHARS = 300
+_MAX_LEAD_CHARS = 80  # a line up to this long without a full stop introduces the next paragraph
+_MAX_QUESTION_CHARS = 300
 _SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”»)]*(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
-_TELLING_CHARS = 40  # at its beginning tell where a chunk goes on from the one before
-_MOST_SENTENCE_CHARS = 300  # a sentence without an end is cut between words
+_OVERLAP_PROBE_CHARS = 40  # of a chunk's start, searched for in the previous chunk
+_MAX_SENTENCE_CHARS = 300  # a longer sentence is split between words
 
 
 def passages_of(text: str) -> list[str]:
-    """Return the passages of a document, each below the headings under which it stands."""
-    found: list[str] = []
+    """Split a document into chunks, each prefixed with the headings that apply to it."""
+    chunks: list[str] = []
     headings = _Headings()
-    for block in _led(_blocks(text.splitlines())):
+    for block in _with_leads(_blocks(text.splitlines())):
         if isinstance(block, _Heading):
-            found += headings.open(block)
+            chunks += headings.open(block)
         else:
-            above = headings.above()
-            room = PASSAGE_TOKENS - estimate_tokens(above)
-            found += [f"{above}{part}" for part in _parts(block, room)]
-    return found + headings.open(_Heading(0, ""))
+            prefix = headings.prefix()
+            max_tokens = MAX_CHUNK_TOKENS - estimate_tokens(prefix)
+            chunks += [f"{prefix}{part}" for part in _split_paragraph(block, max_tokens)]
+    return chunks + headings.open(_Heading(0, ""))
 
 
 def joined(chunks: Sequence[str]) -> str:
-    """Return the text of which chunks were cut that each begin with the end of the one before."""
+    """Return the text that overlapping chunks were split from."""
     parts = list(chunks[:1])
-    for before, chunk in pairwise(chunks):
-        shared = _shared(before, chunk)
-        parts.append(chunk[shared:] if shared else f"\n\n{chunk}")
+    for previous, chunk in pairwise(chunks):
+        overlap = _overlap(previous, chunk)
+        parts.append(chunk[overlap:] if overlap else f"\n\n{chunk}")
     return "".join(parts)
 
 
-def _shared(before: str, after: str) -> int:
+def _overlap(previous: str, following: str) -> int:
     """Return how many characters at the end of one text the other begins with."""
-    start = before.find(after[:_TELLING_CHARS]) if after else -1
+    start = previous.find(following[:_OVERLAP_PROBE_CHARS]) if following else -1
     while start >= 0:
-        if after.startswith(before[start:]):
-            return len(before) - start
-        start = before.find(after[:_TELLING_CHARS], start + 1)
+        if following.startswith(previous[start:]):
+            return len(previous) - start
+        start = previous.find(following[:_OVERLAP_PROBE_CHARS], start + 1)
     return 0
 
 
@@ -73,79 +73,80 @@ class _Heading:
 
 
 class _Headings:
-    """The headings under which a text stands."""
+    """The headings that apply at the current position."""
 
     def __init__(self) -> None:
         self._open: list[_Heading] = []
-        self._shown: set[int] = set()  # of those, the levels that a passage began with
+        self._used: set[int] = set()  # levels of open headings that are in a chunk's prefix
 
     def open(self, heading: _Heading) -> list[str]:
-        """Go on below a heading; return those that this ends and that no passage showed."""
-        ended = [each for each in self._open if each.level >= heading.level]
-        unshown = [each.text for each in ended if each.level not in self._shown]
-        self._open = [*(each for each in self._open if each.level < heading.level), heading]
-        self._shown -= {each.level for each in ended} | {heading.level}
-        return unshown
+        """Open a heading; return the headings that it closes and that are in no chunk."""
+        closed = [other for other in self._open if other.level >= heading.level]
+        unused = [other.text for other in closed if other.level not in self._used]
+        self._open = [*(other for other in self._open if other.level < heading.level), heading]
+        self._used -= {other.level for other in closed} | {heading.level}
+        return unused
 
-    def above(self) -> str:
-        """Return what a passage begins with."""
-        shown = self._open[-_LEVELS:]
-        self._shown |= {each.level for each in shown}
-        return ": ".join(each.text for each in shown) + "\n" if shown else ""
+    def prefix(self) -> str:
+        """Return the prefix of the next chunk: the innermost open headings."""
+        innermost = self._open[-_HEADING_LEVELS:]
+        self._used |= {heading.level for heading in innermost}
+        return ": ".join(heading.text for heading in innermost) + "\n" if innermost else ""
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str] | _Heading]:
-    """Return paragraphs as their lines, and headings."""
-    block: list[str] = []
+    """Yield headings, and paragraphs as lists of lines."""
+    paragraph: list[str] = []
     for raw in lines:
         line = raw.strip()
-        heading = _heading(line, block)
-        if heading is not None or not line or _asks_anew(line, block):
-            if block and not (heading is not None and _UNDERLINE.match(line)):
-                yield block
-            block = []
+        heading = _heading(line, paragraph)
+        if heading is not None or not line or _starts_question(line, paragraph):
+            if paragraph and not (heading is not None and _UNDERLINE.match(line)):
+                yield paragraph
+            paragraph = []
         if heading is not None:
             yield heading
         elif line:
-            block.append(line)
-    if block:
-        yield block
+            paragraph.append(line)
+    if paragraph:
+        yield paragraph
 
 
-def _heading(line: str, before: Sequence[str]) -> _Heading | None:
+def _heading(line: str, paragraph: Sequence[str]) -> _Heading | None:
+    """Return the heading that a line is, or that it underlines; None if it is text."""
     marked = _HEADING.match(line)
-    if marked and len(marked[2]) <= _MOST_HEADING_CHARS:
+    if marked and len(marked[2]) <= _MAX_HEADING_CHARS:
         return _Heading(len(marked[1]), marked[2])
-    underlined = len(before) == 1 and len(before[0]) <= _MOST_HEADING_CHARS
-    if underlined and _UNDERLINE.match(line):
-        return _Heading(1 if line.startswith("=") else 2, before[0])
+    can_be_underlined = len(paragraph) == 1 and len(paragraph[0]) <= _MAX_HEADING_CHARS
+    if can_be_underlined and _UNDERLINE.match(line):
+        return _Heading(1 if line.startswith("=") else 2, paragraph[0])
     return None
 
 
-def _asks_anew(line: str, block: Sequence[str]) -> bool:
-    """Tell whether a line is the next of several questions that stand without blank lines."""
-    if not block or _asks(block[-1]):
+def _starts_question(line: str, paragraph: Sequence[str]) -> bool:
+    """Return whether a line is the next of several questions without blank lines in between."""
+    if not paragraph or _is_question(paragraph[-1]):
         return False
-    return bool(_ASKED.match(line)) or (
-        _asks(line) and _SENTENCE_ENDS.search(block[-1]) is not None
+    return bool(_QUESTION_LABEL.match(line)) or (
+        _is_question(line) and _SENTENCE_ENDS.search(paragraph[-1]) is not None
     )
 
 
-def _asks(line: str) -> bool:
-    return bool(_ASKED.match(line) or _QUESTION_ENDS.search(line))
+def _is_question(line: str) -> bool:
+    return bool(_QUESTION_LABEL.match(line) or _QUESTION_ENDS.search(line))
 
 
-def _led(blocks: Iterable[list[str] | _Heading]) -> Iterator[list[str] | _Heading]:
-    """Put what leads to the next paragraph, a question or a short line, before it."""
+def _with_leads(blocks: Iterable[list[str] | _Heading]) -> Iterator[list[str] | _Heading]:
+    """Merge a paragraph that introduces the next one, a question or a short line, into it."""
     lead: list[str] = []
     for block in blocks:
-        full = sum(map(estimate_tokens, lead)) > _AIM_TOKENS
+        full = sum(map(estimate_tokens, lead)) > _TARGET_TOKENS
         if lead and (isinstance(block, _Heading) or full):
             yield lead
             lead = []
         if isinstance(block, _Heading):
             yield block
-        elif _leads(block):
+        elif _is_lead(block):
             lead += block
         else:
             yield lead + block
@@ -154,68 +155,68 @@ def _led(blocks: Iterable[list[str] | _Heading]) -> Iterator[list[str] | _Headin
         yield lead
 
 
-def _leads(block: Sequence[str]) -> bool:
-    line = block[0]
-    if len(block) > 1 or _ENTRY.match(line):
+def _is_lead(paragraph: Sequence[str]) -> bool:
+    line = paragraph[0]
+    if len(paragraph) > 1 or _LIST_ITEM.match(line):
         return False
-    if _asks(line):
-        return len(line) <= _MOST_QUESTION_CHARS
-    return len(line) <= _MOST_LEAD_CHARS and not _SENTENCE_ENDS.search(line)
+    if _is_question(line):
+        return len(line) <= _MAX_QUESTION_CHARS
+    return len(line) <= _MAX_LEAD_CHARS and not _SENTENCE_ENDS.search(line)
 
 
-def _parts(block: Sequence[str], room: int) -> list[str]:
-    """Return a paragraph whole where there is room, else in parts."""
-    entries = sum(_ENTRY.match(line) is not None for line in block)
-    is_list = 2 * entries > len(block)
-    lines = list(block) if is_list else _unwrapped(block)
+def _split_paragraph(paragraph: Sequence[str], max_tokens: int) -> list[str]:
+    """Return a paragraph whole if it fits, else in parts."""
+    items = sum(_LIST_ITEM.match(line) is not None for line in paragraph)
+    is_list = 2 * items > len(paragraph)
+    lines = list(paragraph) if is_list else _unwrapped(paragraph)
     whole = "\n".join(lines)
-    cost = estimate_tokens(whole)
-    if cost <= (_LIST_TOKENS if is_list else room):
+    if estimate_tokens(whole) <= (_LIST_TOKENS if is_list else max_tokens):
         return [whole]
     units = [
         unit
         for line in lines
-        for found in ([f"{line}\n"] if is_list else _SENTENCE.findall(f"{line}\n"))
-        for unit in _short(found)
+        for sentence in ([f"{line}\n"] if is_list else _SENTENCE.findall(f"{line}\n"))
+        for unit in _split_sentence(sentence)
     ]
-    aim = _LIST_TOKENS if is_list else min(room, _AIM_TOKENS)
-    return list(_filled(units, aim, 0 if is_list else _SHARED_TOKENS))
+    target = _LIST_TOKENS if is_list else min(max_tokens, _TARGET_TOKENS)
+    return list(_packed(units, target, 0 if is_list else _MAX_OVERLAP_TOKENS))
 
 
 def _unwrapped(lines: Sequence[str]) -> list[str]:
-    """Join lines that were broken in the middle of a sentence."""
-    joined: list[list[str]] = []
+    """Join lines that were wrapped within a sentence."""
+    groups: list[list[str]] = []
     for line in lines:
-        if joined and line[:1].islower() and not _SENTENCE_ENDS.search(joined[-1][-1]):
-            joined[-1].append(line)
+        if groups and line[:1].islower() and not _SENTENCE_ENDS.search(groups[-1][-1]):
+            groups[-1].append(line)
         else:
-            joined.append([line])
-    return [" ".join(each) for each in joined]
+            groups.append([line])
+    return [" ".join(group) for group in groups]
 
 
-def _short(sentence: str) -> Iterator[str]:
+def _split_sentence(sentence: str) -> Iterator[str]:
+    """Yield a sentence in pieces of limited length, split at spaces where there are any."""
     start = 0
-    while len(sentence) - start > _MOST_SENTENCE_CHARS:
-        end = sentence.rfind(" ", start, start + _MOST_SENTENCE_CHARS) + 1
+    while len(sentence) - start > _MAX_SENTENCE_CHARS:
+        end = sentence.rfind(" ", start, start + _MAX_SENTENCE_CHARS) + 1
         if end <= start:
-            end = start + _MOST_SENTENCE_CHARS
+            end = start + _MAX_SENTENCE_CHARS
         yield sentence[start:end]
         start = end
     yield sentence[start:]
 
 
-def _filled(units: Sequence[str], aim: int, shared: int) -> Iterator[str]:
-    """Return parts of about `aim` tokens; a short sentence at a border stands in both."""
+def _packed(units: Sequence[str], target: int, max_overlap: int) -> Iterator[str]:
+    """Yield parts of about `target` tokens; a short last sentence is repeated in the next part."""
     part: list[str] = []
-    used = 0
+    tokens = 0
     for unit in units:
-        cost = estimate_tokens(unit)
-        if part and used + cost > aim:
+        unit_tokens = estimate_tokens(unit)
+        if part and tokens + unit_tokens > target:
             yield "".join(part).strip()
             last = part[-1]
-            part = [last] if len(part) > 1 and estimate_tokens(last) <= shared else []
-            used = sum(map(estimate_tokens, part))
+            part = [last] if len(part) > 1 and estimate_tokens(last) <= max_overlap else []
+            tokens = sum(map(estimate_tokens, part))
         part.append(unit)
-        used += cost
+        tokens += unit_tokens
     if text := "".join(part).strip():
         yield text

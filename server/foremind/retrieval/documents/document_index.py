@@ -1,4 +1,4 @@
-"""One companion's documents, searched by meaning and by words, fused by rank. Pure."""
+"""One companion's documents, searched by vectors and by terms, fused by rank. Pure."""
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
@@ -10,147 +10,159 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.document import Chunk
+from foremind.retrieval.bm25 import idf, length_norms, saturated
+from foremind.retrieval.candidates import Numbers
 from foremind.retrieval.index.vector_search import Vectors
 from foremind.text.tokenization import count_terms, names_in, terms_of
 
-_MOST = 3
+_MAX_RESULTS = 3
 _CANDIDATES = 20
 # The constant of reciprocal rank fusion (Cormack, Clarke, Buettcher 2009, SIGIR).
 _RRF = 60
-_K1, _B = 1.5, 0.75
-_CHUNK_BYTES = 100  # what the object of a chunk takes beside its text
-# What is found by its words alone shares more than this of those asked for, or of its own.
-_LEAST_SHARED = 0.5
+_CHUNK_BYTES = 100  # what a chunk's object occupies in addition to its text
+# A chunk found by its terms alone must contain more than this share of the query's terms, or of its
+# own length if it has fewer terms than the query.
+_MIN_SHARED = 0.5
 
 
 class DocumentIndex:
-    """The passages of one companion's documents, ready to be searched.
+    """The chunks of one companion's documents, ready to be searched.
 
     Args:
-        least: the cosine below which a passage is not near.
+        min_cosine: the cosine from which a chunk counts as near a query.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], least: float) -> None:
-        self._least = least
+    def __init__(self, chunks: Sequence[Chunk], min_cosine: float) -> None:
+        self._min_cosine = min_cosine
         packed = [
             (row, chunk.packed) for row, chunk in enumerate(chunks) if chunk.packed is not None
         ]
         self._with_vector = np.array([row for row, _ in packed], np.int64)
         self._vectors = Vectors([vector for _, vector in packed])
-        self.chunks = [replace(chunk, packed=None) for chunk in chunks]  # they lie in one array
-        self._words = QueryTerms(
+        # The vectors are kept in one array instead.
+        self.chunks = [replace(chunk, packed=None) for chunk in chunks]
+        self._terms = InvertedIndex(
             [count_terms(f"{chunk.title} {chunk.content}") for chunk in chunks]
         )
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate memory use."""
         texts = sum(getsizeof(chunk.content) + _CHUNK_BYTES for chunk in self.chunks)
-        return texts + self._vectors.size_bytes + self._words.size_bytes
+        return texts + self._vectors.size_bytes + self._terms.size_bytes
 
     def search(self, text: str, vector: npt.NDArray[np.float32]) -> list[Chunk]:
-        """Return the best passages by reciprocal rank fusion of cosine and BM25."""
-        near = self._nearest(vector)
-        worded = self._well_worded(text, near)
-        ranks: dict[int, float] = {}
-        for ranking in (near, worded):
-            for rank, index in enumerate(ranking, 1):
-                ranks[index] = ranks.get(index, 0.0) + 1 / (_RRF + rank)
-        order = sorted(ranks, key=lambda index: (-ranks[index], index))
-        return [self.chunks[index] for index in order[:_MOST]]
+        """Return the best chunks by reciprocal rank fusion of cosine and BM25."""
+        nearest = self._nearest(vector)
+        lexical = self._lexical_matches(text, nearest)
+        scores: dict[int, float] = {}
+        for ranking in (nearest, lexical):
+            for rank, row in enumerate(ranking, 1):
+                scores[row] = scores.get(row, 0.0) + 1 / (_RRF + rank)
+        order = sorted(scores, key=lambda row: (-scores[row], row))
+        return [self.chunks[row] for row in order[:_MAX_RESULTS]]
 
-    def _well_worded(self, text: str, near: Collection[int]) -> list[int]:
-        """Return what is found by its words: it is near too, or shares many of them, or a name."""
-        asked = set(terms_of(text))
-        named = set(terms_of(" ".join(names_in(text))))
-        rows = self._words.best(asked, _CANDIDATES)
-        shares = self._words.shared(asked, rows) / self._words.most_shared(asked, rows)
-        by_name = self._words.shared(named, rows) > 0
-        well = by_name | (shares > _LEAST_SHARED)
-        return [row for row, is_well in zip(rows, well, strict=True) if is_well or row in near]
+    def _lexical_matches(self, text: str, nearest: Collection[int]) -> list[int]:
+        """Return the best rows by BM25 that are also near, share many terms, or share a name."""
+        terms = set(terms_of(text))
+        names = set(terms_of(" ".join(names_in(text))))
+        rows = self._terms.best(terms, _CANDIDATES)
+        shares = self._terms.shared(terms, rows) / self._terms.max_shared(terms, rows)
+        shares_name = self._terms.shared(names, rows) > 0
+        matches = shares_name | (shares > _MIN_SHARED)
+        return [
+            row for row, is_match in zip(rows, matches, strict=True) if is_match or row in nearest
+        ]
 
     def _nearest(self, vector: npt.NDArray[np.float32]) -> list[int]:
         if not len(self._vectors):
             return []
-        about, off = self._vectors.cosines(vector)
-        likely = np.flatnonzero(about >= max(self._least, _least_of(about, _CANDIDATES)) - 2 * off)
-        cosines = self._vectors.exact(likely, vector)
+        approximate, max_error = self._vectors.cosines(vector)
+        minimum = max(self._min_cosine, _nth_highest(approximate, _CANDIDATES)) - 2 * max_error
+        candidates = np.flatnonzero(approximate >= minimum)
+        cosines = self._vectors.exact(candidates, vector)
         order = np.argsort(-cosines, kind="stable")[:_CANDIDATES]
-        near = likely[order[cosines[order] >= self._least]]
-        return [int(each) for each in self._with_vector[near]]
+        nearest = candidates[order[cosines[order] >= self._min_cosine]]
+        return [int(row) for row in self._with_vector[nearest]]
 
 
-class QueryTerms:
-    """Which words stand in which chunks, in three flat arrays: a word's rows lie side by side."""
+class InvertedIndex:
+    """Posting lists of chunks in flat arrays: a term's rows and frequencies are contiguous."""
 
     def __init__(self, chunks: Sequence[Mapping[str, int]]) -> None:
         self._count = len(chunks)
-        self._numbers: dict[str, int] = {}
-        numbers, rows, counts = array("i"), array("i"), array("h")
-        for row, words in enumerate(chunks):
-            numbers.extend(self._numbers.setdefault(word, len(self._numbers)) for word in words)
-            rows.extend(repeat(row, len(words)))
-            counts.extend(words.values())
-        by_word = np.argsort(np.asarray(numbers, np.int32), kind="stable")
-        self._rows = np.asarray(rows, np.int32)[by_word]
-        self._counts = np.asarray(counts, np.int16)[by_word]
-        having = np.bincount(np.asarray(numbers, np.int32), minlength=len(self._numbers))
-        self._ends = np.cumsum(having)
-        self._starts = self._ends - having
-        self._lengths = np.array([sum(words.values()) for words in chunks], np.float64)
-        mean = self._lengths.sum() / max(1, self._count)
-        self._norms = _K1 * (1 - _B + _B * self._lengths / (mean or 1.0))
+        self._term_ids: dict[str, int] = {}
+        term_ids, rows, frequencies = array("i"), array("i"), array("h")
+        for row, terms in enumerate(chunks):
+            term_ids.extend(self._term_ids.setdefault(term, len(self._term_ids)) for term in terms)
+            rows.extend(repeat(row, len(terms)))
+            frequencies.extend(terms.values())
+        by_term = np.argsort(np.asarray(term_ids, np.int32), kind="stable")
+        self._rows = np.asarray(rows, np.int32)[by_term]
+        self._frequencies = np.asarray(frequencies, np.int16)[by_term]
+        document_frequencies = np.bincount(
+            np.asarray(term_ids, np.int32), minlength=len(self._term_ids)
+        )
+        self._ends = np.cumsum(document_frequencies)
+        self._starts = self._ends - document_frequencies
+        self._lengths = np.array([sum(terms.values()) for terms in chunks], np.float64)
+        mean_length = self._lengths.sum() / max(1, self._count)
+        self._norms = length_norms(self._lengths, mean_length or 1.0)
 
     @property
     def size_bytes(self) -> int:
-        """What the places of the words take."""
-        return self._rows.nbytes + self._counts.nbytes + self._lengths.nbytes + self._norms.nbytes
+        """Memory use of the posting lists."""
+        return (
+            self._rows.nbytes + self._frequencies.nbytes + self._lengths.nbytes + self._norms.nbytes
+        )
 
-    def best(self, asked: Collection[str], most: int) -> list[int]:
-        """Return the chunks with the highest BM25 that hold a word asked for, best first."""
+    def best(self, terms: Collection[str], limit: int) -> list[int]:
+        """Return the chunks with the highest BM25 that contain a query term, best first."""
+        return _best_positive(self.scores(terms), limit)
+
+    def scores(self, terms: Collection[str]) -> Numbers:
+        """Return the BM25 of every chunk for distinct query terms, float64 [chunks]."""
         scores = np.zeros(self._count)
-        for word in sorted(asked):
-            number = self._numbers.get(word)
-            if number is not None:
-                self._add(number, scores)
-        return _best_of(scores, most)
+        for term in sorted(terms):
+            term_id = self._term_ids.get(term)
+            if term_id is not None:
+                self._add_term(term_id, scores)
+        return scores
 
-    def shared(self, asked: Collection[str], rows: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Return how many of the words asked for each of some chunks holds."""
-        found = np.zeros(len(rows), np.int64)
-        for word in asked:
-            number = self._numbers.get(word)
-            if number is not None:
-                here = self._rows[self._starts[number] : self._ends[number]]  # in rising order
-                places = np.minimum(np.searchsorted(here, rows), len(here) - 1)
-                found += here[places] == rows
-        return found
+    def shared(self, terms: Collection[str], rows: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Return how many of the query terms each of `rows` contains."""
+        shared = np.zeros(len(rows), np.int64)
+        for term in terms:
+            term_id = self._term_ids.get(term)
+            if term_id is not None:
+                postings = self._rows[self._starts[term_id] : self._ends[term_id]]  # sorted
+                positions = np.minimum(np.searchsorted(postings, rows), len(postings) - 1)
+                shared += postings[positions] == rows
+        return shared
 
-    def most_shared(self, asked: Collection[str], rows: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Return how many of the words asked for each of some chunks could hold."""
-        return np.asarray(np.minimum(self._lengths[list(rows)], len(asked)))
+    def max_shared(self, terms: Collection[str], rows: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Return how many of the query terms each of `rows` could contain, given its length."""
+        return np.asarray(np.minimum(self._lengths[list(rows)], len(terms)))
 
-    def _add(self, number: int, scores: npt.NDArray[np.float64]) -> None:
-        """Add what one word is worth to each chunk that holds it."""
-        here = slice(self._starts[number], self._ends[number])
-        rows, counts = self._rows[here], self._counts[here].astype(np.float64)
-        # A word of most chunks says nothing of one.
-        rarity = np.log(1 + (self._count - len(rows) + 0.5) / (len(rows) + 0.5))
-        scores[rows] += rarity * counts * (_K1 + 1) / (counts + self._norms[rows])
+    def _add_term(self, term_id: int, scores: Numbers) -> None:
+        """Add one term's BM25 to the chunks that contain it."""
+        postings = slice(self._starts[term_id], self._ends[term_id])
+        rows, frequencies = self._rows[postings], self._frequencies[postings].astype(np.float64)
+        scores[rows] += idf(len(rows), self._count) * saturated(frequencies, self._norms[rows])
 
 
-def _least_of(scores: npt.NDArray[np.float32], most: int) -> float:
-    """Return the lowest of so many of the highest scores."""
-    place = max(0, len(scores) - most)
+def _nth_highest(scores: npt.NDArray[np.float32], n: int) -> float:
+    """Return the nth highest score, or the lowest if there are fewer."""
+    place = max(0, len(scores) - n)
     return float(np.partition(scores, place)[place])
 
 
-def _best_of(scores: npt.NDArray[np.float64], most: int) -> list[int]:
-    """Return where the highest of `scores` above 0 stand; of two that are alike, the first."""
-    if len(scores) > most:
-        least = np.partition(scores, len(scores) - most)[len(scores) - most]
-        likely = np.flatnonzero((scores >= least) & (scores > 0))
+def _best_positive(scores: Numbers, limit: int) -> list[int]:
+    """Return the positions of the highest scores above 0, best first; ties in order."""
+    if len(scores) > limit:
+        minimum = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+        candidates = np.flatnonzero((scores >= minimum) & (scores > 0))
     else:
-        likely = np.flatnonzero(scores > 0)
-    order = np.argsort(-scores[likely], kind="stable")[:most]
-    return [int(each) for each in likely[order]]
+        candidates = np.flatnonzero(scores > 0)
+    order = np.argsort(-scores[candidates], kind="stable")[:limit]
+    return [int(row) for row in candidates[order]]

@@ -1,7 +1,7 @@
-"""The reference library: documents of a companion, apart from what any user said.
+"""The reference library: a companion's documents, independent of any user.
 
-A document is shared by everybody who talks with the companion. It can be found by its words as soon
-as it is stored, and by meaning once the background has embedded it.
+A document is shared by all users of the companion. Lexical search finds it as soon as it is stored,
+vector search once the background task has embedded it.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.document_store import DocumentStore
 from foremind.storage.notifications import Announcement
 
-_HELD = 200  # companions, each with at most `documents.MOST_CHUNKS` chunks
-_KNOWN = 10_000  # companions of which is known how often a document was deleted
-_IN_A_THREAD = 1_000  # chunks: a long draft in more of them would hold up everybody else
-_AGAIN_S = 5.0
-_BROKEN = 1000  # documents that could not be embedded, and are left alone until a restart
+_HELD = 200  # companions with a loaded index, each of at most `documents.MOST_CHUNKS` chunks
+_MAX_TRACKED = 10_000  # companions whose number of document deletions is remembered
+_MIN_THREADED = 1_000  # chunks; searching more for a long draft would block the event loop
+_RETRY_S = 5.0
+_MAX_BROKEN = 1000  # documents that failed to embed and are skipped until a restart
 
 _log = structlog.get_logger("foremind.retrieval")
 
 
 class Library:
-    """Holds the shelves of companions in use, and embeds what is new, one document at a time."""
+    """Caches the document indexes of companions in use, and embeds new documents one by one."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Library:
         self._store = store
         self._embedder = embedder
         self._clock = clock
-        self._shelves: LRUCache[int, DocumentIndex] = LRUCache(_HELD)
-        self._deleted: LRUCache[int, int] = LRUCache(_KNOWN)
+        self._indexes: LRUCache[int, DocumentIndex] = LRUCache(_HELD)
+        self._deletions: LRUCache[int, int] = LRUCache(_MAX_TRACKED)
         self._reading: dict[int, asyncio.Task[None]] = {}
-        self._something = asyncio.Event()
+        self._work_available = asyncio.Event()
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
-        self._broken: LRUCache[int, None] = LRUCache(_BROKEN)
+        self._broken: LRUCache[int, None] = LRUCache(_MAX_BROKEN)
 
     async def __aenter__(self) -> Self:
-        self._loop = self._supervisor.start("library", self._embed_on)
+        self._loop = self._supervisor.start("library", self._embed_forever)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -67,113 +67,113 @@ class Library:
         await stop(*self._reading.values())
 
     def may_have_documents(self, companion_id: int) -> bool:
-        """Tell whether it is worth asking: not where a shelf is held that has nothing on it."""
-        shelf = self._shelves.get(companion_id)
-        return shelf is None or bool(shelf.chunks)
+        """Return whether a search may find anything: false only if an empty index is loaded."""
+        index = self._indexes.get(companion_id)
+        return index is None or bool(index.chunks)
 
     def deleted(self, companion_id: int) -> int:
-        """Return how often documents of a companion were deleted, as far as this process knows."""
-        return int(self._deleted.get(companion_id, 0))
+        """Return how many document deletions of a companion this process knows of."""
+        return int(self._deletions.get(companion_id, 0))
 
     async def load(self, companion_id: int) -> None:
-        """Read a companion's documents, unless they are held."""
-        if companion_id not in self._shelves:
+        """Load the index of a companion's documents, unless it is loaded."""
+        if companion_id not in self._indexes:
             self._read(companion_id)
         if (reading := self._reading.get(companion_id)) is not None:
             await asyncio.wait({reading})
 
     async def add(self, companion_id: int, title: str, media_type: str, body: bytes) -> int:
-        """Store a document and have it embedded; return its id.
+        """Store a document and schedule its embedding; return its id.
 
         Raises:
-            InvalidMessage: it is of no known type, or holds no text.
+            InvalidMessage: the media type is not supported, or the document contains no text.
         """
         chunks = await asyncio.to_thread(lambda: passages_of(text_of(body, media_type)))
         now = self._clock.now()
         document_id = await self._store.add(companion_id, title, media_type, chunks, now)
         await self._store.announce(companion_id)
-        self._something.set()
+        self._work_available.set()
         return document_id
 
     async def recall(self, companion_id: int, draft: DraftRecall) -> Section:
-        """Return what the documents have for a draft, reading them where they are not held.
+        """Return the document chunks that match a draft, loading the index if necessary.
 
         Raises:
-            StorageUnavailable: they could not be read.
+            StorageUnavailable: the documents could not be read.
         """
-        if companion_id not in self._shelves:
+        if companion_id not in self._indexes:
             await self.load(companion_id)
-        shelf = self._shelves.get(companion_id)
-        if shelf is None:
+        index = self._indexes.get(companion_id)
+        if index is None:
             raise StorageUnavailable("The documents could not be read; try again shortly.")
-        if len(shelf.chunks) < _IN_A_THREAD:
-            lines = _lines(shelf, draft)
+        if len(index.chunks) < _MIN_THREADED:
+            lines = _lines(index, draft)
         else:
-            lines = await asyncio.to_thread(_lines, shelf, draft)
+            lines = await asyncio.to_thread(_lines, index, draft)
         return section("library", lines, counter_for(draft.policy.tokenizer))
 
     def heard(self, announcement: Announcement) -> None:
-        """Learn that documents of a companion changed."""
+        """Reload the index of a companion whose documents changed; evict it first on a deletion."""
         if isinstance(announcement, LibraryChanged):
-            whose = announcement.companion_id
-            held = whose in self._shelves
-            if announcement.gone:  # nothing of it is found from now on
-                self._deleted[whose] = self.deleted(whose) + 1
-                self._shelves.pop(whose, None)
-            if held:
-                self._read(whose)
-            self._something.set()
+            companion_id = announcement.companion_id
+            loaded = companion_id in self._indexes
+            if announcement.gone:  # a deleted document must not be found any more
+                self._deletions[companion_id] = self.deleted(companion_id) + 1
+                self._indexes.pop(companion_id, None)
+            if loaded:
+                self._read(companion_id)
+            self._work_available.set()
 
     async def forget(self) -> None:
-        """Read every shelf anew, after announcements may have been missed."""
-        for companion_id in list(self._shelves):
+        """Reload every index, after announcements may have been missed."""
+        for companion_id in list(self._indexes):
             self._read(companion_id)
 
     def _read(self, companion_id: int) -> None:
-        before = self._reading.get(companion_id)
-        task = begin(self._update(companion_id, before), "library-read")
+        previous = self._reading.get(companion_id)
+        task = begin(self._update(companion_id, previous), "library-read")
         self._reading[companion_id] = task
-        task.add_done_callback(lambda done: self._read_done(companion_id, done))
+        task.add_done_callback(lambda done: self._on_read_done(companion_id, done))
 
-    def _read_done(self, companion_id: int, task: asyncio.Task[None]) -> None:
+    def _on_read_done(self, companion_id: int, task: asyncio.Task[None]) -> None:
         if self._reading.get(companion_id) is task:
             del self._reading[companion_id]
 
-    async def _update(self, companion_id: int, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait({before})
-        least = calibrated(self._embedder.manifest, TOPIC_COSINE)
+    async def _update(self, companion_id: int, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait({previous})
+        min_cosine = calibrated(self._embedder.manifest, TOPIC_COSINE)
         while True:
-            deleted = self.deleted(companion_id)
+            deletions = self.deleted(companion_id)
             try:
                 chunks = await self._store.chunks(companion_id)
             except ForemindError as error:
                 _log.warning("library.not_read", reason=error.code)
                 return
-            shelf = await asyncio.to_thread(DocumentIndex, chunks, least)
-            if deleted == self.deleted(companion_id):  # else it may hold what is deleted since
-                self._shelves[companion_id] = shelf
+            index = await asyncio.to_thread(DocumentIndex, chunks, min_cosine)
+            if deletions == self.deleted(companion_id):  # else it may contain a deleted document
+                self._indexes[companion_id] = index
                 return
 
     async def embed_all(self) -> None:
-        """Cut and embed what waits for it."""
+        """Re-chunk outdated documents and embed pending ones."""
         for document_id, companion_id in await self._store.cut_before():
-            await self._cut_anew(document_id, companion_id)
-            self._something.set()
+            await self._rechunk(document_id, companion_id)
+            self._work_available.set()
         for document_id, companion_id in await self._store.unfinished():
             if document_id not in self._broken:
                 await self._embed_one(document_id, companion_id)
 
-    async def _embed_on(self, loop: SupervisedLoop) -> None:
-        self._something.set()  # what was not finished before a restart
+    async def _embed_forever(self, loop: SupervisedLoop) -> None:
+        self._work_available.set()  # for documents left unfinished by a restart
         while True:
-            await self._something.wait()
-            self._something.clear()
+            await self._work_available.wait()
+            self._work_available.clear()
             await self.embed_all()
             loop.well()
 
-    async def _cut_anew(self, document_id: int, companion_id: int) -> None:
-        """Cut a document as documents are cut now; its text is in its chunks."""
+    async def _rechunk(self, document_id: int, companion_id: int) -> None:
+        """Apply the current chunking to a document; its text is recovered from its chunks."""
         chunks = await self._store.contents(document_id)
         passages = await asyncio.to_thread(lambda: passages_of(joined(chunks)))
         await self._store.cut_anew(document_id, passages)
@@ -186,11 +186,11 @@ class Library:
             await self._store.announce(companion_id)
         except StorageUnavailable:
             raise
-        except TemporaryError as error:  # others need the model more
+        except TemporaryError as error:  # more urgent texts need the model
             _log.warning("library.waits", reason=error.code)
-            await self._clock.sleep(_AGAIN_S)
-            self._something.set()
-        except Exception:  # a defect that one document shows must not keep the others waiting
+            await self._clock.sleep(_RETRY_S)
+            self._work_available.set()
+        except Exception:  # one document must not block the others
             _log.exception("document.not_embedded", document_id=document_id)
             self._broken[document_id] = None
 
@@ -200,6 +200,6 @@ class Library:
         _log.info("document.embedded", document_id=document_id)
 
 
-def _lines(shelf: DocumentIndex, draft: DraftRecall) -> list[QuotedLine]:
-    found = shelf.search(draft.text, draft.vector)
-    return [line((f"- from {quoted(each.title)}: ", each.content)) for each in found]
+def _lines(index: DocumentIndex, draft: DraftRecall) -> list[QuotedLine]:
+    chunks = index.search(draft.text, draft.vector)
+    return [line((f"- from {quoted(chunk.title)}: ", chunk.content)) for chunk in chunks]

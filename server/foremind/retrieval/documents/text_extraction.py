@@ -1,4 +1,4 @@
-"""Documents to text. Pure."""
+"""Extracts the text of plain, Markdown, HTML and PDF documents. Pure."""
 
 import io
 import re
@@ -13,10 +13,10 @@ from pypdf import PdfReader
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
 
 MEDIA_TYPES = ("text/plain", "text/markdown", "text/html", "application/pdf")
-_MOST_TEXT = 8_000_000  # characters of one document
-_UNSEEN = frozenset(("script", "style", "template", "noscript"))
-_LINES = {"br": "\n", "caption": "\n", "li": "\n- ", "option": "\n", "tr": "\n"}
-_PARAGRAPHS = frozenset(
+_MAX_TEXT_CHARS = 8_000_000
+_HIDDEN_TAGS = frozenset(("script", "style", "template", "noscript"))
+_LINE_PREFIXES = {"br": "\n", "caption": "\n", "li": "\n- ", "option": "\n", "tr": "\n"}
+_BLOCK_TAGS = frozenset(
     {
         "address", "article", "aside", "blockquote", "body", "dd", "div", "dl", "dt", "fieldset",
         "figcaption", "figure", "footer", "form", "header", "hr", "legend", "main", "nav", "ol",
@@ -24,78 +24,79 @@ _PARAGRAPHS = frozenset(
     }
 )  # fmt: skip
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_SPACE = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
 def text_of(body: bytes, media_type: str) -> str:
     """Return the text of a document.
 
     Raises:
-        UnsupportedMediaType: it is of no known type.
-        InvalidMessage: it cannot be read, or holds no text.
+        UnsupportedMediaType: the media type is not supported.
+        InvalidMessage: the document cannot be parsed, or contains no text.
     """
-    kind = media_type.partition(";")[0].strip().lower()
+    base_type = media_type.partition(";")[0].strip().lower()
     try:
-        if kind in ("text/plain", "text/markdown"):
+        if base_type in ("text/plain", "text/markdown"):
             text = body.decode("utf-8")
-        elif kind == "text/html":
-            text = _text_of_html(body)
-        elif kind == "application/pdf":
-            text = _text_of_pdf(body)
+        elif base_type == "text/html":
+            text = _html_text(body)
+        elif base_type == "application/pdf":
+            text = _pdf_text(body)
         else:
             raise UnsupportedMediaType(
                 f"content-type: expected one of {', '.join(MEDIA_TYPES)}", param="content-type"
             )
     except (ValueError, ParserRejectedMarkup) as error:
-        raise InvalidMessage(f"body: expected {kind}: {error}", param="body") from None
+        raise InvalidMessage(f"body: expected {base_type}: {error}", param="body") from None
     text = text.replace("\x00", "").strip()
-    if not text or len(text) > _MOST_TEXT:
+    if not text or len(text) > _MAX_TEXT_CHARS:
         raise InvalidMessage(
-            f"body: expected a document with text, of at most {_MOST_TEXT} characters",
+            f"body: expected a document with text, of at most {_MAX_TEXT_CHARS} characters",
             param="body",
         )
     return text
 
 
-def _text_of_pdf(body: bytes) -> str:
+def _pdf_text(body: bytes) -> str:
     try:
         return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
-    except Exception as error:  # pypdf stumbles over a broken file in any way there is
-        raise ValueError(f"it is broken ({type(error).__name__})") from None
+    except Exception as error:  # pypdf raises unrelated types for a broken file
+        raise ValueError(f"the file is damaged ({type(error).__name__})") from None
 
 
-def _text_of_html(body: bytes) -> str:
-    """Return what a reader would see, paragraph by paragraph, headings marked as in Markdown."""
-    seen = "".join(_seen(BeautifulSoup(body, "html.parser")))
-    lines = [" ".join(line.split()) for line in seen.splitlines()]
-    return "\n".join(line for above, line in pairwise(["", *lines]) if line or above)
+def _html_text(body: bytes) -> str:
+    """Return the visible text, one paragraph per block, with headings marked as in Markdown."""
+    visible = "".join(_visible_text(BeautifulSoup(body, "html.parser")))
+    lines = [" ".join(line.split()) for line in visible.splitlines()]
+    return "\n".join(line for previous, line in pairwise(["", *lines]) if line or previous)
 
 
-def _seen(page: Tag) -> Iterator[str]:
-    todo: list[Tag | str] = [page]
-    while todo:
-        node = todo.pop()
+def _visible_text(page: Tag) -> Iterator[str]:
+    stack: list[Tag | str] = [page]
+    while stack:
+        node = stack.pop()
         if not isinstance(node, Tag):
-            yield _SPACE.sub(" ", node) if isinstance(node, NavigableString) else node
+            yield _WHITESPACE.sub(" ", node) if isinstance(node, NavigableString) else node
         elif node.name == "pre":
             yield f"\n\n{node.get_text()}\n\n"
-        elif node.name not in _UNSEEN:
-            before, after = _borders(node.name)
-            todo.append(after)
-            todo += _shown(node)
-            todo.append(before)
+        elif node.name not in _HIDDEN_TAGS:
+            before, after = _separators(node.name)
+            stack.append(after)
+            stack += _reversed_children(node)
+            stack.append(before)
 
 
-def _borders(name: str) -> tuple[str, str]:
+def _separators(name: str) -> tuple[str, str]:
+    """Return the text before and after an element."""
     if name in _HEADINGS:
         return f"\n\n{_HEADINGS[name]} ", "\n\n"
-    if name in _PARAGRAPHS:
+    if name in _BLOCK_TAGS:
         return "\n\n", "\n\n"
-    return _LINES.get(name, ""), " " if name in ("td", "th") else ""
+    return _LINE_PREFIXES.get(name, ""), " " if name in ("td", "th") else ""
 
 
-def _shown(tag: Tag) -> list[Tag | str]:
-    """Return what is in an element, the last first, but comments and declarations."""
+def _reversed_children(tag: Tag) -> list[Tag | str]:
+    """Return the children of an element, last first, without comments and declarations."""
     return [
         content
         for content in reversed(tag.contents)

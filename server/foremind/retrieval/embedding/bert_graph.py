@@ -1,7 +1,7 @@
-"""Write a BERT encoder as an ONNX graph from its safetensors, without PyTorch.
+"""Builds the ONNX graph of a BERT encoder from its safetensors, without PyTorch.
 
-The layers are those of Devlin et al. 2018 (arXiv 1810.04805) as the published checkpoints name
-them: post-layer-norm blocks, absolute positions, exact GELU.
+The architecture is that of Devlin et al. 2018 (arXiv 1810.04805), with the tensor names of the
+published checkpoints: post-layer-norm blocks, absolute positions, exact GELU.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from foremind.domain.errors import ModelUnusable
 
-OPSET = 20  # the first with Gelu
+OPSET = 20  # the first that has Gelu
 IR_VERSION = 10
 HIDDEN = "last_hidden_state"
 
@@ -25,7 +25,7 @@ def build_bert(weights: Path, config: dict[str, Any]) -> onnx.ModelProto:
     `last_hidden_state`, float32 [batch, tokens, hidden].
 
     Raises:
-        ModelUnusable: the weights lack a tensor, or the configuration is not plain BERT.
+        ModelUnusable: a tensor is missing, or the configuration is not plain BERT.
     """
     if config.get("hidden_act", "gelu") != "gelu":
         raise ModelUnusable(f"hidden_act: expected 'gelu', got {config['hidden_act']!r}")
@@ -56,12 +56,12 @@ def build_bert(weights: Path, config: dict[str, Any]) -> onnx.ModelProto:
 
 
 def _tensors(weights: Path) -> dict[str, npt.NDArray[Any]]:
-    """Load tensors by name; some checkpoints put `bert.` before every name."""
+    """Load tensors by name, without the `bert.` prefix of some checkpoints."""
     return {name.removeprefix("bert."): value for name, value in load_file(weights).items()}
 
 
 class _GraphWriter:
-    """Collects nodes and initializers; every method returns the name of what it computed."""
+    """Collects nodes and initializers; every method returns the name of its output value."""
 
     def __init__(self, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> None:
         self._tensors = tensors
@@ -94,17 +94,17 @@ class _GraphWriter:
 
     def embeddings(self) -> str:
         words = self.node("Gather", [self.weight("embeddings.word_embeddings.weight"), "input_ids"])
-        # Positions and the single token type are one table: fold them, and cut it to length.
+        # There is one token type: add it to the position table, and slice that to length.
         positions = self._tensors["embeddings.position_embeddings.weight"]
         types = self._tensors["embeddings.token_type_embeddings.weight"]
         table = self.constant("positions", (positions + types[0]).astype(np.float32))
         length = self.node("Shape", ["input_ids"], start=1, end=2)
         zero = self.constant("zero", np.array([0], np.int64))
-        cut = self.node("Slice", [table, zero, length, zero])
-        return self.layer_norm("embeddings.LayerNorm", self.node("Add", [words, cut]))
+        sliced = self.node("Slice", [table, zero, length, zero])
+        return self.layer_norm("embeddings.LayerNorm", self.node("Add", [words, sliced]))
 
     def attention_bias(self) -> str:
-        """0 where a token may be attended to, a large negative number where it is padding."""
+        """0 for real tokens, a large negative number for padding."""
         mask = self.node("Cast", ["attention_mask"], to=TensorProto.FLOAT)
         axes = self.constant("head_and_query_axes", np.array([1, 2], np.int64))
         wide = self.node("Unsqueeze", [mask, axes])
@@ -117,9 +117,9 @@ class _GraphWriter:
         hidden = self.layer_norm(
             f"{name}.attention.output.LayerNorm", self.node("Add", [attended, hidden])
         )
-        grown = self.node("Gelu", [self.linear(f"{name}.intermediate.dense", hidden)])
-        shrunk = self.linear(f"{name}.output.dense", grown)
-        return self.layer_norm(f"{name}.output.LayerNorm", self.node("Add", [shrunk, hidden]))
+        expanded = self.node("Gelu", [self.linear(f"{name}.intermediate.dense", hidden)])
+        projected = self.linear(f"{name}.output.dense", expanded)
+        return self.layer_norm(f"{name}.output.LayerNorm", self.node("Add", [projected, hidden]))
 
     def attention(self, name: str, hidden: str, bias: str, heads: int, width: int) -> str:
         split = self.constant(f"{name}.split", np.array([0, 0, heads, width], np.int64))
@@ -131,8 +131,8 @@ class _GraphWriter:
         query, key = by_head("query", [0, 2, 1, 3]), by_head("key", [0, 2, 3, 1])
         scale = self.constant(f"{name}.scale", np.array(width**-0.5, np.float32))
         scores = self.node("Mul", [self.node("MatMul", [query, key]), scale])
-        shares = self.node("Softmax", [self.node("Add", [scores, bias])], axis=-1)
-        mixed = self.node("MatMul", [shares, by_head("value", [0, 2, 1, 3])])
+        weights = self.node("Softmax", [self.node("Add", [scores, bias])], axis=-1)
+        context = self.node("MatMul", [weights, by_head("value", [0, 2, 1, 3])])
         joined = self.constant(f"{name}.join", np.array([0, 0, heads * width], np.int64))
-        flat = self.node("Reshape", [self.node("Transpose", [mixed], perm=[0, 2, 1, 3]), joined])
+        flat = self.node("Reshape", [self.node("Transpose", [context], perm=[0, 2, 1, 3]), joined])
         return self.linear(f"{name}.output.dense", flat)

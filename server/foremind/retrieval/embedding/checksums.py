@@ -1,4 +1,4 @@
-"""What was converted, file by file: what is used later is held to it."""
+"""The record of a converted model: checksums by which its files are verified before use."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ RECORD = "prepared.json"
 
 
 class ConvertedModel(msgspec.Struct, frozen=True):
-    """What was converted: its files by name, with their SHA-256, and how it did."""
+    """A conversion: the manifest's fingerprint, SHA-256 by file name, and check results."""
 
     fingerprint: str
     files: dict[str, str]
@@ -19,15 +19,15 @@ class ConvertedModel(msgspec.Struct, frozen=True):
 
 
 def read_record(folder: Path) -> ConvertedModel | None:
-    """Return what is noted of a converted model, None where nothing is."""
+    """Return the record of a converted model; None if it is missing or unreadable."""
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=ConvertedModel)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def changed_of(folder: Path, record: ConvertedModel, names: Iterable[str]) -> str | None:
-    """Return the first of these files that is not as it was converted, else None."""
+def first_changed(folder: Path, record: ConvertedModel, names: Iterable[str]) -> str | None:
+    """Return the first of these files that does not match its recorded checksum, else None."""
     for name in names:
         try:
             if sha256_of(folder / name) != record.files.get(name):

@@ -1,4 +1,4 @@
-"""Make a model ready to run: fetch, convert, quantise, check; once per machine."""
+"""Prepares an embedding model, once per machine: fetch, convert, quantise, check."""
 
 import contextlib
 import json
@@ -14,19 +14,24 @@ import msgspec
 import numpy as np
 
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.checksums import RECORD, ConvertedModel, changed_of, read_record
+from foremind.retrieval.embedding.checksums import (
+    RECORD,
+    ConvertedModel,
+    first_changed,
+    read_record,
+)
 from foremind.retrieval.embedding.download import fetch_files, sha256_of
 from foremind.retrieval.embedding.encoder import OnnxEncoder
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import PULLED_MANIFEST
 
-MIN_COSINE = 0.98  # int8 against fp32
+MIN_COSINE = 0.98  # between int8 and fp32 vectors of the same text
 _INT8 = "model.int8.onnx"
 _FP32 = "model.fp32.onnx"
 _TOKENIZER = "tokenizer.json"
-_SERVING = (_INT8, _TOKENIZER)
-_KEPT = (_FP32, PULLED_MANIFEST)  # beside what serves
-# Short and long, plain and odd: what quantisation could bend.
+_SERVING_FILES = (_INT8, _TOKENIZER)
+_OTHER_FILES = (_FP32, PULLED_MANIFEST)
+# Short and long, plain and unusual texts, to expose quantisation errors.
 _SENTENCES = (
     "hi",
     "The lighthouse keeper mends nets on Thursdays.",
@@ -44,17 +49,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ConvertedEncoder:
-    """A model on this machine, ready to be loaded."""
+    """A converted model on this machine."""
 
     manifest: Manifest
     folder: Path
 
     def encoder(self) -> OnnxEncoder:
-        """Load the int8 model that serves."""
+        """Load the int8 model, which the server uses."""
         return self._load(_INT8)
 
     def reference_encoder(self) -> OnnxEncoder:
-        """Load the fp32 model that the int8 one is measured against."""
+        """Load the fp32 model, against which the int8 model is checked."""
         return self._load(_FP32)
 
     def _load(self, graph: str) -> OnnxEncoder:
@@ -62,13 +67,13 @@ class ConvertedEncoder:
 
 
 def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> ConvertedEncoder:
-    """Return `manifest`'s model, fetching and converting it where that has not been done.
+    """Return `manifest`'s model, fetching and converting it if that has not been done.
 
-    What was converted is held to its hashes every time: a file that changed on the disk
-    is made again from its source.
+    Checksums of the converted files are verified every time; if a file has changed on disk, the
+    model is converted again from its source.
 
     Raises:
-        ModelUnusable: it could not be fetched, or the conversion failed its checks.
+        ModelUnusable: the model could not be fetched, or the conversion failed its checks.
     """
     folder = models_dir / manifest.folder_name
     record = read_record(folder)
@@ -76,18 +81,18 @@ def prepare_model(manifest: Manifest, models_dir: Path, say: Progress) -> Conver
         changed = _changed(folder, record)
         if changed is None:
             return ConvertedEncoder(manifest, folder)
-        say(f"{folder / changed} is not what was converted; it is made again.")
+        say(f"{folder / changed} is not what was converted; converting the model again.")
         try:
-            return _made(manifest, models_dir, say)
+            return _convert_model(manifest, models_dir, say)
         except ModelUnusable as error:
             raise ModelUnusable(
                 f"{folder / changed} is not what was converted, so it is not used. {error.message}"
             ) from error
-    return _made(manifest, models_dir, say)
+    return _convert_model(manifest, models_dir, say)
 
 
-def _made(manifest: Manifest, models_dir: Path, say: Progress) -> ConvertedEncoder:
-    """Fetch, convert, quantise and check a model, and put it where it belongs."""
+def _convert_model(manifest: Manifest, models_dir: Path, say: Progress) -> ConvertedEncoder:
+    """Fetch, convert, quantise and check a model, and move it into `models_dir`."""
     folder = models_dir / manifest.folder_name
     models_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{manifest.folder_name}.", dir=models_dir))
@@ -96,26 +101,26 @@ def _made(manifest: Manifest, models_dir: Path, say: Progress) -> ConvertedEncod
         source = scratch / "source"
         source.mkdir()
         fetch_files(manifest, source)
-        made = scratch / "made"
-        made.mkdir()
+        converted = scratch / "made"
+        converted.mkdir()
         say("Converting to ONNX and quantising to int8 ...")
-        _convert(manifest, source, made)
+        _write_graphs(manifest, source, converted)
         say("Checking the converted model ...")
-        (made / PULLED_MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        (converted / PULLED_MANIFEST).write_bytes(msgspec.json.encode(manifest))
         record = ConvertedModel(
             manifest.fingerprint,
-            {name: sha256_of(made / name) for name in (*_SERVING, *_KEPT)},
-            check_model(ConvertedEncoder(manifest, made)),
+            {name: sha256_of(converted / name) for name in (*_SERVING_FILES, *_OTHER_FILES)},
+            check_model(ConvertedEncoder(manifest, converted)),
         )
-        (made / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
-        _put_in_place(made, folder)
+        (converted / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        _install(converted, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return ConvertedEncoder(manifest, folder)
 
 
 def is_prepared(manifest: Manifest, models_dir: Path) -> bool:
-    """Tell whether the model is ready on this machine, as it was converted."""
+    """Return whether the model is converted on this machine and its checksums match."""
     folder = models_dir / manifest.folder_name
     record = read_record(folder)
     return (
@@ -126,10 +131,10 @@ def is_prepared(manifest: Manifest, models_dir: Path) -> bool:
 
 
 def check_model(model: ConvertedEncoder) -> dict[str, float]:
-    """Compare int8 with fp32, and a near pair with a far one; return the cosines.
+    """Compare int8 with fp32 vectors, and a similar pair with an unrelated one; return the cosines.
 
     Raises:
-        ModelUnusable: the vectors cannot be trusted.
+        ModelUnusable: a check failed.
     """
     encoder, reference = model.encoder(), model.reference_encoder()
     texts = list(_SENTENCES)
@@ -138,7 +143,7 @@ def check_model(model: ConvertedEncoder) -> dict[str, float]:
     if vectors.shape != expected:
         raise ModelUnusable(
             f"{model.manifest.name} gives vectors of {vectors.shape[1]} numbers, "
-            f"its manifest says {expected[1]}",
+            f"but its manifest says {expected[1]}",
             param="dimension",
         )
     fidelity = float(np.min(np.sum(vectors * reference.encode(texts), axis=1)))
@@ -148,14 +153,15 @@ def check_model(model: ConvertedEncoder) -> dict[str, float]:
         raise ModelUnusable(f"int8 differs from fp32: cosine {fidelity:.3f} < {MIN_COSINE}")
     if near <= far:
         raise ModelUnusable(
-            f"{checks.near} came out at {near:.3f}, not nearer than {checks.far} at {far:.3f}"
+            f"expected {checks.near} to be more similar than {checks.far}, "
+            f"got cosines {near:.3f} and {far:.3f}"
         )
     return {"least_cosine_to_fp32": fidelity, "near": near, "far": far}
 
 
-def _convert(manifest: Manifest, source: Path, made: Path) -> None:
-    """Write fp32 and int8 graphs and the tokenizer into `made`."""
-    # onnx and its quantiser take a second to import and serve only here.
+def _write_graphs(manifest: Manifest, source: Path, target: Path) -> None:
+    """Write the fp32 and int8 graphs and the tokenizer into `target`."""
+    # onnx and its quantiser take a second to import and are used only here.
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
@@ -169,33 +175,35 @@ def _convert(manifest: Manifest, source: Path, made: Path) -> None:
         encoder = onnx.load(source / "onnx/model.onnx")
     model = append_pooling(encoder, manifest.pooling, manifest.dimension)
     onnx.checker.check_model(model)
-    onnx.save(model, made / _FP32)
+    onnx.save(model, target / _FP32)
     # The quantiser logs advice through the root logger that does not apply to this graph.
     logging.disable(logging.WARNING)
     try:
-        quantize_dynamic(made / _FP32, made / _INT8, per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(
+            target / _FP32, target / _INT8, per_channel=True, weight_type=QuantType.QInt8
+        )
     finally:
         logging.disable(logging.NOTSET)
-    shutil.copyfile(source / _TOKENIZER, made / _TOKENIZER)
+    shutil.copyfile(source / _TOKENIZER, target / _TOKENIZER)
 
 
 def _changed(folder: Path, record: ConvertedModel) -> str | None:
-    """Return the name of a file that is not as it was converted, else None.
+    """Return the name of a file that does not match its recorded checksum, else None.
 
-    What serves is always noted; earlier versions noted nothing else.
+    Records of earlier versions list only the files that the server uses.
     """
-    also = [each for each in _KEPT if each in record.files]
-    return changed_of(folder, record, (*_SERVING, *also))
+    others = [name for name in _OTHER_FILES if name in record.files]
+    return first_changed(folder, record, (*_SERVING_FILES, *others))
 
 
-def _put_in_place(made: Path, folder: Path) -> None:
-    """Move the finished folder to its name; two processes may do this at once."""
-    stale = made.with_name("stale")
+def _install(converted: Path, folder: Path) -> None:
+    """Move a converted model to its final folder; two processes may do this at once."""
+    stale = converted.with_name("stale")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(stale)
     try:
-        made.rename(folder)
+        converted.rename(folder)
     except OSError:
-        # Another process was faster; its folder was made from the same manifest.
+        # Another process was faster; it converted the same manifest.
         if not os.path.isdir(folder):  # noqa: PTH112 - a race, not a path question
             raise

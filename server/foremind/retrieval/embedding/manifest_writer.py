@@ -1,4 +1,4 @@
-"""Write a manifest for a model that has none: a folder, or a repository of the hub."""
+"""Generates manifests for models without one: a local folder or a repository of the hub."""
 
 import json
 import tempfile
@@ -24,8 +24,8 @@ _MODULES = "modules.json"
 _POOLING = "1_Pooling/config.json"
 _LENGTH = "sentence_bert_config.json"
 _CONVERTIBLE = ("bert",)
-# What becomes of token vectors, as sentence-transformers names it; every model is normalised.
-_MODULES_SUPPORTED = ("Transformer", "Pooling", "Normalize")
+# Modules of sentence-transformers; the vectors of every model are normalised.
+_SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 _POOLING_MODES: dict[str, Literal["mean", "cls"]] = {
     "mean": "mean",
     "mean_tokens": "mean",
@@ -39,14 +39,14 @@ Shape = TypeVar("Shape", dict[str, Any], list[Any])
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """What the model wants before a query and before a passage."""
+    """The prefixes that the model expects before a query and before a passage."""
 
     query: str = ""
     passage: str = ""
 
 
 def describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
-    """Describe the model in `folder`, which must hold the files the hub would."""
+    """Describe the model in `folder`, which must have the layout of a hub repository."""
     if not folder.is_dir():
         raise ModelUnusable(f"{folder} is not a folder")
     source = FolderSource(path=str(folder.resolve()))
@@ -54,17 +54,17 @@ def describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
 
 
 def describe_hub(name: str, prefixes: Prefixes) -> Manifest:
-    """Describe repository `name` at its present revision, which the manifest then pins."""
+    """Describe repository `name` at its current revision, which the manifest pins."""
     from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - slow, rarely needed
 
     try:
         info = HfApi().model_info(name)
-        present = {entry.rfilename for entry in info.siblings or ()}
-        weights = _SAFETENSORS if _SAFETENSORS in present else _ONNX
-        wanted = [_CONFIG, _TOKENIZER, _POOLING, _LENGTH, weights]
+        available = {entry.rfilename for entry in info.siblings or ()}
+        weights = _SAFETENSORS if _SAFETENSORS in available else _ONNX
+        required = [_CONFIG, _TOKENIZER, _POOLING, _LENGTH, weights]
         revision = str(info.sha)
         with tempfile.TemporaryDirectory() as scratch:
-            snapshot_download(name, revision=revision, allow_patterns=wanted, local_dir=scratch)
+            snapshot_download(name, revision=revision, allow_patterns=required, local_dir=scratch)
             config = _read_json(Path(scratch) / _CONFIG)
             if weights == _SAFETENSORS and config.get("model_type") not in _CONVERTIBLE:
                 snapshot_download(
@@ -86,11 +86,11 @@ def _describe(
     name: str, folder: Path, source: Source, licence: str, prefixes: Prefixes
 ) -> Manifest:
     config = _read_json(folder / _CONFIG)
-    kind: Literal["safetensors", "onnx"]
+    weights_format: Literal["safetensors", "onnx"]
     if (folder / _SAFETENSORS).is_file() and config.get("model_type") in _CONVERTIBLE:
-        kind, weights = "safetensors", _SAFETENSORS
+        weights_format, weights = "safetensors", _SAFETENSORS
     elif (folder / _ONNX).is_file():
-        kind, weights = "onnx", _ONNX
+        weights_format, weights = "onnx", _ONNX
     else:
         raise ModelUnusable(
             f"{name}: expected {_ONNX}, or {_SAFETENSORS} of model_type "
@@ -102,15 +102,15 @@ def _describe(
     if not 1 <= dimension <= MAX_DIMENSION:
         raise ModelUnusable(f"{name}: hidden_size: expected 1 to {MAX_DIMENSION}, got {dimension}")
     length = _read_json(folder / _LENGTH) if (folder / _LENGTH).is_file() else {}
-    longest = int(config.get("max_position_embeddings", 512))
+    max_positions = int(config.get("max_position_embeddings", 512))
     return Manifest(
         name=name,
         licence=licence,
         dimension=dimension,
-        max_tokens=min(int(length.get("max_seq_length") or 256), longest, 512),
+        max_tokens=min(int(length.get("max_seq_length") or 256), max_positions, 512),
         pooling=_pooling(name, folder),
-        format=kind,
-        files={each: sha256_of(folder / each) for each in (_CONFIG, _TOKENIZER, weights)},
+        format=weights_format,
+        files={file: sha256_of(folder / file) for file in (_CONFIG, _TOKENIZER, weights)},
         sources=(source,),
         query_prefix=prefixes.query,
         passage_prefix=prefixes.passage,
@@ -118,18 +118,18 @@ def _describe(
 
 
 def _pooling(name: str, folder: Path) -> Literal["mean", "cls"]:
-    """Return how the model makes one vector of its tokens'; without a word about it, by the mean.
+    """Return how the model pools token vectors; `mean` if its files do not say.
 
     Raises:
-        ModelUnusable: it does so in a way that is not supported, or does more with the vector.
+        ModelUnusable: the pooling is not supported, or is followed by an unsupported module.
     """
     modules = _read(folder / _MODULES, list) if (folder / _MODULES).is_file() else []
     for module in modules:
         kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
-        if kind not in _MODULES_SUPPORTED:
+        if kind not in _SUPPORTED_MODULES:
             raise ModelUnusable(
-                f"{name}: {_MODULES}: expected only {', '.join(_MODULES_SUPPORTED)}; a {kind} "
-                "layer is not supported, and without it the vectors would be wrong"
+                f"{name}: {_MODULES}: expected only {', '.join(_SUPPORTED_MODULES)}; got a {kind} "
+                "layer, which is not supported, and without which the vectors would be wrong"
             )
     config = _read_json(folder / _POOLING) if (folder / _POOLING).is_file() else {}
     modes = [
@@ -159,6 +159,6 @@ def _read(path: Path, shape: type[Shape]) -> Shape:
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"{path.name} cannot be read: {error}") from None
     if not isinstance(loaded, shape):
-        kind = "object" if shape is dict else "array"
-        raise ModelUnusable(f"{path.name}: expected a JSON {kind}")
+        expected = "object" if shape is dict else "array"
+        raise ModelUnusable(f"{path.name}: expected a JSON {expected}")
     return loaded

@@ -1,4 +1,4 @@
-"""Append pooling and normalisation to an encoder, so that every model gives one unit vector."""
+"""Appends pooling and normalisation to an encoder graph, which then outputs a unit vector."""
 
 from typing import Literal
 
@@ -14,10 +14,10 @@ EMBEDDING = "embedding"
 def append_pooling(
     model: onnx.ModelProto, pooling: Literal["mean", "cls"], dimension: int
 ) -> onnx.ModelProto:
-    """Replace the outputs of `model` by `embedding`, float32 [batch, dimension], length one.
+    """Replace the outputs of `model` with `embedding`, unit vectors, float32 [batch, dimension].
 
     The first output must be the token vectors, float32 [batch, tokens, dimension]; `mean`
-    averages over the tokens that `attention_mask` keeps, `cls` takes the first.
+    averages over the tokens that `attention_mask` selects, `cls` takes the first.
     """
     graph = model.graph
     token_vectors = graph.output[0]
@@ -27,7 +27,7 @@ def append_pooling(
         )
     hidden = token_vectors.name
     graph.node.extend(_cls(graph, hidden) if pooling == "cls" else _mean(graph, hidden))
-    # LpNormalization has no epsilon: an all-zero vector cannot come out of a layer norm.
+    # LpNormalization has no epsilon, and needs none: a layer norm never outputs all zeros.
     graph.node.append(helper.make_node("LpNormalization", ["pooled"], [EMBEDDING], axis=1, p=2))
     del graph.output[:]
     graph.output.append(

@@ -1,4 +1,4 @@
-"""The waiting line for the embedding thread: bounded, fair, Enter first. Pure, no waiting in it."""
+"""The embedding thread's queue: bounded, by priority, fair between users. Pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
@@ -11,129 +11,132 @@ Item = TypeVar("Item")
 
 
 class Priority(IntEnum):
-    """Who is served first; within a class, users take turns."""
+    """The lowest value is served first; within a priority, users take turns."""
 
-    ENTER = 0  # a player waits
+    ENTER = 0  # a player is waiting
     PAUSE = 1  # a player may soon wait
-    EAGER = 2  # a player may type on
-    BACKGROUND = 3  # nobody waits
+    EAGER = 2  # a player may keep typing
+    BACKGROUND = 3  # nobody is waiting
 
 
 class _UserQueue(Generic[Item]):
-    """Items of one class: their owners take turns, each with its own in order of arrival."""
+    """Items of one priority: owners are served round-robin, each one's items in FIFO order."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[Hashable, deque[Item]] = OrderedDict()
+        self._by_owner: OrderedDict[Hashable, deque[Item]] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(map(len, self._of.values()))
+        return sum(map(len, self._by_owner.values()))
 
     def __iter__(self) -> Iterator[Item]:
-        return (item for own in self._of.values() for item in own)
+        return (item for items in self._by_owner.values() for item in items)
 
     def append(self, owner: Hashable, item: Item) -> None:
-        """Add the newest of its owner, whose turn it is after that of everybody who waits."""
-        self._of.setdefault(owner, deque()).append(item)
+        """Add an item; an owner who had none goes to the end of the round."""
+        self._by_owner.setdefault(owner, deque()).append(item)
 
     def take_first(self) -> Item | None:
-        """Take the oldest item of the owner whose turn it is."""
-        if not self._of:
+        """Remove and return the oldest item of the owner whose turn it is."""
+        if not self._by_owner:
             return None
-        owner, own = self._of.popitem(last=False)
-        item = own.popleft()
-        if own:
-            self._of[owner] = own
+        owner, items = self._by_owner.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._by_owner[owner] = items
         return item
 
     def take_newest(self) -> Item:
-        """Take the newest item of the owner who has most."""
-        owner = max(reversed(self._of), key=lambda each: len(self._of[each]))
-        item = self._of[owner].pop()
-        if not self._of[owner]:
-            del self._of[owner]
+        """Remove and return the newest item of the owner with the most items."""
+        owner = max(reversed(self._by_owner), key=lambda other: len(self._by_owner[other]))
+        item = self._by_owner[owner].pop()
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
         return item
 
     def remove(self, owner: Hashable, item: Item) -> bool:
-        """Take an item out; False where it is not there."""
-        own = self._of.get(owner)
-        if own is None or item not in own:
+        """Remove an item; return False if it is not queued."""
+        items = self._by_owner.get(owner)
+        if items is None or item not in items:
             return False
-        own.remove(item)
-        if not own:
-            del self._of[owner]
+        items.remove(item)
+        if not items:
+            del self._by_owner[owner]
         return True
 
 
 class EmbeddingQueue(Generic[Item]):
-    """At most `capacity` waiting items; when full, the least urgent gives way.
+    """At most `capacity` waiting items; when full, the least urgent is evicted.
 
-    Items that turn out to be `unwanted` take nobody's place: they go first. Of what is equally
-    urgent, each `owner` has one served in turn, however much the others have waiting.
+    Items that `is_abandoned` accepts do not count when space is needed: they are dropped first.
+    Within a priority, owners are served in turn, however many items each has waiting.
     """
 
     def __init__(
         self,
         capacity: int,
-        unwanted: Callable[[Item], bool] = lambda _: False,
+        is_abandoned: Callable[[Item], bool] = lambda _: False,
         owner: Callable[[Item], Hashable] = lambda _: None,
     ) -> None:
         self._capacity = capacity
-        self._unwanted = unwanted
+        self._is_abandoned = is_abandoned
         self._owner = owner
-        self._lines: dict[Priority, _UserQueue[Item]] = {each: _UserQueue() for each in Priority}
+        self._queues: dict[Priority, _UserQueue[Item]] = {
+            priority: _UserQueue() for priority in Priority
+        }
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     def push(self, item: Item, priority: Priority) -> Item | None:
-        """Add `item`; return the one that had to give way for it, if any.
+        """Add `item`; return the item evicted for it, if any.
 
-        Of the least urgent class below `priority`, the newest of who has most gives way.
+        It is taken from the least urgent priority below `priority`: the newest item of the owner
+        with the most.
 
         Raises:
             Overloaded: the queue is full of items at least as urgent.
         """
         evicted = None
         if len(self) >= self._capacity:
-            self._drop_unwanted()
+            self._drop_abandoned()
         if len(self) >= self._capacity:
             evicted = self._evict_below(priority)
             if evicted is None:
                 raise Overloaded("Too many texts are waiting to be embedded; try again shortly.")
-        self._lines[priority].append(self._owner(item), item)
+        self._queues[priority].append(self._owner(item), item)
         return evicted
 
     def pop(self) -> Item | None:
-        """Take the most urgent item, or None."""
-        for line in self._lines.values():
-            item = line.take_first()
+        """Remove and return the most urgent item, or None."""
+        for queue in self._queues.values():
+            item = queue.take_first()
             if item is not None:
                 return item
         return None
 
     def discard(self, item: Item) -> bool:
-        """Remove an item that nobody waits for any more; False where it is not waiting."""
+        """Remove an abandoned item; return False if it is not queued."""
         owner = self._owner(item)
-        return any(line.remove(owner, item) for line in self._lines.values())
+        return any(queue.remove(owner, item) for queue in self._queues.values())
 
-    def promote(self, wanted: Callable[[Item], bool], priority: Priority) -> list[Item]:
-        """Move waiting items that are `wanted` to the end of a more urgent line; return them."""
+    def promote(self, matches: Callable[[Item], bool], priority: Priority) -> list[Item]:
+        """Move matching, less urgent items to the end of `priority`'s queue; return them."""
         promoted = []
-        for other, line in self._lines.items():
+        for other, queue in self._queues.items():
             if other > priority:
-                for item in [item for item in line if wanted(item)]:
-                    line.remove(self._owner(item), item)
-                    self._lines[priority].append(self._owner(item), item)
+                for item in [item for item in queue if matches(item)]:
+                    queue.remove(self._owner(item), item)
+                    self._queues[priority].append(self._owner(item), item)
                     promoted.append(item)
         return promoted
 
-    def _drop_unwanted(self) -> None:
-        for line in self._lines.values():
-            for item in [item for item in line if self._unwanted(item)]:
-                line.remove(self._owner(item), item)
+    def _drop_abandoned(self) -> None:
+        for queue in self._queues.values():
+            for item in [item for item in queue if self._is_abandoned(item)]:
+                queue.remove(self._owner(item), item)
 
     def _evict_below(self, priority: Priority) -> Item | None:
         for other in sorted(Priority, reverse=True):
-            if other > priority and len(self._lines[other]):
-                return self._lines[other].take_newest()
+            if other > priority and len(self._queues[other]):
+                return self._queues[other].take_newest()
         return None

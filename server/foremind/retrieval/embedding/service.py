@@ -1,4 +1,4 @@
-"""Embedding as a service to the rest: one thread, one bounded queue, an owner that stops it."""
+"""The embedding service: one thread and one bounded priority queue."""
 
 import asyncio
 import time
@@ -20,21 +20,21 @@ from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
 Vector = npt.NDArray[np.float32]
 
-_FIRST_USUAL_S = 0.003  # CPU time of a short text, until it is measured
+_INITIAL_CPU_S = 0.003  # for a short text, until measured
 
 
 class Encoder(Protocol):
-    """What turns texts into unit vectors, on the calling thread."""
+    """Encodes texts as unit vectors, on the calling thread."""
 
     def encode(self, texts: list[str], stop: CancelFlag) -> Vector:
-        """Return float32 [len(texts), dimension]; raise Interrupted where `stop` was set."""
+        """Return float32 [len(texts), dimension]; raise Interrupted if `stop` was set."""
 
     def is_word(self, letters: str) -> bool:
-        """Tell whether the vocabulary holds some letters as one piece."""
+        """Return whether the vocabulary contains `letters` as a single token."""
 
 
 class _Request:
-    """One text on its way; its future is cancelled when nobody wants it any more."""
+    """One text to embed; its future is cancelled when the caller stops waiting."""
 
     __slots__ = ("future", "owner", "priority", "stop", "text")
 
@@ -48,26 +48,26 @@ class _Request:
         self.stop = CancelFlag()
 
     @property
-    def unwanted(self) -> bool:
-        """True where nobody waits for it: who did may have gone without taking it out of a line."""
+    def abandoned(self) -> bool:
+        """Whether the caller no longer waits; the request may still be queued."""
         return self.future.done()
 
-    def answer(self, vector: Vector) -> None:
-        """Give whoever waits the vector."""
-        if not self.unwanted:
+    def succeed(self, vector: Vector) -> None:
+        """Return the vector to the caller."""
+        if not self.abandoned:
             self.future.set_result(vector)
 
-    def refuse(self, error: Exception) -> None:
-        """Tell whoever waits that nothing will come of it."""
-        if not self.unwanted:
+    def fail(self, error: Exception) -> None:
+        """Raise an error in the caller."""
+        if not self.abandoned:
             self.future.set_exception(error)
-            self.future.exception()  # taken note of: who waits may be gone before it hears
+            self.future.exception()  # marked as retrieved: the caller may be cancelled first
 
 
 class EmbeddingService:
     """Embeds texts off the event loop, most urgent first.
 
-    Use as an async context manager: leaving it waits for the text under way and fails the rest.
+    Use as an async context manager: exiting waits for the running text and cancels the others.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class EmbeddingService:
         self._clock = clock
         self._metrics = metrics
         self._queue: EmbeddingQueue[_Request] = EmbeddingQueue(
-            capacity, lambda request: request.unwanted, lambda request: request.owner
+            capacity, lambda request: request.abandoned, lambda request: request.owner
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="foremind-embedding")
         self._wake = asyncio.Event()
         self._supervisor = supervisor
         self._worker: SupervisedLoop | None = None
         self._running: _Request | None = None
-        #: How busy the thread is, and what a text takes.
-        self.load = Utilization(_FIRST_USUAL_S)
-        metrics.embedding_busy.set_function(lambda: self.busy)
+        #: The thread's utilization, and the typical CPU time of a text.
+        self.load = Utilization(_INITIAL_CPU_S)
+        metrics.embedding_busy.set_function(lambda: self.utilization)
 
     async def __aenter__(self) -> Self:
         self._worker = self._supervisor.start("embedding", self._run)
@@ -107,49 +107,49 @@ class EmbeddingService:
         self._thread.shutdown(wait=True)
 
     async def embed_query(self, text: str, priority: Priority, owner: Hashable = None) -> Vector:
-        """Return the unit vector, float32 [dimension], of what somebody asks or says now.
+        """Return the unit vector, float32 [dimension], of a draft or message.
 
-        Cancelling the call drops the request if it still waits.
+        Cancelling the call drops the request if it is still queued.
 
         Args:
-            owner: whose it is; of what is equally urgent, owners have one each served in turn.
+            owner: for fairness; within a priority, owners are served in turn.
 
         Raises:
-            Overloaded: too many texts of this or higher priority wait.
+            Overloaded: too many texts of this or a higher priority are queued.
         """
         return await self._embed(self.manifest.query_prefix + text, priority, owner)
 
     async def embed_passage(self, text: str) -> Vector:
-        """Return the unit vector, float32 [dimension], of what is to be remembered.
+        """Return the unit vector, float32 [dimension], of a text to be stored.
 
         Raises:
-            Overloaded: too many texts wait.
+            Overloaded: too many texts are queued.
         """
         return await self._embed(self.manifest.passage_prefix + text, Priority.BACKGROUND, None)
 
-    def hasten(self, text: str, priority: Priority) -> None:
-        """Serve a query for `text` that is on its way at least as urgently as this."""
-        wanted = self.manifest.query_prefix + text
-        on_its_way = self._queue.promote(lambda request: request.text == wanted, priority)
-        if on_its_way and priority is Priority.ENTER:
-            self._make_way()
-        if self._running is not None and self._running.text == wanted:
-            on_its_way.append(self._running)
-        for request in on_its_way:
+    def raise_priority(self, text: str, priority: Priority) -> None:
+        """Raise the priority of queued or running queries for `text` to at least `priority`."""
+        prefixed = self.manifest.query_prefix + text
+        requests = self._queue.promote(lambda request: request.text == prefixed, priority)
+        if requests and priority is Priority.ENTER:
+            self._interrupt_eager()
+        if self._running is not None and self._running.text == prefixed:
+            requests.append(self._running)
+        for request in requests:
             request.priority = min(request.priority, priority)
 
     def is_word(self, letters: str) -> bool:
-        """Tell whether the model's vocabulary holds some letters as one piece."""
+        """Return whether the model's vocabulary contains `letters` as a single token."""
         return self._encoder.is_word(letters)
 
     @property
-    def busy(self) -> float:
-        """The share of its time that the thread worked lately, 0 to 1."""
+    def utilization(self) -> float:
+        """The recent share of time that the thread was busy, 0 to 1."""
         return self.load.share(self._clock.monotonic())
 
     @property
     def same_for_query_and_passage(self) -> bool:
-        """True where a query's vector may be stored as the passage's."""
+        """Whether a query's vector may be stored as the passage's."""
         return self.manifest.query_prefix == self.manifest.passage_prefix
 
     async def _embed(self, text: str, priority: Priority, owner: Hashable) -> Vector:
@@ -159,11 +159,11 @@ class EmbeddingService:
         except Overloaded:
             self._metrics.dropped.labels("rejected").inc()
             raise
-        self._give_way(evicted)
+        self._reject_evicted(evicted)
         self._metrics.embedding_queue.set(len(self._queue))
         self._wake.set()
         if priority is Priority.ENTER:
-            self._make_way()
+            self._interrupt_eager()
         try:
             return await request.future
         except asyncio.CancelledError:
@@ -171,8 +171,8 @@ class EmbeddingService:
                 self._metrics.dropped.labels("superseded").inc()
             raise
 
-    def _make_way(self) -> None:
-        """Let nobody who pressed Enter wait for what may be thrown away."""
+    def _interrupt_eager(self) -> None:
+        """Interrupt a speculative text, so that Enter does not wait for it."""
         if self._running is not None and self._running.priority is Priority.EAGER:
             self._running.stop.set()
 
@@ -184,7 +184,7 @@ class EmbeddingService:
             if request is None:
                 self._wake.clear()
                 await self._wake.wait()
-            elif not request.unwanted:
+            elif not request.abandoned:
                 self._running = request
                 try:
                     await self._encode(request)
@@ -201,37 +201,35 @@ class EmbeddingService:
             raise
         except Interrupted as error:
             self._metrics.dropped.labels("interrupted").inc()
-            self._again(request, error)
+            self._requeue(request, error)
             return
-        except Exception as error:  # one bad text must not stop the line
-            request.refuse(error)
+        except Exception as error:  # one bad text must not stop the worker
+            request.fail(error)
             return
         ended = self._clock.monotonic()
-        self.load.worked(started, ended, cpu_s)
+        self.load.record(started, ended, cpu_s)
         self._metrics.stage_seconds.labels("embed").observe(ended - started)
-        request.answer(vector)
+        request.succeed(vector)
 
-    def _again(self, request: _Request, error: Interrupted) -> None:
-        """Put what was broken off back into the line, where there is room."""
-        if request.unwanted:
+    def _requeue(self, request: _Request, error: Interrupted) -> None:
+        """Queue an interrupted request again, if there is space."""
+        if request.abandoned:
             return
         request.stop = CancelFlag()
         try:
             evicted = self._queue.push(request, request.priority)
         except Overloaded:
-            request.refuse(error)
+            request.fail(error)
         else:
-            self._give_way(evicted)
+            self._reject_evicted(evicted)
 
-    def _give_way(self, evicted: _Request | None) -> None:
+    def _reject_evicted(self, evicted: _Request | None) -> None:
         if evicted is not None:
             self._metrics.dropped.labels("evicted").inc()
-            evicted.refuse(
-                Overloaded("More urgent texts took this one's place in the embedding queue.")
-            )
+            evicted.fail(Overloaded("Evicted from the embedding queue by more urgent texts."))
 
     def _timed(self, request: _Request) -> tuple[Vector, float]:
-        """Return the vector, and the CPU seconds that it took."""
+        """Return the vector and the CPU time it took, in seconds."""
         started = time.thread_time()
         vectors = self._encoder.encode([request.text], request.stop)
         return vectors[0], time.thread_time() - started

@@ -1,26 +1,26 @@
-"""How busy something is: the share of the last second or so that it worked. Pure."""
+"""Utilization of a worker: the share of about the last second that it was busy. Pure."""
 
 import math
 
-_MEMORY_S = 1.0  # work counts for e times less after each such time
-_NEWEST = 0.1  # share of the newest piece in the usual one
+_TIME_CONSTANT_S = 1.0  # of the exponential decay of past work
+_SMOOTHING = 0.1  # weight of the newest piece of work in the moving average
 
 
 class Utilization:
-    """Times are seconds of the clock's monotonic time."""
+    """Exponentially decaying utilization; times are monotonic, in seconds."""
 
-    def __init__(self, usual_s: float) -> None:
-        self.usual_s = usual_s  #: the CPU time that one piece of work takes, lately
+    def __init__(self, typical_cpu_s: float) -> None:
+        self.typical_cpu_s = typical_cpu_s  #: moving average of the CPU time of a piece of work
         self._share = 0.0
         self._at = 0.0
 
-    def worked(self, started: float, ended: float, cpu_s: float) -> None:
-        """A piece of work took place."""
-        took = ended - started
-        self.usual_s += _NEWEST * (cpu_s - self.usual_s)
-        self._share = self.share(ended) + (1 - math.exp(-took / _MEMORY_S))
+    def record(self, started: float, ended: float, cpu_s: float) -> None:
+        """Add a piece of work."""
+        elapsed = ended - started
+        self.typical_cpu_s += _SMOOTHING * (cpu_s - self.typical_cpu_s)
+        self._share = self.share(ended) + (1 - math.exp(-elapsed / _TIME_CONSTANT_S))
         self._at = ended
 
     def share(self, now: float) -> float:
-        """Return the share of its time that it worked lately, 0 to 1."""
-        return min(1.0, self._share * math.exp(-max(0.0, now - self._at) / _MEMORY_S))
+        """Return the recent share of time spent working, 0 to 1."""
+        return min(1.0, self._share * math.exp(-max(0.0, now - self._at) / _TIME_CONSTANT_S))

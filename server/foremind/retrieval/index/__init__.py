@@ -1,1 +1,1 @@
-"""Memories in the process: terms, vectors, and the cache that holds them per relationship."""
+"""The memory index in the process, with a cache of indexes by relationship."""

@@ -1,4 +1,4 @@
-"""Texts by their words: which of them hold what another says. Pure."""
+"""An inverted index that finds texts which mention, quote or resemble another. Pure."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
@@ -8,63 +8,65 @@ from foremind.text.tokenization import terms_of
 
 Key = TypeVar("Key", bound=Hashable)
 
-_LEAST_QUOTED = 8  # characters; shorter texts are in everything
+_MIN_QUOTE_CHARS = 8  # shorter texts occur everywhere
 
 
 class Corpus(Generic[Key]):
-    """Texts that can be asked for what they hold, without reading each for each."""
+    """Texts by key with a posting list per term, so that no query scans every text."""
 
     def __init__(self) -> None:
         self.texts: dict[Key, str] = {}
         self.terms: dict[Key, frozenset[str]] = {}
-        self._by_term: defaultdict[str, set[Key]] = defaultdict(set)
+        self._postings: defaultdict[str, set[Key]] = defaultdict(set)
 
     def add(self, texts: Iterable[tuple[Key, str]]) -> None:
-        """Take in more texts."""
+        """Index more texts."""
         for key, text in texts:
             self.texts[key] = text.casefold()
             terms = self.terms[key] = frozenset(terms_of(text))
             for term in terms:
-                self._by_term[term].add(key)
+                self._postings[term].add(key)
 
     def with_term(self, term: str) -> set[Key]:
-        """Return the texts that hold a word."""
-        return self._by_term.get(term, set())
+        """Return the texts that contain a term."""
+        return self._postings.get(term, set())
 
     def mentioning(self, about: str) -> set[Key]:
-        """Return the texts that hold every word of `about`, as search reads words."""
-        wanted = sorted(set(terms_of(about)), key=lambda each: len(self.with_term(each)))
-        if not wanted:
+        """Return the texts that contain every term of `about`, tokenized as in search."""
+        terms = sorted(set(terms_of(about)), key=self._document_frequency)
+        if not terms:
             return {key for key, text in self.texts.items() if about.casefold().strip() in text}
-        found = set(self.with_term(wanted[0]))
-        for term in wanted[1:]:
-            found &= self.with_term(term)
-        return found
+        matches = set(self.with_term(terms[0]))
+        for term in terms[1:]:
+            matches &= self.with_term(term)
+        return matches
 
-    def quoting(self, said: str) -> set[Key]:
-        """Return the texts that hold another word for word."""
-        wanted = said.casefold().strip()
-        if len(wanted) < _LEAST_QUOTED:
+    def quoting(self, quote: str) -> set[Key]:
+        """Return the texts that contain another verbatim, ignoring case."""
+        folded = quote.casefold().strip()
+        if len(folded) < _MIN_QUOTE_CHARS:
             return set()
-        return {key for key in self._likely(said) if wanted in self.texts[key]}
+        return {key for key in self._quote_candidates(quote) if folded in self.texts[key]}
 
-    def speaking_of(self, said: str, share: float) -> set[Key]:
-        """Return the texts that hold at least this share of another's words, and two of them."""
-        wanted = frozenset(terms_of(said))
-        least = max(2, share * len(wanted))
-        if len(wanted) < 2:
+    def speaking_of(self, text: str, share: float) -> set[Key]:
+        """Return the texts with at least this share of another's terms, and at least two."""
+        terms = frozenset(terms_of(text))
+        minimum = max(2, share * len(terms))
+        if len(terms) < 2:
             return set()
-        # Who holds so many of the words holds one of the rarest.
-        by_rarity = sorted(wanted, key=lambda each: len(self.with_term(each)))
-        rarest = by_rarity[: len(wanted) - int(least) + 1]
-        likely = {key for term in rarest for key in self.with_term(term)}
-        return {key for key in likely if len(self.terms[key] & wanted) >= least}
+        # A text with that many of the terms must contain at least one of the rarest.
+        rarest_first = sorted(terms, key=self._document_frequency)
+        rarest = rarest_first[: len(terms) - int(minimum) + 1]
+        candidates = {key for term in rarest for key in self.with_term(term)}
+        return {key for key in candidates if len(self.terms[key] & terms) >= minimum}
 
-    def _likely(self, said: str) -> Iterable[Key]:
-        """Return the texts that may hold another: those with its rarest word."""
-        words = terms_of(said)
-        # The first and last word may be a part of another, as in languages without spaces.
-        whole = words[1:-1]
-        if not whole:
+    def _quote_candidates(self, quote: str) -> Iterable[Key]:
+        """Return the texts that may contain a quote: those with its rarest term."""
+        # The first and last term may be part of a longer word, as in languages without spaces.
+        whole_terms = terms_of(quote)[1:-1]
+        if not whole_terms:
             return list(self.texts)
-        return self.with_term(min(whole, key=lambda each: len(self.with_term(each))))
+        return self.with_term(min(whole_terms, key=self._document_frequency))
+
+    def _document_frequency(self, term: str) -> int:
+        return len(self.with_term(term))

@@ -18,20 +18,20 @@ from foremind.runtime.supervision import begin, stop
 from foremind.storage.memory_store import MemoryStore
 from foremind.storage.notifications import Announcement
 
-_TOO_LARGE_KNOWN = 1000  # relationships that are not tried again
-_IN_A_THREAD = 20_000  # memories: searching more would hold everybody else up for milliseconds
-_CATCH_UP_S = 0.05  # longer than that, and the database would have answered
-_LOADS_AT_ONCE = 2  # each holds a connection and, for a moment, a thread
+_MAX_TOO_LARGE = 1000  # relationships remembered as too large to load
+_MIN_THREADED = 20_000  # memories; searching more would block the event loop for milliseconds
+_CATCH_UP_S = 0.05  # by then the database would have answered
+_MAX_CONCURRENT_LOADS = 2  # each takes a connection and, briefly, a thread
 
 _log = structlog.get_logger("foremind.retrieval")
 
 
 class IndexedCandidates:
-    """Holds indexes of the relationships in use, in at most `capacity_bytes`.
+    """Indexes of the relationships in use, in at most `capacity_bytes`.
 
-    The least recently used goes first; one that is larger than all the room is not kept. A
-    relationship that is absent, or of which something newer was announced than is loaded, is
-    searched in the database while its index is brought up to date in the background.
+    The least recently used index is evicted first; one that exceeds the whole capacity is not kept.
+    A relationship that is not loaded, or whose index is older than the announced version, is
+    searched in the database while its index is updated in the background.
     """
 
     def __init__(self, store: MemoryStore, capacity_bytes: int, metrics: Metrics) -> None:
@@ -42,10 +42,10 @@ class IndexedCandidates:
         self._indexes: OrderedDict[int, MemoryIndex] = OrderedDict()
         self._bytes = 0
         self._announced: dict[int, int] = {}
-        self._too_large: LRUCache[int, None] = LRUCache(_TOO_LARGE_KNOWN)
-        self._gaps = 0
+        self._too_large: LRUCache[int, None] = LRUCache(_MAX_TOO_LARGE)
+        self._generation = 0  # raised when what is being read must be discarded
         self._updates: dict[int, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
+        self._load_slots = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,23 +53,23 @@ class IndexedCandidates:
     async def __aexit__(self, *_: object) -> None:
         await stop(*self._updates.values())
 
-    async def candidates(self, wanted: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
-        """Return memories that may be recalled, with what scoring them needs.
+    async def candidates(self, query: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
+        """Return memories that may be recalled, with the statistics to score them.
 
         Raises:
             StorageUnavailable: the database was needed and did not answer.
         """
-        index = await self._up_to_date(wanted.relationship_id)
+        index = await self._up_to_date(query.relationship_id)
         self._metrics.searches.labels("database" if index is None else "index").inc()
         if index is not None:
-            if index.state.memories < _IN_A_THREAD:
-                return index.candidates(wanted)
-            return await asyncio.to_thread(index.candidates, wanted)
-        self.load(wanted.relationship_id)
-        return await self._stored.candidates(wanted)
+            if index.state.memories < _MIN_THREADED:
+                return index.candidates(query)
+            return await asyncio.to_thread(index.candidates, query)
+        self.load(query.relationship_id)
+        return await self._stored.candidates(query)
 
     async def _up_to_date(self, relationship_id: int) -> MemoryIndex | None:
-        """Return the index, waiting a moment where only the newest changes are missing."""
+        """Return the current index, waiting briefly if only the newest changes are missing."""
         index = self._current(relationship_id)
         if index is None and relationship_id in self._indexes:
             self.load(relationship_id)
@@ -80,11 +80,11 @@ class IndexedCandidates:
         return index
 
     def holds(self, relationship_id: int) -> bool:
-        """Return whether a relationship is loaded and nothing newer is announced."""
+        """Return whether a relationship is loaded as of the newest announced version."""
         return self._current(relationship_id) is not None
 
     async def loaded(self, relationship_id: int) -> bool:
-        """Wait until a relationship is up to date; return whether it could be."""
+        """Wait for the update of a relationship's index; return whether it is now current."""
         self.load(relationship_id)
         update = self._updates.get(relationship_id)
         if update is not None:
@@ -92,7 +92,7 @@ class IndexedCandidates:
         return self.holds(relationship_id)
 
     def load(self, relationship_id: int) -> None:
-        """Bring the index of a relationship up to date, in the background."""
+        """Start to load or update a relationship's index, in the background."""
         if relationship_id in self._too_large or relationship_id in self._updates:
             return
         task = begin(self._update(relationship_id), "index-update")
@@ -100,9 +100,9 @@ class IndexedCandidates:
         task.add_done_callback(lambda _: self._updates.pop(relationship_id, None))
 
     def heard(self, announcement: Announcement) -> None:
-        """Learn that memories of a relationship changed, or are gone."""
+        """Update the index of a relationship whose memories changed; evict it on an erasure."""
         if isinstance(announcement, MemoriesForgotten):
-            self._gaps += 1  # what is being read may hold them
+            self._generation += 1
             if announcement.relationship_id in self._indexes:
                 self._evict(announcement.relationship_id)
             return
@@ -115,8 +115,8 @@ class IndexedCandidates:
         self.load(announcement.relationship_id)
 
     async def forget(self) -> None:
-        """Drop every index, after announcements may have been missed."""
-        self._gaps += 1
+        """Evict every index, after announcements may have been missed."""
+        self._generation += 1
         for relationship_id in list(self._indexes):
             self._evict(relationship_id)
 
@@ -131,17 +131,17 @@ class IndexedCandidates:
         return index
 
     async def _update(self, relationship_id: int) -> None:
-        """Read what changed until nothing newer is announced."""
-        async with self._slots:
+        """Read changes until the index has the newest announced version."""
+        async with self._load_slots:
             while self._current(relationship_id) is None:
-                gaps = self._gaps
+                generation = self._generation
                 try:
                     known = self._indexes.get(relationship_id)
                     index = await self._read(relationship_id, known)
                 except ForemindError as error:
                     _log.warning("index.not_updated", reason=error.code)
                     return
-                if gaps == self._gaps and not self._keep(relationship_id, index):
+                if generation == self._generation and not self._keep(relationship_id, index):
                     return
 
     async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
@@ -149,11 +149,11 @@ class IndexedCandidates:
         after = -1 if known is None else known.state.version
         state, changes = await self._store.changes(relationship_id, after)
         if known is None:
-            return await asyncio.to_thread(MemoryIndex.of, state, changes)
-        return await asyncio.to_thread(known.changed, state, changes)
+            return await asyncio.to_thread(MemoryIndex.build, state, changes)
+        return await asyncio.to_thread(known.with_changes, state, changes)
 
     def _keep(self, relationship_id: int, index: MemoryIndex) -> bool:
-        """Keep an index, evicting the least recently used ones; False where it is too large."""
+        """Keep an index, evicting the least recently used ones; False if it is too large."""
         if index.size_bytes > self._capacity:
             self._too_large[relationship_id] = None
             if relationship_id in self._indexes:

@@ -1,4 +1,4 @@
-"""Memories laid down as columns: their vectors, their words, what else is asked of them. Pure."""
+"""Index segments: memories as columns, with their vectors and posting lists. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,27 +13,27 @@ from foremind.text.packed_terms import WORD, hash_of, unpack_words
 
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 _NO_NUMBERS: Numbers = np.zeros(0)
-_NOWHERE = slice(0, 0)
-_ROW_BYTES = 600  # what the objects of a memory take, beside its texts and numbers
+_NO_POSTINGS = slice(0, 0)
+_ROW_BYTES = 600  # what a memory's objects occupy in addition to its texts and numbers
 
 
 class Segment:
-    """Some memories as columns, in the order of their identifiers."""
+    """Memories as columns, sorted by id."""
 
     def __init__(self, memories: Sequence[IndexedMemory]) -> None:
-        self.memories = memories = sorted(memories, key=lambda each: each.memory.id)
-        self.vectors = Vectors([memory.vector for memory in memories])
-        known = [memory.memory for memory in memories]
-        self.ids = np.array([each.id for each in known], np.int64)
-        self.lengths = np.array([each.length for each in known], np.float64)
-        self.superseded = np.array([each.superseded for each in known], np.bool_)
-        self.sessions = np.array([each.session for each in known], np.int64)
-        self.significance = np.array([each.significance for each in known], np.float64)
-        self.created = np.array([each.created_at.timestamp() for each in known], np.float64)
-        self.postings = _Postings([memory.words for memory in memories])
+        self.memories = memories = sorted(memories, key=lambda indexed: indexed.memory.id)
+        self.vectors = Vectors([indexed.vector for indexed in memories])
+        known = [indexed.memory for indexed in memories]
+        self.ids = np.array([memory.id for memory in known], np.int64)
+        self.lengths = np.array([memory.length for memory in known], np.float64)
+        self.superseded = np.array([memory.superseded for memory in known], np.bool_)
+        self.sessions = np.array([memory.session for memory in known], np.int64)
+        self.significance = np.array([memory.significance for memory in known], np.float64)
+        self.created = np.array([memory.created_at.timestamp() for memory in known], np.float64)
+        self.postings = _PostingLists([indexed.words for indexed in memories])
         texts = sum(
-            len(memory.memory.content) + len(memory.vector) + len(memory.words)
-            for memory in memories
+            len(indexed.memory.content) + len(indexed.vector) + len(indexed.words)
+            for indexed in memories
         )
         self.size_bytes = (
             self.vectors.size_bytes + self.postings.size_bytes + texts + _ROW_BYTES * len(memories)
@@ -43,7 +43,7 @@ class Segment:
         return len(self.memories)
 
     def rows_of(self, ids: Rows) -> Rows:
-        """Return the rows of those memories that are here."""
+        """Return the rows of those memories that are in this segment."""
         rows: Rows = np.searchsorted(self.ids, ids)
         inside = rows < len(self)
         here: Rows = rows[inside][self.ids[rows[inside]] == ids[inside]]
@@ -51,25 +51,25 @@ class Segment:
 
 
 class TermHits(NamedTuple):
-    """Where terms stand, as columns: which row, which of the terms, how often."""
+    """Postings as columns: the row, the position of the term in the query, and its frequency."""
 
     rows: Rows
     terms: Rows
     frequencies: Numbers
 
-    def only(self, these: npt.NDArray[np.bool_]) -> "TermHits":
-        return TermHits(self.rows[these], self.terms[these], self.frequencies[these])
+    def filtered(self, mask: npt.NDArray[np.bool_]) -> "TermHits":
+        return TermHits(self.rows[mask], self.terms[mask], self.frequencies[mask])
 
-    def moved(self, by: int) -> "TermHits":
-        return self._replace(rows=self.rows + by) if by else self
+    def shifted(self, offset: int) -> "TermHits":
+        return self._replace(rows=self.rows + offset) if offset else self
 
 
-class _Postings:
-    """Which memories hold a word, and how often: words sorted by hash, rows beside them."""
+class _PostingLists:
+    """Rows and frequencies per term, in flat arrays sorted by the term's hash."""
 
     def __init__(self, packed: Sequence[bytes]) -> None:
         words = unpack_words(b"".join(packed))
-        sizes = [len(each) // WORD.itemsize for each in packed]
+        sizes = [len(row_words) // WORD.itemsize for row_words in packed]
         order = np.argsort(words["hash"])
         self._hashes, self._starts = np.unique(words["hash"][order], return_index=True)
         self._ends = np.append(self._starts[1:], len(words))
@@ -79,26 +79,26 @@ class _Postings:
     @property
     def size_bytes(self) -> int:
         return sum(
-            each.nbytes
-            for each in (self._hashes, self._starts, self._ends, self._rows, self._frequencies)
+            array.nbytes
+            for array in (self._hashes, self._starts, self._ends, self._rows, self._frequencies)
         )
 
-    def of(self, terms: Sequence[str]) -> TermHits:
-        """Return where the terms stand, in the block's own rows."""
+    def hits(self, terms: Sequence[str]) -> TermHits:
+        """Return the postings of the terms, by the rows of this segment."""
         hashes = np.array([hash_of(term) for term in terms], np.uint64)
-        places = np.searchsorted(self._hashes, hashes)
-        parts = [
-            slice(self._starts[place], self._ends[place])
-            if place < len(self._hashes) and self._hashes[place] == wanted
-            else _NOWHERE
-            for place, wanted in zip(places.tolist(), hashes, strict=True)
+        positions = np.searchsorted(self._hashes, hashes)
+        postings = [
+            slice(self._starts[position], self._ends[position])
+            if position < len(self._hashes) and self._hashes[position] == term_hash
+            else _NO_POSTINGS
+            for position, term_hash in zip(positions.tolist(), hashes, strict=True)
         ]
         return TermHits(
-            np.concatenate([_NO_ROWS, *(self._rows[part] for part in parts)]),
-            np.repeat(np.arange(len(terms)), [part.stop - part.start for part in parts]),
-            np.concatenate([_NO_NUMBERS, *(self._frequencies[part] for part in parts)]),
+            np.concatenate([_NO_ROWS, *(self._rows[part] for part in postings)]),
+            np.repeat(np.arange(len(terms)), [part.stop - part.start for part in postings]),
+            np.concatenate([_NO_NUMBERS, *(self._frequencies[part] for part in postings)]),
         )
 
 
-#: Most relationships are new: they share it.
-NOTHING = Segment(())
+#: Shared by all new relationships, which have no memories yet.
+EMPTY_SEGMENT = Segment(())

@@ -1,1 +1,1 @@
-"""What a text says of the one who says it."""
+"""What a text states about its speaker."""

@@ -1,22 +1,24 @@
-"""How somebody wants to be spoken to: "keep answers short". Pure."""
+"""Statements about how the companion should speak: "keep answers short". Pure."""
 
 import re
 
-from foremind.text.statements.clauses import Found, Statement, compiled
+from foremind.text.statements.clauses import Statement, Statements, compiled
 
-_LED = r"^\W*(?:(?:and|but|also|so|ok|okay|oh|well|hey|from now on|[A-Z]\w+)\b,? )?(?:please,? )?"
-_SPOKEN = (
+_OPENING = (
+    r"^\W*(?:(?:and|but|also|so|ok|okay|oh|well|hey|from now on|[A-Z]\w+)\b,? )?(?:please,? )?"
+)
+_UTTERANCES = (
     "answers?|replies|reply|messages?|responses?|texts?|sentences?|explanations?|things|stories"
 )
-_SHAPED = (
+_QUALITIES = (
     "short|shorter|brief|briefer|concise|simple|simpler|long|longer|plain|polite|formal|informal|"
     "casual|light|clean|friendly|honest|to the point|direct|gentle|quiet|child-friendly"
 )
 _MANNER = re.compile(
-    _LED
+    _OPENING
     + r"(?P<value>(?i:"
-    + rf"keep (?:(?:your|the|all|my|all your) )?(?:{_SPOKEN}|it) (?:\w+ )?(?:{_SHAPED})\b|"
-    + rf"(?:make|give me|send|write|use) (?:your |me )?(?:only |just )?(?:{_SHAPED}|metric|"
+    + rf"keep (?:(?:your|the|all|my|all your) )?(?:{_UTTERANCES}|it) (?:\w+ )?(?:{_QUALITIES})\b|"
+    + rf"(?:make|give me|send|write|use) (?:your |me )?(?:only |just )?(?:{_QUALITIES}|metric|"
     rf"imperial|"
     + r"british|american|easy|proper|more|fewer|less|no|plain|the metric) [\w-]+|"
     + r"(?:don't|do not|never|stop|no more|please don't) (?:ever )?(?:"
@@ -46,21 +48,20 @@ _MANNER = re.compile(
     + r"spoil|mention|address|end|swear|lie|sign|remind|interrupt|assume|correct)\b \w+"
     + r")[^.!?;]{0,80})",
 )
+_MAX_WORDS = 12  # of an instruction
 _CLOSING = compiled(r",? ?(?:please|thanks|thank you|ok|okay|from now on|ever|always|will you)$")
 
 
-def manners(clause: str) -> Found:
+def manners(clause: str) -> Statements:
+    """Extract instructions about the companion's manner."""
     match = _MANNER.match(clause)
     if match is None:
         return
     value = re.split(r", (?:i|i'm|it|that|this|my|we|you|and|but|or|because|as)\b", match["value"])[
         0
     ]
-    before = ""
-    while value != before:
-        before, value = value, _CLOSING.sub("", value.strip(" ,"))
-    if len(value.split()) <= _MOST_WISH:
+    previous = ""
+    while value != previous:
+        previous, value = value, _CLOSING.sub("", value.strip(" ,"))
+    if len(value.split()) <= _MAX_WORDS:
         yield Statement("manner", value[:1].lower() + value[1:])
-
-
-_MOST_WISH = 12

@@ -1,7 +1,7 @@
-"""What somebody says of themselves, as clean values: where they live, what they are called. Pure.
+"""Extracts what speakers state about themselves: where they live, what they are called. Pure.
 
-Patterns, not understanding. Each reader finds where a statement begins; its value is what follows,
-word by word, up to where the clause ends, and many a value is then refused.
+By patterns. Each reader finds where a statement begins; its value is what follows, word by word, up
+to where the clause ends, and implausible values are discarded.
 """
 
 from foremind.text.statements.belongings import called, family, pets
@@ -20,7 +20,7 @@ def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# A reader, and the words of which one stands in whatever it reads.
+# Readers, each with trigger words of which every sentence it matches contains one.
 _READERS: tuple[tuple[frozenset[str], Reader], ...] = (
     (_words("name name's call called calls go i'm am prefer"), names),
     (_words("pronouns use go prefer she he they"), pronouns),
@@ -55,10 +55,10 @@ EVERY_READER = tuple(reader for _, reader in _READERS)
 
 
 def statements_in(text: str) -> list[Statement]:
-    """Return what `text` states of its speaker, near its beginning, in the order of the slots."""
-    found: dict[Statement, None] = {}
+    """Return what the beginning of `text` states about its speaker, without duplicates."""
+    statements: dict[Statement, None] = {}
     for sentence in own_sentences(text[:MOST_CHARS]):
         for triggers, reader in _READERS:
             if not triggers.isdisjoint(sentence.words):
-                found.update(dict.fromkeys(reader(sentence.text)))
-    return list(found)
+                statements.update(dict.fromkeys(reader(sentence.text)))
+    return list(statements)

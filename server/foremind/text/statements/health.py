@@ -1,20 +1,20 @@
-"""What must be minded with somebody: allergies, illness, what is not eaten. Pure."""
+"""Statements about health and diet: allergies, illnesses, what somebody does not eat. Pure."""
 
 import re
 
-from foremind.text.statements import vocabulary as known
+from foremind.text.statements import vocabulary
 from foremind.text.statements.clauses import (
     AM,
     NOT,
     NOW,
-    Found,
     Statement,
-    bare,
-    begins,
+    Statements,
+    begins_with,
     compiled,
     either,
-    first_of,
+    first_word,
     value_of,
+    without_article,
 )
 
 _ALLERGIC = compiled(rf"{AM} {NOW}(?:(?:severely|very|badly|highly|a bit|quite) )?allergic to ")
@@ -25,16 +25,17 @@ _ALLERGY = compiled(
 _INTOLERANT = compiled(rf"{AM} {NOW}(?P<value>[a-z]+ intolerant|intolerant to \w+)\b")
 _ILL = compiled(
     r"\bi(?:'ve got| have got| have| got| suffer from|'ve had| have had| live with) "
-    rf"(?:an? )?(?:(?:severe|mild|chronic|bad) )?(?P<value>{either(known.CONDITIONS)})(?![\w-])"
+    r"(?:an? )?(?:(?:severe|mild|chronic|bad) )?"
+    rf"(?P<value>{either(vocabulary.CONDITIONS)})(?![\w-])"
     r"(?! (?:about|over|when|that you))"
 )
 _BODILY = compiled(
     rf"{AM} {NOW}(?:(?:completely|partly|partially|profoundly|very) )?"
-    rf"(?P<value>(?:{either(known.BODILY)})(?: in (?:one|my|the) (?:\w+ )?(?:ear|eye)s?)?)"
+    rf"(?P<value>(?:{either(vocabulary.BODILY)})(?: in (?:one|my|the) (?:\w+ )?(?:ear|eye)s?)?)"
     r"(?![\w-])(?! (?:to|with))"
 )
 _DIET = compiled(
-    rf"{AM} {NOW}(?:(?:mostly|strictly|a strict) )?(?P<value>{either(known.DIETS)})(?![\w-])|"
+    rf"{AM} {NOW}(?:(?:mostly|strictly|a strict) )?(?P<value>{either(vocabulary.DIETS)})(?![\w-])|"
     r"\bi (?:keep|eat|only eat) (?P<law>kosher|halal)\b"
 )
 _AVOIDS = compiled(
@@ -43,26 +44,28 @@ _AVOIDS = compiled(
 )
 
 
-def health(clause: str) -> Found:
+def health(clause: str) -> Statements:
+    """Extract allergies, intolerances, illnesses and disabilities."""
     for match in _ALLERGIC.finditer(clause):
         value = value_of(clause[match.end() :], 5, through="and or")
-        if value and not begins(known.NO_ALLERGIES, value):
+        if value and not begins_with(value, vocabulary.NO_ALLERGIES):
             yield Statement("health", f"allergic to {value}")
     for pattern in (_ALLERGY, _INTOLERANT, _ILL, _BODILY):
         for match in pattern.finditer(clause):
             yield Statement("health", match["value"].strip())
 
 
-def diets(clause: str) -> Found:
+def diets(clause: str) -> Statements:
+    """Extract what the speaker does not eat or drink."""
     for match in _DIET.finditer(clause):
-        yield Statement("diet", bare(match["value"] or match["law"]).lower())
+        yield Statement("diet", without_article(match["value"] or match["law"]).lower())
     for match in _AVOIDS.finditer(clause):
-        value = bare(value_of(clause[match.end() :], 4, through="and or"))
-        if not value and match["verb"].lower() == "drink" and _over(clause[match.end() :]):
+        value = without_article(value_of(clause[match.end() :], 4, through="and or"))
+        if not value and match["verb"].lower() == "drink" and _clause_ends(clause[match.end() :]):
             yield Statement("diet", "no alcohol")
-        elif value and first_of(value) not in known.NO_MEALS:
+        elif value and first_word(value) not in vocabulary.NO_MEALS:
             yield Statement("diet", f"no {value}")
 
 
-def _over(rest: str) -> bool:
-    return re.match(r"\s*(?:$|[.,;!]|and\b|but\b|at all\b|any ?more\b)", rest, re.I) is not None
+def _clause_ends(text: str) -> bool:
+    return re.match(r"\s*(?:$|[.,;!]|and\b|but\b|at all\b|any ?more\b)", text, re.I) is not None

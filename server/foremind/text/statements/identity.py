@@ -1,9 +1,9 @@
-"""Who somebody is: name, pronouns, age, birthday, status, languages. Pure."""
+"""Statements about identity: name, pronouns, age, birthday, status, languages. Pure."""
 
 import re
 
-from foremind.text.statements import vocabulary as known
-from foremind.text.statements.clauses import AM, NOW, Found, Statement, compiled, value_of
+from foremind.text.statements import vocabulary
+from foremind.text.statements.clauses import AM, NOW, Statement, Statements, compiled, value_of
 from foremind.text.statements.occupation import jobs
 from foremind.text.statements.places import origins
 
@@ -29,10 +29,10 @@ _NUMBER = (
 )
 _AGE = compiled(
     rf"(?:{AM} {NOW}|\bi(?:'ve)? (?:just |recently )?turned |\bmy age is ){_NUMBER}"
-    r"(?P<rest> years? old| years? of age| y/?o)?"
+    r"(?P<unit> years? old| years? of age| y/?o)?"
     r"(?= ?(?:$|[.,;!)]| (?:and|but|now|last|this|today|yesterday|so|years|already|tomorrow)\b))"
 )
-_MONTH = "|".join(sorted(known.MONTHS, key=len, reverse=True))
+_MONTH = "|".join(sorted(vocabulary.MONTHS, key=len, reverse=True))
 _DATE = (
     rf"(?P<value>\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_MONTH})\b(?:,? \d{{4}})?|"
     rf"(?:{_MONTH}) (?:the )?\d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}})?|"
@@ -49,71 +49,77 @@ _STATUS = compiled(
     r"(?P<value>single|married|engaged|divorced|widowed|widow|widower|separated|in a relationship)"
     r"\b(?![\w-])(?! (?:in|with my thoughts|by|out|malt|from))"
 )
-_LEAST_AGE, _MOST_AGE = 5, 115
-_LIKELY_AGE = 10  # said without "years old"
+_MIN_AGE, _MAX_AGE = 5, 115
+_MIN_BARE_AGE = 10  # without "years old"
 
 
-def names(clause: str) -> Found:
+def names(clause: str) -> Statements:
+    """Extract the speaker's name, and what an introduction adds to it."""
     for match in _NAMED.finditer(clause):
-        value = _name(clause[match.end() :], asked=match["ask"] is not None)
+        value = _name(clause[match.end() :], requested=match["ask"] is not None)
         if value:
             yield Statement("name", value)
     introduced = _INTRODUCED.match(clause)
     if introduced is None:
         return
-    name = introduced["name"]
-    if name.lower() in known.NO_NAMES or name.lower() in known.MONTHS:
+    name, rest = introduced["name"], clause[introduced.end("name") :]
+    if name.lower() in vocabulary.NO_NAMES or name.lower() in vocabulary.MONTHS:
         return
-    if not re.match(r" \w+ing\b| to\b| for\b| that\b", clause[introduced.end("name") :]):
+    if not re.match(r" \w+ing\b| to\b| for\b| that\b", rest):
         yield Statement("name", name)
-        yield from _introduction(clause[introduced.end("name") :])
+        yield from _introduction(rest)
 
 
-def _introduction(rest: str) -> Found:
-    """Read what follows a name: ", 29, a nurse from Leeds"."""
+def _introduction(rest: str) -> Statements:
+    """Extract what follows a name: ", 29, a nurse from Leeds"."""
     for part in rest.split(",")[1:4]:
-        said = part.strip().removeprefix("and ")
-        if said[:3].isdigit() or (said[:2].isdigit() and len(said) == 2):
-            yield Statement("age", said)
-        elif said.startswith(("a ", "an ")):
-            yield from jobs(f"I'm {said}")
-        if " from " in f" {said} ":
-            yield from origins(f"I'm from {said.partition('from ')[2]}")
+        detail = part.strip().removeprefix("and ")
+        if detail[:3].isdigit() or (detail[:2].isdigit() and len(detail) == 2):
+            yield Statement("age", detail)
+        elif detail.startswith(("a ", "an ")):
+            yield from jobs(f"I'm {detail}")
+        if " from " in f" {detail} ":
+            yield from origins(f"I'm from {detail.partition('from ')[2]}")
 
 
-def _name(rest: str, *, asked: bool) -> str:
-    value = value_of(rest, 3)
+def _name(text: str, *, requested: bool) -> str:
+    """Return the name at the beginning of a text; `requested` by "call me"."""
+    value = value_of(text, 3)
     first = value.split()[0] if value else ""
-    if not first or first.lower() in known.NO_NAMES or any(each.isdigit() for each in value):
+    if not first or first.lower() in vocabulary.NO_NAMES or any(char.isdigit() for char in value):
         return ""
     if "/" in value:  # pronouns
         return ""
-    if not first[0].isupper() and (len(value.split()) > 1 or (asked and len(first) < 2)):
+    if not first[0].isupper() and (len(value.split()) > 1 or (requested and len(first) < 2)):
         return ""
-    words = [each for each in value.split() if each[0].isupper()] or [first]
+    words = [word for word in value.split() if word[0].isupper()] or [first]
     return " ".join(words)
 
 
-def pronouns(clause: str) -> Found:
+def pronouns(clause: str) -> Statements:
+    """Extract the speaker's pronouns."""
     for match in _PRONOUNS.finditer(clause):
         yield Statement("pronouns", match["value"].replace(" ", "").lower())
 
 
-def ages(clause: str) -> Found:
+def ages(clause: str) -> Statements:
+    """Extract the speaker's age in years."""
     for match in _AGE.finditer(clause):
         value = match["value"]
-        years = int(value) if value.isdigit() else _MOST_AGE
-        least = _LEAST_AGE if match["rest"] else _LIKELY_AGE
-        if least <= years <= _MOST_AGE:
+        years = int(value) if value.isdigit() else _MAX_AGE
+        minimum = _MIN_AGE if match["unit"] else _MIN_BARE_AGE
+        if minimum <= years <= _MAX_AGE:
             yield Statement("age", value)
 
 
-def birthdays(clause: str) -> Found:
+def birthdays(clause: str) -> Statements:
+    """Extract the speaker's day, month or year of birth."""
     for match in _BIRTHDAY.finditer(clause):
         yield Statement("birthday", match["value"])
 
 
-def statuses(clause: str) -> Found:
+def statuses(clause: str) -> Statements:
+    """Extract the speaker's relationship status."""
     for match in _STATUS.finditer(clause):
         value = match["value"].lower()
         yield Statement("status", "widowed" if value.startswith("widow") else value)
@@ -124,15 +130,16 @@ _SPEAKS = compiled(
     r"\bmy (?:native |first |second |mother )?(?:language|tongue)(?: is|'s) |"
     r"\bi(?:'m| am) (?P<learns>learning|studying) "
 )
-_A_LANGUAGE = compiled(rf"\b(?:{'|'.join(sorted(known.LANGUAGES, key=len, reverse=True))})\b")
-_NO_MORE_LANGUAGES = compiled(r"\b(?:but|to|with|because|i|at)\b")
-_OF_LANGUAGES = compiled(r"^[\w' ,]{0,80}")
+_LANGUAGE = compiled(rf"\b(?:{'|'.join(sorted(vocabulary.LANGUAGES, key=len, reverse=True))})\b")
+_LANGUAGES_END = compiled(r"\b(?:but|to|with|because|i|at)\b")
+_LANGUAGE_LIST = compiled(r"^[\w' ,]{0,80}")
 
 
-def languages(clause: str) -> Found:
+def languages(clause: str) -> Statements:
+    """Extract the languages that the speaker speaks or learns."""
     for match in _SPEAKS.finditer(clause):
-        end = _OF_LANGUAGES.match(clause[match.end() :])
-        told = "" if end is None else _NO_MORE_LANGUAGES.split(end[0], maxsplit=1)[0]
-        learns = "learning " if match["learns"] else ""
-        for language in _A_LANGUAGE.finditer(told):
-            yield Statement("languages", f"{learns}{language[0]}")
+        listed = _LANGUAGE_LIST.match(clause[match.end() :])
+        languages_text = "" if listed is None else _LANGUAGES_END.split(listed[0], maxsplit=1)[0]
+        prefix = "learning " if match["learns"] else ""
+        for language in _LANGUAGE.finditer(languages_text):
+            yield Statement("languages", f"{prefix}{language[0]}")

@@ -1,23 +1,23 @@
-"""Where somebody lives and comes from. Pure."""
+"""Statements about where somebody lives and comes from. Pure."""
 
-from foremind.text.statements import vocabulary as known
+from foremind.text.statements import vocabulary
 from foremind.text.statements.clauses import (
     AM,
     NOT,
     NOW,
     WE,
-    Found,
     Statement,
-    bare,
+    Statements,
     compiled,
     either,
-    first_of,
+    first_word,
     value_of,
+    without_article,
 )
 from foremind.text.tokenization import words_of
 
 _HOME = compiled(
-    rf"(?P<gone>\bi(?:'m| am)? (?:{NOT}|no longer|not|don't) {NOW}liv(?:e|ing) (?:in|on|at) )|"
+    rf"(?P<negated>\bi(?:'m| am)? (?:{NOT}|no longer|not|don't) {NOW}liv(?:e|ing) (?:in|on|at) )|"
     rf"{WE} {NOW}(?:live|living|based|residing|settled) (?:in|on|at) |"
     rf"\b(?:i|we)(?:'ve| have) {NOW}(?:lived|been living) in |"
     rf"\bmy (?:home|house|flat|apartment|place|hometown|home town)(?: is|'s) (?:now )?(?:in|at|on) "
@@ -29,49 +29,43 @@ _ORIGIN = compiled(
     rf"(?:{AM} {NOW}(?:originally )?from|\bi (?:originally )?come from|"
     r"\bi (?:grew up|was raised|was born(?: and raised)?) in) "
 )
+_TRAILING_DATE = compiled(
+    rf" in (?:\d+|(?:{either(vocabulary.MONTHS)})\b|the (?:end|middle|past)).*$"
+)
+_DETERMINERS = ("a", "an", "the", "this", "that", "my", "his", "her", "our", "another", "their")
+_NO_PLACE_WORDS = frozenset({"dream", "bubble", "fear", "denial"})
 
 
-_DATED = compiled(rf" in (?:\d+|(?:{either(known.MONTHS)})\b|the (?:end|middle|past)).*$")
-
-
-def _place(rest: str) -> str:
-    value = _DATED.sub("", value_of(rest, 5, through="in near"))
+def _place(text: str) -> str:
+    """Return the place at the beginning of a text, or nothing."""
+    value = _TRAILING_DATE.sub("", value_of(text, 5, through="in near"))
     words = words_of(value)
-    if not words or words[0] in known.NO_PLACES | known.NUMBERS or words[0].isdigit():
+    if not words or words[0] in vocabulary.NO_PLACES | vocabulary.NUMBERS or words[0].isdigit():
         return ""
-    if words[0] in (
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "my",
-        "his",
-        "her",
-        "our",
-        "another",
-        "their",
-    ):
-        named = any(each[:1].isupper() for each in value.split())
-        if not (set(words) & known.PLACES or named) or set(words) & known.NO_PLACES:
+    if words[0] in _DETERMINERS:
+        capitalised = any(word[:1].isupper() for word in value.split())
+        is_place = capitalised or set(words) & vocabulary.PLACES
+        if not is_place or set(words) & vocabulary.NO_PLACES:
             return ""
-    return "" if set(words[1:]) & {"dream", "bubble", "fear", "denial"} else bare(value)
+    return "" if set(words[1:]) & _NO_PLACE_WORDS else without_article(value)
 
 
-def homes(clause: str) -> Found:
+def homes(clause: str) -> Statements:
+    """Extract where the speaker lives, or no longer lives."""
     for match in _HOME.finditer(clause):
         place = _place(clause[match.end() :])
         if place:
-            yield Statement("home", place, holds=match["gone"] is None)
+            yield Statement("home", place, holds=match["negated"] is None)
     for match in _MOVED.finditer(clause):
         place = _place(clause[match.end() :])
         if place:
             yield Statement("home", place)
 
 
-def origins(clause: str) -> Found:
+def origins(clause: str) -> Statements:
+    """Extract where the speaker comes from."""
     for match in _ORIGIN.finditer(clause):
         place = _place(clause[match.end() :])
-        is_time = first_of(place).isdigit() or first_of(place) in known.MONTHS
+        is_time = first_word(place).isdigit() or first_word(place) in vocabulary.MONTHS
         if place and not is_time and "department" not in place:
             yield Statement("origin", place)

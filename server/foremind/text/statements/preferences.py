@@ -1,19 +1,19 @@
-"""What somebody likes, prefers and wants to reach. Pure."""
+"""Statements about likes, preferences and goals. Pure."""
 
 import re
 
-from foremind.text.statements import vocabulary as known
+from foremind.text.statements import vocabulary
 from foremind.text.statements.clauses import (
     AM,
     NOT,
     VERY,
-    Found,
     Statement,
-    bare,
+    Statements,
     compiled,
-    first_of,
+    first_word,
     read_value,
     value_of,
+    without_article,
 )
 from foremind.text.tokenization import terms_of, words_of
 
@@ -30,6 +30,8 @@ _IS_FAVOURITE = compiled(
     r"(?=$|[ .,;!])"
 )
 _NO_FAVOURITES = frozenset({"part", "thing", "bit", "moment", "way", "one", "place to", "parts"})
+_NO_FAVOURITE_VALUES = vocabulary.NO_TASTES | {"not", "just"}
+_NO_FAVOURITE_NAMES = vocabulary.NO_TASTES | vocabulary.NO_NAMES
 _LIKES = compiled(
     rf"(?P<not>\bi (?:really |honestly |actually |also )?{NOT} (?:really |actually |much |even )?"
     r"(?:like|love|enjoy|care for|fancy) )|"
@@ -57,77 +59,72 @@ _NO_GOALS = frozenset(
     """it that this more you about here home now how what away out down up back fast late so
     be""".split()  # noqa: SIM905
 )
-_DIVIDED = re.compile(r",? (?:and|or) ", re.IGNORECASE)
+_CONJUNCTION = re.compile(r",? (?:and|or) ", re.IGNORECASE)
 _TASTE_THROUGH = "and or in on at to from with for the when like by my about"
-_MOST_TASTE = 7
-_MOST_DIVIDED = 2  # words of each of several
-# What ends a value like this says that it is nothing by itself: "the friends I have".
-_POINTS_BACK = frozenset(
+_MAX_TASTE_WORDS = 7
+_MAX_ITEM_WORDS = 2  # of each item of a list
+# A value that one of these ends is no taste in general: "the friends I have".
+_RELATIVE_ENDS = frozenset(
     """i we you he she they it this that these those them him her his its their your there itself
     …""".split()  # noqa: SIM905
 )
 
 
-def favourites(clause: str) -> Found:
+def favourites(clause: str) -> Statements:
+    """Extract favourites, with what they are the favourite of."""
     for match in _FAVOURITE.finditer(clause):
         value = value_of(clause[match.end() :], 5, through="and in at on by to from like the with")
         about = match["about"].lower()
-        if (
-            value
-            and about.split()[0] not in _NO_FAVOURITES
-            and first_of(value)
-            not in (
-                *known.NO_TASTES,
-                "not",
-                "just",
-            )
-        ):
-            yield Statement("favourites", bare(value), about)
+        is_about_something = about.split()[0] not in _NO_FAVOURITES
+        if value and is_about_something and first_word(value) not in _NO_FAVOURITE_VALUES:
+            yield Statement("favourites", without_article(value), about)
     for match in _IS_FAVOURITE.finditer(clause):
         value, about = match["value"], match["about"].lower().split()[0]
-        if about not in _NO_FAVOURITES and first_of(value) not in known.NO_TASTES | known.NO_NAMES:
+        if about not in _NO_FAVOURITES and first_word(value) not in _NO_FAVOURITE_NAMES:
             yield Statement("favourites", value, about)
 
 
-def tastes(clause: str) -> Found:
+def tastes(clause: str) -> Statements:
+    """Extract what the speaker likes and dislikes in general."""
     for match in _LIKES.finditer(clause):
         slot = "dislikes" if match["not"] or match["hates"] else "likes"
-        said, ended = read_value(
-            clause[match.end() :], _MOST_TASTE, _TASTE_THROUGH, "when because more than"
+        text, terminator = read_value(
+            clause[match.end() :], _MAX_TASTE_WORDS, _TASTE_THROUGH, "when because more than"
         )
-        for value in () if ended in _POINTS_BACK else _divided(said):
+        for value in () if terminator in _RELATIVE_ENDS else _items(text):
             if _is_taste(value):
                 yield Statement(slot, value.removeprefix("to "))
 
 
-def _divided(said: str) -> list[str]:
-    """Divide "chocolate and old films", and leave "books on growth and psychology" whole."""
-    parts = [each.strip() for each in _DIVIDED.split(said) if each.strip()]
-    alike = all(len(words_of(bare(part))) <= _MOST_DIVIDED for part in parts)
-    return parts if alike and len(parts) <= 3 else [said]
+def _items(text: str) -> list[str]:
+    """Split "chocolate and old films", but not "books on growth and psychology"."""
+    parts = [part.strip() for part in _CONJUNCTION.split(text) if part.strip()]
+    all_short = all(len(words_of(without_article(part))) <= _MAX_ITEM_WORDS for part in parts)
+    return parts if all_short and len(parts) <= 3 else [text]
 
 
 def _is_taste(value: str) -> bool:
     words = words_of(value)
     if words[:1] == ["to"]:
-        return len(words) > 1 and words[1] not in known.NO_INFINITIVES
-    if not words or words[0] in known.NO_TASTES or not terms_of(value):
+        return len(words) > 1 and words[1] not in vocabulary.NO_INFINITIVES
+    if not words or words[0] in vocabulary.NO_TASTES or not terms_of(value):
         return False
     if words[0] == "the" and value[0].islower():
-        return _of_the_world(words[1:])
-    of_kin = words[0] == "my" and set(words[1:2]) & (known.KIN | known.KIN_MANY)
-    return not of_kin and not (len(words) == 1 and words[0] in known.NEEDS_AN_OBJECT)
+        return _is_generic(words[1:])
+    of_kin = words[0] == "my" and set(words[1:2]) & (vocabulary.KIN | vocabulary.KIN_MANY)
+    return not of_kin and not (len(words) == 1 and words[0] in vocabulary.NEEDS_AN_OBJECT)
 
 
-def _of_the_world(words: list[str]) -> bool:
-    """Tell "the ocean" and "the smell of bread" from "the energy", which points at something."""
+def _is_generic(words: list[str]) -> bool:
+    """Distinguish "the ocean" and "the smell of bread" from "the energy", which needs context."""
     if not words:
         return False
-    of_senses = len(words) > 2 and words[0] in known.SENSES and words[1] == "of"
-    return of_senses or words[-1] in known.THE_ONLY
+    of_senses = len(words) > 2 and words[0] in vocabulary.SENSES and words[1] == "of"
+    return of_senses or words[-1] in vocabulary.THE_ONLY
 
 
-def preferences(clause: str) -> Found:
+def preferences(clause: str) -> Statements:
+    """Extract what the speaker prefers."""
     for match in (*_PREFERS.finditer(clause), *_RATHER_NOT.finditer(clause)):
         value = value_of(
             clause[match.end() :],
@@ -135,22 +132,19 @@ def preferences(clause: str) -> Found:
             through="to over in for with and or at on by my that not than from",
         )
         is_name = re.match(r"(?:to be|being) called\b", value, re.I) is not None
-        if (
-            value
-            and not is_name
-            and "/" not in value
-            and first_of(value) not in ("it", "that", "this")
-        ):
+        is_pronoun = "/" in value or first_word(value) in ("it", "that", "this")
+        if value and not is_name and not is_pronoun:
             yield Statement("prefers", value)
 
 
-def goals(clause: str) -> Found:
+def goals(clause: str) -> Statements:
+    """Extract what the speaker wants to achieve."""
     for match in _GOAL.finditer(clause):
         value = value_of(
             clause[match.end() :],
             9,
             "to for with in on at from by and the next my like this every more",
         )
-        if value and first_of(value) not in _NO_GOALS:
-            before = match["doing"] or match["learn"] or ""
-            yield Statement("goals", f"{before} {value}".strip())
+        if value and first_word(value) not in _NO_GOALS:
+            verb = match["doing"] or match["learn"] or ""
+            yield Statement("goals", f"{verb} {value}".strip())

@@ -1,7 +1,7 @@
-"""Which words of a text state something of the one who says them, as of now. Pure.
+"""The parts of a text in which speakers state something about themselves, as of now. Pure.
 
-Left out is what somebody else says, what is asked, supposed, wished, denied or long past: better no
-fact than a wrong one.
+Left out is what somebody else says, and what is asked, assumed, wished, denied or long past: no
+fact is better than a wrong one.
 """
 
 import re
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 _QUOTED = re.compile(r"[“«][^“”«»]{1,500}[”»]|\"[^\"]{1,500}\"")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_MOST_SENTENCE_CHARS = 300
+_MAX_SENTENCE_CHARS = 300
 
-_TELLS = (
+_REPORTING_VERBS = (
     "said|says|saying|tells|told|tell|claim|claims|claimed|think|thinks|thought|believe|believes|"
     "believed|wrote|writes|asks|asked|swear|swears|insist|insists|pretend|pretends|jokes|joked|"
     "reckons|assume|assumes|assumed|knows|knew|shouts|shouted|goes:|sings|sang|reads:|suggests|"
     "suggested|guess|heard"
 )
 _OWN = re.compile(r"\bi(?:'ve)? (?:just |already |also |really )?$", re.IGNORECASE)
-# From here on it is not said of oneself, not now, or not meant.
+# What follows one of these is not about the speaker, not about now, or not meant literally.
 _NOT_MEANT = re.compile(
-    rf"\b(?:(?P<tells>{_TELLS})(?![\w-])|"
+    rf"\b(?:(?P<reports>{_REPORTING_VERBS})(?![\w-])|"
     r"(?:(?:people|they|you|we|everyone|everybody|nobody|some) (?:know|say|think|believe|claim)|"
     r"(?:never|not|\w+n't) (?:say|said|think|thought|believe|true|mean|sure|know|remember)|"
     r"untrue|doubt|as if|as though|if|unless|suppose|supposing|imagine|imagining|pretending|"
@@ -32,15 +32,15 @@ _NOT_MEANT = re.compile(
     r"back in|where|whether|which|why|how|who|whom|whose|what)(?![\w-]))",
     re.IGNORECASE,
 )
-# One of these words stands in whatever the pattern finds: most sentences need not be searched.
+# Every match of the pattern contains one of these words; most sentences need no search.
 _MAY_NOT_BE_MEANT = frozenset(
-    f"""{_TELLS.replace("|", " ")} goes reads know say untrue doubt as if unless suppose supposing
-    imagine imagining pretending let's wish wishes dreamt dreamed in my roleplay role-play
-    roleplaying role hypothetically used would might maybe perhaps when once before after
-    until while back true mean sure remember where whether which why how who whom whose
-    what""".split()
+    f"""{_REPORTING_VERBS.replace("|", " ")}
+    goes reads know say untrue doubt as if unless suppose supposing imagine imagining pretending
+    let's wish wishes dreamt dreamed in my roleplay role-play roleplaying role hypothetically used
+    would might maybe perhaps when once before after until while back true mean sure remember
+    where whether which why how who whom whose what""".split()
 )
-_SAID_BY = re.compile(
+_ATTRIBUTION = re.compile(
     r"\b(?:said|says|sang|wrote) (?:the|my|his|her|our|a)\b|"
     r"\b(?:s?he|they|[A-Z]\w+) (?:said|says|wrote|sang)[ .!]*$"
 )
@@ -53,7 +53,7 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 _REQUEST = re.compile(r"^\W*(?:(?:can|could|would|will) you )(?:please )?", re.IGNORECASE)
-# "I live in Ghent and work at the harbour" says "I" once and means it twice.
+# "I live in Ghent and work at the harbour" has one "I" for two verbs.
 _VERBS = (
     "live|work|love|like|adore|enjoy|hate|dislike|prefer|speak|study|have|own|can't stand|"
     "don't like|don't eat|am"
@@ -62,7 +62,7 @@ _SAYS_I = re.compile(rf"\W*i(?:'m| am)? (?:\w+ )?(?:{_VERBS}|\w+ing)\b", re.IGNO
 _AND_ALSO = re.compile(
     rf"\b(?P<join>and|but) (?P<also>(?:also |really |just |still )?(?:{_VERBS})\b)", re.IGNORECASE
 )
-# A sentence without one of these says nothing of the one who says it, and wishes nothing.
+# A sentence without one of these states nothing about its speaker, and requests nothing.
 _OF_ONESELF = frozenset(
     """i i'm im i've ive i'd my me we we've we're our name name's pronouns no don't never always
     stop
@@ -70,24 +70,24 @@ _OF_ONESELF = frozenset(
     """.split()  # noqa: SIM905
 )
 _WORD = re.compile(r"[\w'-]+")
-#: Where a clause begins that says more of what stands before it, and was left out.
-GOES_ON = "…"
+#: Marks where a relative clause was left out.
+ELLIPSIS = "…"
 _RELATIVE = frozenset("where whether which why how who whom whose what".split())  # noqa: SIM905
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSentence:
-    """What of a sentence its speaker states, and its words in lower case."""
+    """The part of a sentence that its speaker states, and its words in lower case."""
 
     text: str
     words: frozenset[str]
 
 
 def own_sentences(text: str) -> list[OwnSentence]:
-    """Return what a text states of its speaker, sentence by sentence; most say nothing of that."""
+    """Return what a text states about its speaker, without the sentences that state nothing."""
     plain = _QUOTED.sub(" ", text.replace("’", "'"))
-    found = (_own(each.strip()[:_MOST_SENTENCE_CHARS]) for each in _SENTENCE.findall(plain))
-    return [OwnSentence(each, frozenset(_words_of(each))) for each in found if each]
+    stated = (_own(sentence.strip()[:_MAX_SENTENCE_CHARS]) for sentence in _SENTENCE.findall(plain))
+    return [OwnSentence(text, frozenset(_words_of(text))) for text in stated if text]
 
 
 def _words_of(sentence: str) -> list[str]:
@@ -95,6 +95,7 @@ def _words_of(sentence: str) -> list[str]:
 
 
 def _own(sentence: str) -> str:
+    """Return the part of a sentence that states something about its speaker, or nothing."""
     words = set(_words_of(sentence))
     if _OF_ONESELF.isdisjoint(words):
         return ""
@@ -103,7 +104,7 @@ def _own(sentence: str) -> str:
         return sentence[request.end() :].rstrip("?").strip()
     if sentence.endswith("?"):
         sentence = _before_the_question(sentence)
-    if not _SAYING.isdisjoint(words) and _SAID_BY.search(sentence):
+    if not _SAYING.isdisjoint(words) and _ATTRIBUTION.search(sentence):
         return ""
     if not _MAY_NOT_BE_MEANT.isdisjoint(words):
         sentence = _as_far_as_meant(sentence)
@@ -111,22 +112,26 @@ def _own(sentence: str) -> str:
 
 
 def _as_far_as_meant(sentence: str) -> str:
-    for meant in _NOT_MEANT.finditer(sentence):
-        if meant["tells"] and _OWN.search(sentence[max(0, meant.start() - 20) : meant.start()]):
+    """Cut a sentence at the first marker of what is not meant."""
+    for marker in _NOT_MEANT.finditer(sentence):
+        if marker["reports"] and _OWN.search(
+            sentence[max(0, marker.start() - 20) : marker.start()]
+        ):
             continue  # "I think", "I told you"
-        return sentence[: meant.start()] + GOES_ON * (meant[0].lower() in _RELATIVE)
+        return sentence[: marker.start()] + ELLIPSIS * (marker[0].lower() in _RELATIVE)
     return sentence
 
 
 def _before_the_question(sentence: str) -> str:
-    """Keep "My name is Ana" of "My name is Ana, what's yours?"; a tag takes all of it back."""
-    asked = _ASKS.search(sentence)
-    if asked is None:
+    """Keep "My name is Ana" of "My name is Ana, what's yours?"; a tag question retracts it all."""
+    question = _ASKS.search(sentence)
+    if question is None:
         return ""
-    kept, rest = sentence[: asked.start()], sentence[asked.start() :]
+    statement, rest = sentence[: question.start()], sentence[question.start() :]
     is_tag = len(re.findall(r"\w+", rest)) <= 3 and not re.search(r"\byours?\b", rest)
-    return "" if is_tag else kept.strip()
+    return "" if is_tag else statement.strip()
 
 
 def _with_subjects(sentence: str) -> str:
+    """Repeat "I" before each verb that shares it."""
     return _AND_ALSO.sub(r"\g<join> I \g<also>", sentence) if _SAYS_I.match(sentence) else sentence

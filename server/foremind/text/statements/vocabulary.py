@@ -1,11 +1,11 @@
-"""Words by what they name, for the rules that read what somebody says of themselves. English.
+"""English word lists by meaning, for the rules that extract statements.
 
-Lists, not endings: "nurse" is a trade and "beginner" is none.
+Lists instead of suffixes: "nurse" is a trade, "beginner" is not.
 """
 
 
 def _listed(words: str) -> frozenset[str]:
-    return frozenset(each.strip() for each in words.replace("\n", " ").split(",") if each.strip())
+    return frozenset(word.strip() for word in words.replace("\n", " ").split(",") if word.strip())
 
 
 KIN = _listed(

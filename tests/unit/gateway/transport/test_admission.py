@@ -1,4 +1,4 @@
-"""Who may be connected, and who makes room."""
+"""Connection limits and eviction."""
 
 import pytest
 from hypothesis import given
@@ -7,117 +7,131 @@ from hypothesis import strategies as st
 from foremind.domain.errors import SetupError
 from foremind.domain.settings import load_settings
 from foremind.gateway.transport.admission import Admission
-from foremind.gateway.transport.file_descriptors import most_connections
+from foremind.gateway.transport.file_descriptors import connection_limit
 from foremind.runtime.metrics import Metrics
 
 
 class Connection:
-    """A connection that leaves when it is told to."""
+    """A connection that records its eviction."""
 
-    def __init__(self, admission: Admission, address: str) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
         self.evicted = False
-        self._admission = admission
 
     def evict(self) -> None:
         self.evicted = True
 
 
-def admission(most: int = 10, of_address: int = 100, most_bytes: int = 1000) -> Admission:
-    """Room for ten; addresses of 10.* are shared."""
-    return Admission(most, of_address, lambda each: each.startswith("10."), Metrics(), most_bytes)
+def make_admission(
+    max_connections: int = 10, max_per_address: int = 100, max_total_bytes: int = 1000
+) -> Admission:
+    """An admission in which addresses of 10.* are shared."""
+    return Admission(
+        max_connections,
+        max_per_address,
+        lambda address: address.startswith("10."),
+        Metrics(),
+        max_total_bytes,
+    )
 
 
-def enter(room: Admission, address: str = "1.1.1.1") -> Connection | None:
-    """Come in, where that is possible."""
-    if not room.admits(address):
+def try_connect(admission: Admission, address: str = "1.1.1.1") -> Connection | None:
+    """A new connection, or None if it is not admitted."""
+    if not admission.admits(address):
         return None
-    connection = Connection(room, address)
-    room.enter(connection)
+    connection = Connection(address)
+    admission.enter(connection)
     return connection
 
 
-def entered(room: Admission, address: str = "1.1.1.1") -> Connection:
-    """Come in."""
-    connection = enter(room, address)
+def connect(admission: Admission, address: str = "1.1.1.1") -> Connection:
+    """A new connection, which is admitted."""
+    connection = try_connect(admission, address)
     assert connection is not None
     return connection
 
 
-def test_connections_that_say_nothing_lock_nobody_out() -> None:
-    """However many: the one that was silent for longest makes room."""
-    room = admission()
-    silent = [entered(room) for _ in range(1000)]
-    assert len(room) == 10
-    room.heard(silent[990], 1)
-    honest = entered(room)
-    assert not honest.evicted
-    assert [each.evicted for each in silent[990:993]] == [False, True, False]
+def test_silent_connections_lock_nobody_out() -> None:
+    """However many there are: the one that has been silent for longest is evicted."""
+    admission = make_admission()
+    silent = [connect(admission) for _ in range(1000)]
+    assert len(admission) == 10
+    admission.heard(silent[990], 1)
+    latest = connect(admission)
+    assert not latest.evicted
+    assert [connection.evicted for connection in silent[990:993]] == [False, True, False]
 
 
-def test_who_is_known_or_served_makes_room_for_nobody() -> None:
-    """Where all are, who comes is refused."""
-    room = admission()
-    known = [entered(room) for _ in range(10)]
-    for each in known:
-        room.protect(each)
-    assert enter(room) is None
-    room.expose(known[3])  # its request is answered
-    assert enter(room) is not None
-    assert known[3].evicted
+def test_protected_connections_are_not_evicted() -> None:
+    """If all are protected, a new connection is refused."""
+    admission = make_admission()
+    connections = [connect(admission) for _ in range(10)]
+    for connection in connections:
+        admission.protect(connection)
+    assert try_connect(admission) is None
+    admission.expose(connections[3])  # its response is complete
+    assert try_connect(admission) is not None
+    assert connections[3].evicted
 
 
-def test_an_address_has_only_so_many_that_say_nothing() -> None:
-    """Those that are known, and addresses that many share, are not counted."""
-    room = admission(most=100, of_address=3)
-    mine = [entered(room) for _ in range(3)]
-    assert enter(room) is None
-    assert enter(room, "2.2.2.2") is not None
-    room.protect(mine[0])
-    assert enter(room) is not None
-    assert all(enter(room, "10.0.0.1") for _ in range(20))
-    assert not any(each.evicted for each in mine)
+def test_anonymous_connections_of_an_address_are_limited() -> None:
+    """Identified connections and shared addresses do not count."""
+    admission = make_admission(max_connections=100, max_per_address=3)
+    own = [connect(admission) for _ in range(3)]
+    assert try_connect(admission) is None
+    assert try_connect(admission, "2.2.2.2") is not None
+    admission.protect(own[0])
+    assert try_connect(admission) is not None
+    assert all(try_connect(admission, "10.0.0.1") for _ in range(20))
+    assert not any(connection.evicted for connection in own)
 
 
-def test_what_strangers_hold_is_bounded_in_bytes() -> None:
-    """Who has been silent for longest goes first."""
-    room = admission(most=100, most_bytes=1000)
-    held = [entered(room) for _ in range(5)]
-    for each in held:
-        room.heard(each, 300)
-    assert [each.evicted for each in held] == [True, False, False, False, True]
+def test_the_bytes_of_anonymous_connections_are_limited() -> None:
+    """The connection that has been silent for longest is evicted first."""
+    admission = make_admission(max_connections=100, max_total_bytes=1000)
+    connections = [connect(admission) for _ in range(5)]
+    for connection in connections:
+        admission.heard(connection, 300)
+    evicted = [connection.evicted for connection in connections]
+    assert evicted == [True, False, False, False, True]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["enter", "leave", "protect", "expose", "heard"]),
                           st.integers(0, 30), st.integers(0, 500)), max_size=120))  # fmt: skip
-def test_the_counts_are_those_of_who_is_there(steps: list[tuple[str, int, int]]) -> None:
-    """After anything, in any order."""
-    room = admission(most=8, of_address=5)
-    there: list[Connection] = []
-    for step, index, held in steps:
+def test_the_counts_match_the_open_connections(steps: list[tuple[str, int, int]]) -> None:
+    """After any sequence of operations."""
+    admission = make_admission(max_connections=8, max_per_address=5)
+    connections: list[Connection] = []
+    for step, index, size in steps:
         if step == "enter":
-            if (new := enter(room, f"1.1.1.{index % 3}")) is not None:
-                there.append(new)
-        elif there:
-            one = there[index % len(there)]
-            room.heard(one, held) if step == "heard" else getattr(room, step)(one)
+            if (new := try_connect(admission, f"1.1.1.{index % 3}")) is not None:
+                connections.append(new)
+        elif connections:
+            connection = connections[index % len(connections)]
             if step == "leave":
-                there.remove(one)
-        there = [each for each in there if not each.evicted]
-        assert len(room) == len(there) <= 8
-        assert room.anonymous == sum(room._of_address.values())
-        assert room._bytes == sum(room._anonymous.values()) <= 1000
+                admission.leave(connection)
+                connections.remove(connection)
+            elif step == "protect":
+                admission.protect(connection)
+            elif step == "expose":
+                admission.expose(connection)
+            else:
+                admission.heard(connection, size)
+        connections = [connection for connection in connections if not connection.evicted]
+        assert len(admission) == len(connections) <= 8
+        assert admission.anonymous == sum(admission._per_address.values())
+        assert admission._bytes == sum(admission._anonymous.values()) <= 1000
 
 
-def test_there_are_as_many_connections_as_descriptors_allow() -> None:
-    """At most ten thousand where nobody says how many; some are kept for the rest."""
+def test_the_connection_limit_depends_on_file_descriptors() -> None:
+    """It is ten thousand at most by default; some descriptors are reserved."""
     settings = load_settings()
-    assert most_connections(settings, 1024) == 758
-    assert most_connections(settings, 1_048_576) == 10_000
-    assert most_connections(load_settings(max_connections=20_000), 1_048_576) == 20_000
+    assert connection_limit(settings, 1024) == 758
+    assert connection_limit(settings, 1_048_576) == 10_000
+    assert connection_limit(load_settings(max_connections=20_000), 1_048_576) == 20_000
 
 
-def test_more_connections_than_descriptors_are_refused_at_the_start() -> None:
-    """Naming the setting and what to raise."""
+def test_a_limit_beyond_the_file_descriptors_is_refused_at_startup() -> None:
+    """Naming the setting, and the system limit to raise."""
     with pytest.raises(SetupError, match=r"FOREMIND_MAX_CONNECTIONS=1000 needs 1266 .*LimitNOFILE"):
-        most_connections(load_settings(max_connections=1000), 1024)
+        connection_limit(load_settings(max_connections=1000), 1024)

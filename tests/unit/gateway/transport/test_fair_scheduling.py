@@ -1,4 +1,4 @@
-"""One slice of one connection in a turn of the loop."""
+"""Fair scheduling: one slice of one handler per iteration of the event loop."""
 
 import asyncio
 from dataclasses import dataclass
@@ -13,157 +13,152 @@ from foremind.gateway.transport.fair_scheduling import (
 
 
 @dataclass(eq=False)
-class Taker:
-    """Takes a number of turns, and writes down when."""
+class Handler:
+    """Runs a number of slices and logs its name for each."""
 
     name: str
-    line: FairScheduler
-    taken: list[str]
-    turns: int = 3
+    scheduler: FairScheduler
+    log: list[str]
+    slices: int = 3
 
-    def take_turn(self) -> None:
-        self.taken.append(self.name)
-        self.turns -= 1
-        if self.turns:
-            self.line.ask(self)
+    def run_slice(self) -> None:
+        self.log.append(self.name)
+        self.slices -= 1
+        if self.slices:
+            self.scheduler.enqueue(self)
 
 
 @dataclass
-class Now:
-    """A time that a test moves."""
+class FakeTime:
+    """A time that the test advances."""
 
-    at: float = 0.0
+    now: float = 0.0
 
     def __call__(self) -> float:
-        return self.at
+        return self.now
 
 
-async def pass_turns(number: int) -> None:
-    """Let the loop run so often."""
-    for _ in range(number):
+async def run_loop(iterations: int) -> None:
+    """Run some iterations of the event loop."""
+    for _ in range(iterations):
         await asyncio.sleep(0)
 
 
-async def test_whoever_has_much_takes_it_in_turns_with_the_others() -> None:
-    """One in each turn of the loop, in the order of asking."""
-    taken: list[str] = []
-    line = FairScheduler(asyncio.get_running_loop())
-    many = [Taker(name, line, taken) for name in "abc"]
-    for each in (*many, *many):  # asking twice gives no second place
-        line.ask(each)
-    await pass_turns(1)
-    assert len(taken) <= 1
-    for turn in range(12):
-        before = len(taken)
-        await pass_turns(1)
-        assert len(taken) - before <= 1, turn
-    assert "".join(taken) == "abcabcabc"
+async def test_handlers_run_round_robin() -> None:
+    """At most one per iteration of the loop, in the order in which they were queued."""
+    log: list[str] = []
+    scheduler = FairScheduler(asyncio.get_running_loop())
+    handlers = [Handler(name, scheduler, log) for name in "abc"]
+    for handler in (*handlers, *handlers):  # queued twice, but runs once
+        scheduler.enqueue(handler)
+    await run_loop(1)
+    assert len(log) <= 1
+    for iteration in range(12):
+        before = len(log)
+        await run_loop(1)
+        assert len(log) - before <= 1, iteration
+    assert "".join(log) == "abcabcabc"
 
 
-async def test_people_come_in_however_many_wait_inside() -> None:
-    """Every other turn is theirs."""
-    taken: list[str] = []
-    line = FairScheduler(asyncio.get_running_loop())
+async def test_connections_are_accepted_however_many_handlers_are_queued() -> None:
+    """Every other slice is for accepting."""
+    log: list[str] = []
+    scheduler = FairScheduler(asyncio.get_running_loop())
     for number in range(100):
-        line.ask(Taker(f"inside {number}", line, taken, turns=1))
-    line.ask(Taker("door", line, taken, turns=1), at_the_door=True)
-    await pass_turns(4)
-    assert "door" in taken
+        scheduler.enqueue(Handler(f"connection {number}", scheduler, log, slices=1))
+    scheduler.enqueue(Handler("acceptor", scheduler, log, slices=1), accepting=True)
+    await run_loop(4)
+    assert "acceptor" in log
 
 
-async def test_who_has_left_takes_no_turn() -> None:
-    """Its connection is gone."""
-    taken: list[str] = []
-    line = FairScheduler(asyncio.get_running_loop())
-    gone = Taker("gone", line, taken)
-    line.ask(gone)
-    line.leave(gone)
-    await pass_turns(3)
-    assert not taken
+async def test_a_cancelled_handler_does_not_run() -> None:
+    """Its connection is closed."""
+    log: list[str] = []
+    scheduler = FairScheduler(asyncio.get_running_loop())
+    handler = Handler("cancelled", scheduler, log)
+    scheduler.enqueue(handler)
+    scheduler.cancel(handler)
+    await run_loop(3)
+    assert not log
 
 
-async def test_a_taker_that_fails_stops_nobody() -> None:
-    """The others have their turns."""
+async def test_a_failing_handler_does_not_stop_the_others() -> None:
+    """Its exception goes to the loop's exception handler."""
     loop = asyncio.get_running_loop()
-    failed: list[object] = []
-    loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
-    taken: list[str] = []
-    line = FairScheduler(loop)
+    exceptions: list[object] = []
+    loop.set_exception_handler(lambda _, context: exceptions.append(context["exception"]))
+    log: list[str] = []
+    scheduler = FairScheduler(loop)
 
-    class Failing(Taker):
-        def take_turn(self) -> None:
+    class FailingHandler(Handler):
+        def run_slice(self) -> None:
             raise ZeroDivisionError
 
-    line.ask(Failing("failing", line, taken))
-    line.ask(Taker("other", line, taken, turns=1))
-    await pass_turns(4)
-    assert taken == ["other"]
-    assert isinstance(failed[0], ZeroDivisionError)
+    scheduler.enqueue(FailingHandler("failing", scheduler, log))
+    scheduler.enqueue(Handler("other", scheduler, log, slices=1))
+    await run_loop(4)
+    assert log == ["other"]
+    assert isinstance(exceptions[0], ZeroDivisionError)
 
 
-def waits(line: AnonymousScheduler) -> float:
-    """How long its next turn is away."""
-    return line._wait_s()
-
-
-async def test_strangers_have_a_fifth_of_the_loop_while_others_want_it() -> None:
-    """After what a crowd that enters together may take at once."""
-    now = Now(100.0)
-    line = AnonymousScheduler(asyncio.get_running_loop(), now)
-    spent = 0.0
-    began = now.at
-    while now.at < began + 60:
-        line.somebody_known()
-        if (wait := waits(line)) > 0:
-            now.at += wait
+async def test_anonymous_connections_get_a_fifth_of_the_loop_while_others_are_active() -> None:
+    """In addition to the initial burst."""
+    time = FakeTime(100.0)
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), time)
+    charged = 0.0
+    started = time.now
+    while time.now < started + 60:
+        scheduler.note_identified_traffic()
+        if (wait := scheduler._wait_s()) > 0:
+            time.now += wait
             continue
-        line.spend(0.01)
-        spent += 0.01
-        now.at += 0.01
-    assert 0.2 * 60 <= spent <= 0.2 * 60 + 1.1
+        scheduler.charge(0.01)
+        charged += 0.01
+        time.now += 0.01
+    assert 0.2 * 60 <= charged <= 0.2 * 60 + 1.1
 
 
-async def test_strangers_have_all_of_it_while_nobody_else_wants_it() -> None:
-    """A server that was restarted lets everybody in as fast as it can."""
-    now = Now(100.0)
-    line = AnonymousScheduler(asyncio.get_running_loop(), now)
+async def test_anonymous_connections_get_the_whole_loop_while_others_are_idle() -> None:
+    """After a restart, a server lets everybody in as fast as it can."""
+    time = FakeTime(100.0)
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), time)
     for _ in range(1000):
-        assert waits(line) == 0.0
-        line.spend(0.01)
-        now.at += 0.01
-    line.somebody_known()
-    assert 0.0 < waits(line) <= 0.6  # what was taken before is not held against those who come now
+        assert scheduler._wait_s() == 0.0
+        scheduler.charge(0.01)
+        time.now += 0.01
+    scheduler.note_identified_traffic()
+    assert 0.0 < scheduler._wait_s() <= 0.6  # the debt is limited
 
 
-async def test_what_a_stranger_causes_is_timed_until_it_is_known() -> None:
-    """In whatever task it is done."""
-    line = AnonymousScheduler(asyncio.get_running_loop(), Now())
-    spent: list[float] = []
-    line.spend = spent.append  # type: ignore[method-assign, assignment]
-    known: list[bool] = []
+async def test_a_coroutine_is_metered_while_its_connection_is_anonymous() -> None:
+    """Also in a task of its own."""
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), FakeTime())
+    charges: list[float] = []
+    scheduler.charge = charges.append  # type: ignore[method-assign, assignment]
+    identified: list[bool] = []
 
     async def work() -> None:
         await asyncio.sleep(0)
-        known.append(True)
+        identified.append(True)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    await asyncio.create_task(MeteredCoroutine(work(), line, lambda: not known))
-    assert len(spent) == 2
+    await asyncio.create_task(MeteredCoroutine(work(), scheduler, lambda: not identified))
+    assert len(charges) == 2
 
 
-async def test_what_is_timed_can_be_cancelled_and_fails_as_it_would() -> None:
-    """It is a coroutine like any other."""
-    line = AnonymousScheduler(asyncio.get_running_loop())
+async def test_a_metered_coroutine_propagates_errors_and_cancellation() -> None:
+    """Like any other coroutine."""
+    scheduler = AnonymousScheduler(asyncio.get_running_loop())
 
     async def fail() -> None:
         raise KeyError
 
-    task = asyncio.create_task(MeteredCoroutine(fail(), line, lambda: True))
+    task = asyncio.create_task(MeteredCoroutine(fail(), scheduler, lambda: True))
     with pytest.raises(KeyError):
         await task
-    forever = asyncio.create_task(MeteredCoroutine(asyncio.sleep(3600), line, lambda: True))
+    sleeping = asyncio.create_task(MeteredCoroutine(asyncio.sleep(3600), scheduler, lambda: True))
     await asyncio.sleep(0)
-    forever.cancel()
+    sleeping.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await forever
+        await sleeping

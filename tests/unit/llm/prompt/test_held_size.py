@@ -1,4 +1,4 @@
-"""What held layers say they take in memory is what they take, wherever in a record the text is."""
+"""The estimated memory use of cached layers is accurate for every field of a record."""
 
 import gc
 import random
@@ -14,7 +14,7 @@ from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.layer_cache import RelationshipLayers
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
-_MANY = 100
+_MAX_ITEMS = 100
 
 
 def text(rng: random.Random, length: int) -> str:
@@ -23,8 +23,8 @@ def text(rng: random.Random, length: int) -> str:
 
 
 def texts(rng: random.Random, length: int) -> tuple[str, ...]:
-    """As many as a list may hold."""
-    return tuple(text(rng, length) for _ in range(_MANY))
+    """The maximum number of list items."""
+    return tuple(text(rng, length) for _ in range(_MAX_ITEMS))
 
 
 def record(rng: random.Random, layer: RecordLayer, large: str) -> Record:
@@ -60,8 +60,8 @@ def record(rng: random.Random, layer: RecordLayer, large: str) -> Record:
     ["", "kind", "title", "content", "refs", "long refs", "questions", "conclusions",
      "open_questions", "topics"],
 )  # fmt: skip
-def test_no_field_of_a_record_is_left_out(large: str) -> None:
-    """Nor counted many times over."""
+def test_every_field_of_a_record_is_counted(large: str) -> None:
+    """And none of them several times."""
     settings = load_settings()
     manifest = find_model(settings.embedding_model, settings.models_dir)
     rng = random.Random(7)
@@ -71,8 +71,8 @@ def test_no_field_of_a_record_is_left_out(large: str) -> None:
         records = [record(rng, layer, large) for layer in RECORD_LAYERS for _ in range(5)]
         layers = RelationshipLayers(LayersState(1, 0, 0), records, {}, manifest, estimate_tokens)
         gc.collect()
-        taken, _ = tracemalloc.get_traced_memory()
+        used_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken <= 1.2 * layers.size_bytes
-    assert layers.size_bytes <= 4 * taken
+    assert used_bytes <= 1.2 * layers.size_bytes
+    assert layers.size_bytes <= 4 * used_bytes

@@ -1,4 +1,4 @@
-"""Tokens are counted by the model's own tokenizer where it is known."""
+"""Tokens are counted with the model's own tokenizer if it is configured."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from foremind.retrieval.embedding.conversion import ConvertedEncoder
 
 
 def test_a_known_tokenizer_counts(model: ConvertedEncoder) -> None:
-    """As the model will."""
+    """As the model does."""
     count = counter_for(str(model.folder / "tokenizer.json"))
     assert count("hello world") == 2
     assert count("") == 0
@@ -19,12 +19,12 @@ def test_a_known_tokenizer_counts(model: ConvertedEncoder) -> None:
 
 
 def test_without_one_three_bytes_are_a_token() -> None:
-    """The usual estimate, on the high side."""
+    """The usual estimate, erring on the high side."""
     assert counter_for(None) is estimate_tokens
     assert estimate_tokens("12345678") == 3
 
 
-def test_a_wrong_path_says_what_was_expected(tmp_path: Path) -> None:
+def test_an_invalid_path_says_what_was_expected(tmp_path: Path) -> None:
     """A tokenizer.json."""
     with pytest.raises(InvalidFile, match=r"tokenizer\.json"):
         load_counter(str(tmp_path / "none.json"))
@@ -34,7 +34,7 @@ def test_a_wrong_path_says_what_was_expected(tmp_path: Path) -> None:
 
 
 def test_counting_keeps_no_text(model: ConvertedEncoder) -> None:
-    """What was counted may be forgotten later: nothing of it is held, though its count is known."""
+    """The text may be erased later: only its count is cached."""
     count = counter_for(str(model.folder / "tokenizer.json"))
     text = "".join(("I buried the ", "xylophone" * 3))
     before = sys.getrefcount(text)
@@ -42,6 +42,6 @@ def test_counting_keeps_no_text(model: ConvertedEncoder) -> None:
     assert sys.getrefcount(text) == before
 
 
-def test_a_tokenizer_that_is_gone_stops_nobody(tmp_path: Path) -> None:
-    """Tokens are estimated then."""
+def test_a_missing_tokenizer_falls_back_to_the_estimate(tmp_path: Path) -> None:
+    """It may be deleted after it was configured."""
     assert counter_for(str(tmp_path / "gone.json")) is estimate_tokens

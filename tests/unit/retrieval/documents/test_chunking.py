@@ -1,4 +1,4 @@
-"""Text becomes passages, cut where a reader would cut it."""
+"""Chunking of documents at their natural boundaries."""
 
 import re
 from itertools import pairwise
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.retrieval.documents.chunking import PASSAGE_TOKENS, joined, passages_of
+from foremind.retrieval.documents.chunking import MAX_CHUNK_TOKENS, joined, passages_of
 
 _WORD = re.compile(r"\w+")
 _LINES = st.sampled_from(
@@ -18,7 +18,7 @@ _LINES = st.sampled_from(
 
 
 @pytest.mark.parametrize(
-    ("text", "passages"),
+    ("text", "chunks"),
     [
         ("One thing.\n\nAnother thing.", ["One thing.", "Another thing."]),
         ("# Ferry\n\n## Dogs\nThey sail free.", ["Ferry: Dogs\nThey sail free."]),
@@ -31,13 +31,13 @@ _LINES = st.sampled_from(
         ("A sentence that is\nbroken here.", ["A sentence that is broken here."]),
     ],
 )
-def test_a_document_is_cut_at_its_own_borders(text: str, passages: list[str]) -> None:
-    """Paragraphs, headings, questions with their answers; a short line leads to what follows."""
-    assert passages_of(text) == passages
+def test_a_document_is_split_at_its_boundaries(text: str, chunks: list[str]) -> None:
+    """Paragraphs, headings, question-answer pairs; a short line is merged into what follows."""
+    assert passages_of(text) == chunks
 
 
-def test_a_long_paragraph_is_cut_between_sentences() -> None:
-    """The last of one part begins the next, so that no sentence stands without the one before."""
+def test_a_long_paragraph_is_split_between_sentences() -> None:
+    """Each part begins with the last sentence of the one before."""
     text = " ".join(f"The ferry number {n} leaves at half past ten." for n in range(40))
     parts = passages_of(text)
     assert len(parts) > 5
@@ -46,29 +46,29 @@ def test_a_long_paragraph_is_cut_between_sentences() -> None:
         assert following.startswith(part.rpartition("ten. ")[2])
 
 
-def test_a_list_is_cut_between_its_entries() -> None:
-    """They have less to do with each other than sentences."""
-    entries = [f"- dish {n} with potatoes, salad and something of the day" for n in range(20)]
-    parts = passages_of("# Menu\n" + "\n".join(entries))
-    assert [line for part in parts for line in part.splitlines()[1:]] == entries
+def test_a_list_is_split_between_its_items() -> None:
+    """Without overlap, since items are less related than sentences."""
+    items = [f"- dish {n} with potatoes, salad and something of the day" for n in range(20)]
+    parts = passages_of("# Menu\n" + "\n".join(items))
+    assert [line for part in parts for line in part.splitlines()[1:]] == items
     assert len(parts) > 5
 
 
 @given(st.lists(_LINES, max_size=60).map("\n".join) | st.text(max_size=5000))
-def test_no_word_of_a_document_is_lost_and_no_passage_is_long(text: str) -> None:
-    """Every one is in a passage, and each passage can be read whole by an embedding model."""
-    passages = passages_of(text)
-    whole = "\n".join(passages)
+def test_no_word_is_lost_and_no_chunk_is_too_long(text: str) -> None:
+    """Every word is in a chunk, and an embedding model can read each chunk whole."""
+    chunks = passages_of(text)
+    whole = "\n".join(chunks)
     for word in _WORD.findall(text):
         assert len(word) > 300 or word in whole
-    for passage in passages:
-        assert passage.strip()
-        assert estimate_tokens(passage) <= 2 * PASSAGE_TOKENS or not passage.isascii()
+    for chunk in chunks:
+        assert chunk.strip()
+        assert estimate_tokens(chunk) <= 2 * MAX_CHUNK_TOKENS or not chunk.isascii()
 
 
 @given(st.lists(st.text("abc. \n", min_size=1, max_size=30), min_size=3, max_size=40))
-def test_what_was_cut_in_chunks_that_share_text_is_joined_again(units: list[str]) -> None:
-    """As documents were cut once, half of each chunk being the end of the one before."""
+def test_overlapping_chunks_are_joined_to_the_original_text(units: list[str]) -> None:
+    """As an earlier version split documents, each chunk overlapping half of the one before."""
     units = [f"Sentence {number} of a document: {unit}" for number, unit in enumerate(units)]
     chunks = ["".join(units[start : start + 4]).strip() for start in range(0, len(units), 2)]
     assert joined(chunks) == "".join(units).strip()

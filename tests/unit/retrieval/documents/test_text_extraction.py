@@ -1,4 +1,4 @@
-"""Documents become text."""
+"""Text extraction from documents."""
 
 import io
 
@@ -10,7 +10,7 @@ from foremind.retrieval.documents.text_extraction import text_of
 
 
 def test_html_is_read_without_its_scripts() -> None:
-    """Only what a reader would see."""
+    """Only visible text is extracted."""
     page = b"<html><head><style>p{}</style></head><p>Pier nine.</p><script>x()</script></html>"
     assert text_of(page, "text/html; charset=utf-8") == "Pier nine."
 
@@ -24,17 +24,15 @@ def test_html_is_read_without_its_scripts() -> None:
         (b"  ", "text/plain", "body"),
     ],
 )
-def test_what_cannot_be_read_names_what_was_expected(
-    body: bytes, media_type: str, param: str
-) -> None:
-    """The type, or the text in it."""
+def test_errors_name_the_invalid_parameter(body: bytes, media_type: str, param: str) -> None:
+    """The media type or the body."""
     with pytest.raises(RequestError) as caught:
         text_of(body, media_type)
     assert caught.value.param == param
 
 
-def test_a_pdf_without_text_is_said_to_have_none() -> None:
-    """A scan is no text."""
+def test_a_pdf_without_text_is_rejected() -> None:
+    """Such as a scan."""
     out = io.BytesIO()
     writer = PdfWriter()
     writer.add_blank_page(100, 100)
@@ -43,8 +41,8 @@ def test_a_pdf_without_text_is_said_to_have_none() -> None:
         text_of(out.getvalue(), "application/pdf")
 
 
-def test_html_keeps_the_borders_that_a_reader_sees() -> None:
-    """Headings and paragraphs, entries and rows, but nothing within a sentence."""
+def test_html_structure_is_preserved() -> None:
+    """Headings, paragraphs, list items and table rows are separated; inline elements are not."""
     page = (
         b"<h2>Night\n <b>ferry</b></h2><p>It leaves\n<i>pier nine</i>.</p><!-- no -->"
         b"<ul><li>Dogs</li><li>Cats</li></ul><table><tr><td>ten</td><td>one</td></tr></table>"

@@ -1,4 +1,4 @@
-"""The waiting line of the embedding thread."""
+"""The priority queue of the embedding thread."""
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,8 @@ from foremind.domain.errors import Overloaded
 from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
 
 
-def test_enter_is_served_before_pauses_and_those_before_background() -> None:
-    """Whatever the order of arrival."""
+def test_items_are_served_by_priority() -> None:
+    """Regardless of the order of arrival."""
     queue: EmbeddingQueue[str] = EmbeddingQueue(8)
     for name, priority in [
         ("job", Priority.BACKGROUND),
@@ -21,8 +21,8 @@ def test_enter_is_served_before_pauses_and_those_before_background() -> None:
     assert [queue.pop() for _ in range(5)] == ["enter", "pause 1", "pause 2", "job", None]
 
 
-def test_a_full_queue_lets_the_least_urgent_give_way() -> None:
-    """The newest of the lowest class goes; it has waited least."""
+def test_a_full_queue_evicts_the_least_urgent_item() -> None:
+    """The newest of the lowest priority, which has waited least."""
     queue: EmbeddingQueue[str] = EmbeddingQueue(3)
     queue.push("job 1", Priority.BACKGROUND)
     queue.push("job 2", Priority.BACKGROUND)
@@ -31,8 +31,8 @@ def test_a_full_queue_lets_the_least_urgent_give_way() -> None:
     assert len(queue) == 3
 
 
-def test_a_queue_full_of_equals_refuses() -> None:
-    """A typed error, not a longer queue."""
+def test_a_queue_full_of_equally_urgent_items_rejects_more() -> None:
+    """With a typed error."""
     queue: EmbeddingQueue[str] = EmbeddingQueue(1)
     queue.push("first", Priority.PAUSE)
     with pytest.raises(Overloaded):
@@ -41,8 +41,8 @@ def test_a_queue_full_of_equals_refuses() -> None:
         queue.push("job", Priority.BACKGROUND)
 
 
-def test_pressing_enter_moves_a_waiting_pause_forward() -> None:
-    """It goes behind those who pressed Enter before."""
+def test_promotion_moves_an_item_to_the_end_of_a_more_urgent_queue() -> None:
+    """As when Enter is pressed while a draft is queued."""
     queue: EmbeddingQueue[str] = EmbeddingQueue(8)
     queue.push("other pause", Priority.PAUSE)
     queue.push("mine", Priority.PAUSE)
@@ -52,10 +52,10 @@ def test_pressing_enter_moves_a_waiting_pause_forward() -> None:
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=60), st.data())
-def test_nobody_waits_for_more_than_one_item_of_each_other_owner(
+def test_an_item_waits_for_at_most_one_item_of_each_other_owner(
     owners: list[str], data: st.DataObject
 ) -> None:
-    """However much the others have waiting, and however it came to be there."""
+    """However many the others have, queued or promoted."""
     queue: EmbeddingQueue[tuple[str, int]] = EmbeddingQueue(100, owner=lambda item: item[0])
     for number, owner in enumerate(owners):
         queue.push((owner, number), data.draw(st.sampled_from([Priority.ENTER, Priority.PAUSE])))
@@ -69,8 +69,8 @@ def test_nobody_waits_for_more_than_one_item_of_each_other_owner(
     assert len(before) == len(set(before))
 
 
-def test_where_there_is_no_room_who_has_most_gives_way() -> None:
-    """Its newest, not what somebody else came with later."""
+def test_eviction_affects_the_owner_with_most_items() -> None:
+    """Its newest item, even if another owner's item is newer."""
     queue: EmbeddingQueue[str] = EmbeddingQueue(4, owner=lambda item: item[0])
     for item in ("a1", "a2", "a3", "b1"):
         queue.push(item, Priority.EAGER)
@@ -79,19 +79,19 @@ def test_where_there_is_no_room_who_has_most_gives_way() -> None:
 
 
 @given(st.lists(st.sampled_from(Priority), max_size=60), st.integers(1, 10))
-def test_the_bound_holds_and_nothing_is_lost_silently(
+def test_the_capacity_holds_and_no_item_is_lost_silently(
     pushes: list[Priority], capacity: int
 ) -> None:
-    """Every item is served, evicted or refused."""
+    """Every item is served, evicted or rejected."""
     queue: EmbeddingQueue[int] = EmbeddingQueue(capacity)
-    gone = 0
+    dropped = 0
     for number, priority in enumerate(pushes):
         try:
-            gone += queue.push(number, priority) is not None
+            dropped += queue.push(number, priority) is not None
         except Overloaded:
-            gone += 1
+            dropped += 1
         assert len(queue) <= capacity
     served = 0
     while queue.pop() is not None:
         served += 1
-    assert served + gone == len(pushes)
+    assert served + dropped == len(pushes)

@@ -1,4 +1,4 @@
-"""The index in the process: what is added to it makes no difference to what it finds."""
+"""The memory index: results do not depend on how it was updated or whether codes are used."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
@@ -21,36 +21,36 @@ from foremind.text.packed_terms import pack_words
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 WORDS = ("harbour", "storm", "boat", "sister")
-ASKED = np.array([0.5, 0.5, 0.5, 0.5], np.float32)
+QUERY = np.array([0.5, 0.5, 0.5, 0.5], np.float32)
 POLICY = policy_for(CompanionSettings(recall_limit=2), load_settings()).recall
 
 
-def memory(number: int, seed: int, apart: float = 1.0) -> IndexedMemory:
-    """Memory `number` as one of several versions of itself."""
-    randomness = np.random.default_rng((number, seed))
-    vector = 1 + apart * randomness.standard_normal(4).astype(np.float32)
-    words = {str(word): 1.0 for word in randomness.choice(WORDS, 2, replace=False)}
+def memory(number: int, seed: int, distance: float = 1.0) -> IndexedMemory:
+    """One of several versions of memory `number`."""
+    rng = np.random.default_rng((number, seed))
+    vector = 1 + distance * rng.standard_normal(4).astype(np.float32)
+    words = {str(word): 1.0 for word in rng.choice(WORDS, 2, replace=False)}
     known = KnownMemory(
         id=number,
         content=f"{number} in version {seed}",
         speaker="user",
         memory_type="conversation",
-        significance=float(randomness.uniform(0.2, 1)),
-        created_at=NOW - timedelta(days=float(randomness.uniform(0, 120))),
+        significance=float(rng.uniform(0.2, 1)),
+        created_at=NOW - timedelta(days=float(rng.uniform(0, 120))),
         happened=None,
         last_used_at=None,
-        superseded=bool(randomness.integers(2)),
-        session=int(randomness.integers(5)),
+        superseded=bool(rng.integers(2)),
+        session=int(rng.integers(5)),
         length=2.0,
     )
     unit = HalfVector(vector / np.linalg.norm(vector))
     return IndexedMemory(memory=known, vector=unit.to_binary(), words=pack_words(words))
 
 
-def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
-    """What a search puts forward, as plain values in the order of the memories."""
-    wanted = RetrievalQuery(1, ASKED, terms, POLICY, NOW, [(NOW - timedelta(days=9), NOW)])
-    candidates, statistics = searched.candidates(wanted)
+def found(index: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
+    """The candidates of a search, as plain values in a fixed order, and document frequencies."""
+    query = RetrievalQuery(1, QUERY, terms, POLICY, NOW, [(NOW - timedelta(days=9), NOW)])
+    candidates, statistics = index.candidates(query)
     rows = [
         (
             candidates.memory(row).content,
@@ -77,37 +77,37 @@ def found(searched: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]
     ),
     terms=st.lists(st.sampled_from(WORDS), unique=True),
 )
-def test_an_index_that_grew_finds_what_a_new_one_finds(
+def test_an_updated_index_finds_the_same_as_a_new_one(
     growth: int,
     steps: list[list[tuple[int, int]]],
     terms: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever was added, changed again, and laid down anew in between."""
-    monkeypatch.setattr(memory_index, "_GROWTH", growth)
-    grown = MemoryIndex.of(IndexState(0, 0, 0.0), [])
+    """Whatever was added, replaced or merged."""
+    monkeypatch.setattr(memory_index, "_GROWTH_FACTOR", growth)
+    updated = MemoryIndex.build(IndexState(0, 0, 0.0), [])
     latest: dict[int, IndexedMemory] = {}
     for version, step in enumerate(steps, 1):
         changes = {number: memory(number, seed) for number, seed in step}
         latest |= changes
         state = IndexState(version, len(latest), 2.0 * len(latest))
-        grown = grown.changed(state, list(changes.values()))
-        new = MemoryIndex.of(state, list(latest.values()))
-        assert found(grown, terms) == found(new, terms)
+        updated = updated.with_changes(state, list(changes.values()))
+        new = MemoryIndex.build(state, list(latest.values()))
+        assert found(updated, terms) == found(new, terms)
 
 
-def test_of_the_equally_worded_the_newer_go_first() -> None:
-    """They are many where all hold one word; the database's query says so too."""
+def test_lexical_ties_go_to_the_newer_memories() -> None:
+    """As in the database's query; there are many ties where all memories contain one term."""
     state = IndexState(1, 200, 400.0)
     policy = dataclasses.replace(POLICY, significance_threshold=0.0, max_age_days=None)
-    held = [
+    memories = [
         msgspec.structs.replace(memory(n, 0), words=pack_words({"storm": 1.0})) for n in range(200)
     ]
-    wanted = RetrievalQuery(1, ASKED, ["storm"], policy, NOW, [])
+    query = RetrievalQuery(1, QUERY, ["storm"], policy, NOW, [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_index, "_GROWTH", 2)
-        searched = MemoryIndex.of(state, held[150:]).changed(state, held[:150])
-    candidates, _ = searched.candidates(wanted)
+        patch.setattr(memory_index, "_GROWTH_FACTOR", 2)
+        index = MemoryIndex.build(state, memories[150:]).with_changes(state, memories[:150])
+    candidates, _ = index.candidates(query)
     ids = set(candidates.ids.tolist())
     assert {*range(160, 200)} <= ids
     assert len(ids) <= 2 * 40
@@ -117,23 +117,25 @@ def test_of_the_equally_worded_the_newer_go_first() -> None:
     count=st.integers(0, 90),
     seed=st.integers(0, 9),
     added=st.integers(0, 5),
-    apart=st.sampled_from([0.001, 0.01, 0.1, 1.0]),
+    distance=st.sampled_from([0.001, 0.01, 0.1, 1.0]),
 )
-def test_vectors_told_apart_by_their_codes_are_the_nearest(
-    count: int, seed: int, added: int, apart: float
+def test_quantised_codes_do_not_change_the_nearest(
+    count: int, seed: int, added: int, distance: float
 ) -> None:
-    """Codes leave open what they cannot decide, also where all vectors are much alike."""
-    memories = [memory(number, seed, apart) for number in range(count)]
+    """Vectors that the codes cannot exclude are rescored, even if all are nearly equal."""
+    memories = [memory(number, seed, distance) for number in range(count)]
     state = IndexState(1, count, 2.0 * count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_index, "_GROWTH", 2)
-        read = MemoryIndex.of(state, memories[added:]).changed(state, memories[:added])
+        patch.setattr(memory_index, "_GROWTH_FACTOR", 2)
+        exact = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
         patch.setattr(vector_search, "_WORTH_CODES", 1)
-        coded = MemoryIndex.of(state, memories[added:]).changed(state, memories[:added])
-    by_codes, statistics = found(coded, ["harbour"])
-    by_vectors, same_statistics = found(read, ["harbour"])
+        quantised = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
+    by_codes, statistics = found(quantised, ["harbour"])
+    by_vectors, same_statistics = found(exact, ["harbour"])
     assert statistics == same_statistics
-    # Of those that are equally near, either may be put forward.
-    exact = np.array([np.frombuffer(each.vector, ">f2", offset=4) @ ASKED for each in memories])
+    # Of equally near memories, either may be a candidate.
+    cosines = np.array(
+        [np.frombuffer(indexed.vector, ">f2", offset=4) @ QUERY for indexed in memories]
+    )
     for _, cosine, *_ in set(by_codes) ^ set(by_vectors):
-        assert np.sum(np.abs(exact - cosine) < 2e-5) > 1
+        assert np.sum(np.abs(cosines - cosine) < 2e-5) > 1

@@ -1,0 +1,113 @@
+"""The conversation of one session: participants, history, state, and its rollover."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+
+from foremind.domain.clock import Clock
+from foremind.domain.policy import Policy
+from foremind.domain.turn import OpenedSession, Turn
+from foremind.gateway.chat_history import ChatHistory
+from foremind.gateway.live_state import LiveState
+from foremind.llm.prompt.assembly import MOST_TURNS, newest_held
+from foremind.llm.prompt.layout import PastTurn
+from foremind.storage.turn_store import TurnStore
+
+
+@dataclass(frozen=True, slots=True)
+class Participants:
+    """The user, and the stored session that their turns belong to."""
+
+    opened: OpenedSession
+    user_name: str
+    time_zone: tzinfo
+
+
+class Conversation:
+    """What messages and replies of one session have in common.
+
+    Args:
+        turns: the turns so far; None if they have not been loaded.
+        policy: returns the settings in force.
+        on_turn: called with each turn stored here, for other windows of the session.
+    """
+
+    def __init__(
+        self,
+        participants: Participants,
+        turns: list[PastTurn] | None,
+        state: LiveState,
+        policy: Callable[[], Policy],
+        store: TurnStore,
+        clock: Clock,
+        on_turn: Callable[[PastTurn], None],
+    ) -> None:
+        self.participants = participants
+        self.history = ChatHistory(
+            turns, lambda turns: newest_held(turns, policy().layers.context_tokens)
+        )
+        self.state = state
+        #: Number of erasures that this session knows of.
+        self.erasures = participants.opened.erasures
+        self._store = store
+        self._clock = clock
+        self._on_turn = on_turn
+        self._active_at = participants.opened.active_at or clock.now()
+
+    @property
+    def opened(self) -> OpenedSession:
+        """The stored session."""
+        return self.participants.opened
+
+    @property
+    def loaded(self) -> bool:
+        """Whether history and state are loaded."""
+        return self.history.known and self.state.known
+
+    def add_turn(self, turn: PastTurn) -> None:
+        """Append a turn stored here, and pass it to other windows."""
+        self.history.add(turn)
+        self._on_turn(turn)
+
+    async def read_history(self, message_id: str | None = None) -> None:
+        """Load the history unless it is loaded; repeat if it changes meanwhile.
+
+        Args:
+            message_id: the message in progress, which is left out: it may already be stored.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        await self.history.read(self._stored_turns, message_id)
+
+    def touch(self) -> datetime:
+        """Record activity, which postpones the rollover; return the time."""
+        self._active_at = self._clock.now()
+        return self._active_at
+
+    async def roll_over_if_idle(self, policy: Policy) -> bool:
+        """Begin the next session if this one was idle for longer than the policy allows.
+
+        The connection and the session id that its client knows stay the same.
+
+        Returns:
+            Whether a new session began.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        now = self._clock.now()
+        if now - self._active_at <= policy.layers.session:
+            return False
+        before = self.opened
+        opened = await self._store.go_on(before, now, policy.layers.session)
+        rolled_over = opened.session_id != before.session_id
+        if rolled_over:
+            self.participants = replace(self.participants, opened=opened)
+            self.history.drop()
+            self.state.move_to(opened.session_id)
+        self._active_at = now
+        return rolled_over
+
+    def _stored_turns(self) -> Awaitable[list[Turn]]:
+        return self._store.working(self.opened.relationship_id, self.opened.session_id, MOST_TURNS)

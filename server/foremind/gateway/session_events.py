@@ -1,0 +1,105 @@
+"""Builds the events that report on a session. Pure."""
+
+from datetime import UTC, datetime
+
+from foremind import __version__
+from foremind.auth.principal import Principal
+from foremind.domain.announcements import MemoryAnnouncement
+from foremind.domain.session_state import SessionState
+from foremind.gateway.protocol.messages import (
+    PROTOCOL,
+    CompanionCard,
+    ContextReady,
+    ContextTimings,
+    Limits,
+    MemoryStored,
+    ReasonView,
+    SessionOpened,
+    SessionUpdated,
+    TurnView,
+    UserClaim,
+)
+from foremind.gateway.protocol.views import memory_view
+from foremind.gateway.session_policy import SessionPolicy
+from foremind.typeahead.context_cache import PreparedContext
+from foremind.typeahead.prefetcher import Trigger
+
+
+def session_opened(
+    session_id: str,
+    relationship_id: int,
+    principal: Principal,
+    policy: SessionPolicy,
+    limits: Limits,
+    turns: list[TurnView],
+    state: SessionState,
+    *,
+    resumed: bool,
+) -> SessionOpened:
+    """Return the event that a session is open."""
+    companion = policy.companion
+    return SessionOpened(
+        protocol=PROTOCOL,
+        server=__version__,
+        session_id=session_id,
+        relationship_id=str(relationship_id),
+        user=UserClaim(principal.user_id, principal.name),
+        companion=CompanionCard(companion.slug, companion.name, companion.greeting),
+        pause_ms=round(policy.policy.pause_s * 1000),
+        limits=limits,
+        resumed=resumed,
+        consent=policy.consent,
+        model=None if policy.model == "offline" else policy.model,
+        turns=turns,
+        state=state,
+    )
+
+
+def session_updated(
+    principal: Principal, state: SessionState, event_id: str | None
+) -> SessionUpdated:
+    """Return the event that a `session.update` was applied."""
+    expires_at = principal.expires_at
+    return SessionUpdated(
+        expires_at=None if expires_at is None else datetime.fromtimestamp(expires_at, UTC),
+        scopes=sorted(principal.scopes),
+        state=state,
+        event_id=event_id,
+    )
+
+
+def context_ready(
+    draft: str,
+    context: PreparedContext,
+    trigger: Trigger,
+    now: datetime,
+    *,
+    with_memories: bool,
+) -> ContextReady:
+    """Return the event that a context was prepared for a draft.
+
+    Args:
+        now: the time in the player's time zone.
+        with_memories: whether the client may read memories.
+    """
+    timings = context.timings
+    memories = [memory_view(memory, now) for memory in context.memories] if with_memories else []
+    return ContextReady(
+        draft=draft,
+        trigger=trigger,
+        memories=memories,
+        timings=ContextTimings(timings.embed_ms, timings.search_ms, timings.total_ms),
+    )
+
+
+def memory_stored(announcement: MemoryAnnouncement) -> MemoryStored:
+    """Return the event that a user's message was scored, and stored as a memory or not."""
+    memory_id = announcement.memory_id
+    return MemoryStored(
+        message_id=str(announcement.message_id),
+        stored=memory_id is not None,
+        memory_id=None if memory_id is None else str(memory_id),
+        memory_type=announcement.memory_type,
+        significance=announcement.significance,
+        reasons=[ReasonView(reason.name, reason.score) for reason in announcement.reasons],
+    )

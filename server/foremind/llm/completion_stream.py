@@ -1,0 +1,164 @@
+"""One streamed chat completion: the request, its deadlines and limits, and its failures."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import openai
+
+from foremind.domain.errors import ModelServerError
+from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
+from foremind.llm.http_client import ModelHttpClient
+from foremind.llm.prompt.layout import Message
+from foremind.llm.stream_events import StreamEnding, StreamParser
+from foremind.llm.stream_limits import StreamLimitExceeded, allow_tokens
+
+TextStream = AsyncGenerator[str, None]
+
+# Statuses with which a server may say that it does not know a response format.
+_FORMAT_REFUSED = (400, 404, 415, 422, 500, 501)
+# Statuses with which it rejects the content itself: a filter matched, or the prompt is too long.
+# Retrying is pointless, unlike for failures of authentication, load or availability.
+_CONTENT_REFUSED = (400, 413, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """What a model is asked to complete.
+
+    `timeout_s` is for the whole reply. Where `partial` is set, a reply that exceeds it is cut off
+    instead of failing, once some of it has arrived.
+    """
+
+    model: str
+    messages: Sequence[Message]
+    max_tokens: int
+    temperature: float
+    timeout_s: float
+    response_format: dict[str, Any] | None = None
+    partial: bool = False
+
+
+async def stream_completion(
+    client: ModelHttpClient,
+    request: CompletionRequest,
+    ending: StreamEnding,
+    on_accepted: Callable[[], None] = lambda: None,
+) -> TextStream:
+    """Yield the text of a completion as it arrives, and record in `ending` how it ended.
+
+    Args:
+        on_accepted: called once the server has accepted the request.
+
+    Raises:
+        ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or `model_broken`.
+    """
+    client.slots.asked(request.messages)
+    left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
+    with _mapped_errors(request.model, "model_broken"), client.used() as library:
+        deadline = asyncio.get_running_loop().time() + request.timeout_s
+        with _mapped_errors(request.model, "model_unreachable"):
+            async with asyncio.timeout_at(deadline):
+                response_format = request.response_format
+                stream: Any = await library.chat.completions.create(
+                    model=request.model,
+                    messages=request.messages,  # type: ignore[arg-type]
+                    stream=True,
+                    max_tokens=request.max_tokens,
+                    temperature=request.temperature,
+                    extra_body=(
+                        None if response_format is None else {"response_format": response_format}
+                    ),
+                )
+        on_accepted()
+        try:
+            allow_tokens(stream.response, request.max_tokens)
+            pieces = _text_pieces(stream.response, ending)
+            while (piece := await _next_piece(pieces, deadline)) is not None:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    ending.reason = "length"
+                    break
+        except TimeoutError:
+            if not request.partial or left == max_chars:
+                raise
+            ending.reason = "length"
+        finally:
+            await stream.close()
+
+
+def is_content_refusal(error: ModelServerError) -> bool:
+    """Return whether a server rejected the content of a request, so that retrying is pointless."""
+    cause = error.__cause__
+    return isinstance(cause, openai.APIStatusError) and cause.status_code in _CONTENT_REFUSED
+
+
+def may_be_format_refusal(error: ModelServerError) -> bool:
+    """Return whether a server may have rejected the response format rather than the request."""
+    cause = error.__cause__
+    return isinstance(cause, openai.APIStatusError) and cause.status_code in _FORMAT_REFUSED
+
+
+async def _next_piece(pieces: AsyncIterator[str], deadline: float) -> str | None:
+    """Return the next piece, None after the last.
+
+    Raises:
+        TimeoutError: it did not arrive in time. Only waiting for the server is limited like this,
+            not the consumer of the pieces, whose task the timeout would otherwise cancel.
+    """
+    async with asyncio.timeout_at(deadline):
+        return await anext(pieces, None)
+
+
+async def _text_pieces(response: httpx2.Response, ending: StreamEnding) -> AsyncIterator[str]:
+    parser = StreamParser(ending)
+    async for received in response.aiter_bytes():
+        for piece in parser.feed(received):
+            yield piece
+        if ending.done:
+            return
+    for piece in parser.end():
+        yield piece
+
+
+@contextmanager
+def _mapped_errors(model: str, when_lost: str) -> Iterator[None]:
+    """Map exceptions of the client library and the network to four error codes.
+
+    `when_lost` is the code for a lost connection: before the first byte the server is unreachable,
+    later the stream is broken.
+    """
+    try:
+        yield
+    except ModelServerError:  # already mapped
+        raise
+    except (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError) as error:
+        raise ModelServerError(
+            "The language model took too long to answer.", code="model_timeout"
+        ) from error
+    except openai.APIStatusError as error:
+        raise ModelServerError(
+            f"The language model server refused the request (HTTP {error.status_code}). Check "
+            f"FOREMIND_LLM_MODEL ({model!r}) and FOREMIND_LLM_KEY.",
+            code="model_refused",
+        ) from error
+    except Exception as error:  # a lost connection, a truncated stream, bad JSON, an odd shape
+        cause = error if isinstance(error, httpx2.ProtocolError) else error.__cause__
+        if isinstance(cause, StreamLimitExceeded):
+            raise ModelServerError(str(cause), code="model_broken") from error
+        malformed = isinstance(cause, httpx2.ProtocolError)
+        lost = isinstance(error, openai.APIConnectionError) and not malformed
+        if lost and when_lost == "model_unreachable":
+            raise ModelServerError(
+                "The language model server cannot be reached. Check FOREMIND_LLM_URL.",
+                code=when_lost,
+            ) from error
+        raise ModelServerError(
+            "The language model server closed the stream early or sent an invalid response "
+            f"({type(error).__name__}).",
+            code="model_broken",
+        ) from error

@@ -1,0 +1,121 @@
+"""ARCHITECTURE.md describes the code as it is: rooms, imports, files and names."""
+
+import re
+import tomllib
+from functools import cache
+
+import pytest
+
+from tests.conftest import ROOT
+
+PACKAGE = ROOT / "server" / "foremind"
+TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+
+_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_SPAN = re.compile(r"`([^`]+)`")
+_PATH = re.compile(r"\w[\w.-]*(?:/[\w.-]+)+/?")  # but no route, which begins with a slash
+_STEP = re.compile(r"^\d+\. .*(?:\n   .*)*", re.MULTILINE)
+_FLOWS = (
+    "From a keystroke to `context.ready`",
+    "From Enter to `response.done`",
+    "From a stored message to a memory",
+)
+
+
+def _section(heading: str) -> str:
+    """The text below a heading of the second level."""
+    _, found, below = TEXT.partition(f"\n## {heading}\n")
+    assert found, heading
+    return re.split(r"^## ", below, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def _rows(heading: str) -> list[tuple[str, str]]:
+    """The rows of the table below a heading, without the row of titles."""
+    lines = [line for line in _section(heading).splitlines() if line.startswith("|")][2:]
+    return [(cells[1].strip(), cells[2].strip()) for cells in (line.split("|") for line in lines)]
+
+
+def _spans(text: str) -> set[str]:
+    return set(_SPAN.findall(_FENCE.sub("", text)))
+
+
+def _paths(text: str) -> set[str]:
+    return {span for span in _spans(text) if _PATH.fullmatch(span)}
+
+
+def _exists(path: str) -> bool:
+    """A file or folder of the repository or of the package, or a module without its ending."""
+    return any(
+        (root / path).exists() or (root / f"{path}.py").is_file() for root in (ROOT, PACKAGE)
+    )
+
+
+def _rooms() -> set[str]:
+    return {init.parent.name for init in PACKAGE.glob("*/__init__.py")}
+
+
+@cache
+def _code() -> str:
+    """All Python of the package and all SQL."""
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "sql").rglob("*.sql")]
+    return "\n".join(file.read_text("utf-8") for file in files)
+
+
+def test_architecture_has_a_row_for_every_room() -> None:
+    """And for every module next to them; the folders inside a room are in that room."""
+    rows = [(set(_SPAN.findall(room)), contents) for room, contents in _rows("The rooms")]
+    named = set[str]().union(*(names for names, _ in rows))
+    rooms = {f"{room}/" for room in _rooms()}
+    assert named == rooms | {module.name for module in PACKAGE.glob("[!_]*.py")}
+    for (room,), contents in rows:
+        for folder in re.findall(r"`(\w+)/`", contents):
+            assert (PACKAGE / room / folder / "__init__.py").is_file(), (room, folder)
+
+
+def test_the_line_of_arrows_goes_through_rooms() -> None:
+    """From the client until Enter, on to the client, and afterwards."""
+    (line,) = _FENCE.findall(_section("The rooms"))
+    assert set(re.findall(r"\w+", line)) - {"text", "Enter"} <= _rooms()
+
+
+def test_imports_go_the_way_that_architecture_says() -> None:
+    """The order in the text is the one that the linter enforces."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (layers,) = (contract["layers"] for contract in settings["tool"]["importlinter"]["contracts"])
+    enforced = [set(re.findall(r"foremind\.(\w+)", layer)) for layer in layers]
+    (written,) = re.findall(r"`(cli →[^`]*)`", TEXT)
+    assert [set(re.findall(r"\w+", layer)) for layer in written.split("→")] == enforced[1:]
+
+
+def test_every_file_and_module_that_architecture_names_exists() -> None:
+    """With its folder, as it is now."""
+    paths = _paths(TEXT)
+    assert len(paths) > 100
+    assert not {path for path in paths if not _exists(path)}
+
+
+def test_every_identifier_that_architecture_names_occurs_in_the_code() -> None:
+    """Classes are defined; settings, tables and columns are at least used."""
+    classes = {span for span in _spans(TEXT) if re.fullmatch(r"(?:[A-Z][a-z]+)+", span)}
+    assert classes
+    assert not {name for name in classes if not re.search(rf"^class {name}\b", _code(), re.M)}
+    names = {span for span in _spans(TEXT) if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", span)}
+    metrics = {name for name in names if name.startswith("foremind_")}  # see test_names
+    assert not {name for name in names - metrics if not re.search(rf"\b{name}\b", _code())}
+
+
+@pytest.mark.parametrize("heading", _FLOWS)
+def test_every_step_of_a_flow_names_a_file(heading: str) -> None:
+    """The file that does it."""
+    steps = _STEP.findall(_section(heading))
+    assert len(steps) > 5
+    for step in steps:
+        assert _paths(step), step
+
+
+def test_twenty_common_changes_have_their_files() -> None:
+    """Each row names at least one file or folder."""
+    rows = _rows("Where do I change ...")
+    assert len(rows) == 20
+    for change, where in rows:
+        assert _paths(where) or _spans(where) & {"cli/"}, change
