@@ -120,8 +120,7 @@ CREATE TABLE turns (
     answering_by bigint,
     answering_until timestamptz,
     PRIMARY KEY (relationship_id, id),
-    -- Idempotency: a message id is stored once, and answered once.
-    UNIQUE (relationship_id, message_id),
+    -- A turn is answered once.
     UNIQUE (relationship_id, reply_to),
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions,
     FOREIGN KEY (relationship_id, reply_to) REFERENCES turns,
@@ -131,8 +130,8 @@ CREATE TABLE turns (
 );
 CREATE INDEX turns_by_session ON turns (relationship_id, session_id, id);
 CREATE INDEX turns_unkept ON turns (relationship_id, session_id) WHERE NOT kept;
--- A message id is the user's, also across companions. It is an index and not a key of the table,
--- because only an unsharded database can enforce it.
+-- Idempotency: a message id is stored once. It is the user's, also across companions; an index and
+-- not a key of the table, because only an unsharded database can enforce that.
 CREATE UNIQUE INDEX turns_by_message ON turns (user_id, message_id);
 
 -- A process holds an advisory lock of its number while it lives, so that what a dead process was

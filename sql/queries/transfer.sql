@@ -90,7 +90,7 @@ INSERT INTO turns (
     created_at, embedding, kept
 )
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-ON CONFLICT DO NOTHING
+ON CONFLICT (user_id, message_id) DO NOTHING
 RETURNING id;
 
 -- name: import_source

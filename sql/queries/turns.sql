@@ -13,7 +13,7 @@ WITH within AS MATERIALIZED (
         (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at,
          kept, answering_by, answering_until)
     SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6, $8, $9, $10 FROM within
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (user_id, message_id) DO NOTHING
     RETURNING id
 )
 SELECT id, CASE WHEN $8 THEN foremind_enqueue($7, $1, id) END FROM turn;

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from foremind.api.admin_routes import CompanionBody, Revocation
 from foremind.api.memory_routes import Correction
-from foremind.api.openapi import OPERATIONS
+from foremind.api.operations import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
 from foremind.auth.principal import SCOPES

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.api.openapi import OPERATIONS
+from foremind.api.operations import OPERATIONS
 from foremind.auth.access_tokens import mint
 from foremind.auth.signing_keys import new_key, read_keys
 from foremind.client import Client, Closed

@@ -17,6 +17,7 @@ from foremind.domain.companion import (
     Prompts,
     ScratchpadRules,
 )
+from foremind.storage.relationship_store import RelationshipStore
 from foremind.testing.background_answers import curate
 from foremind.testing.model_server import Chat
 from tests.acceptance.layers import A_DAY, World, world
@@ -416,8 +417,9 @@ async def test_topics_of_other_users_are_counted_only_with_consent(start: StartS
             "FROM relationships WHERE id <> $1",
             w.relationship,
         )
-        await pool.execute("UPDATE relationships SET shares_counts = true WHERE id <> $1", 1)
-        await pool.execute("UPDATE records SET counted = true WHERE relationship_id <> $1", 1)
+        relationships = RelationshipStore(w.server.app.core.database)
+        for row in await pool.fetch("SELECT id FROM relationships WHERE id <> $1", w.relationship):
+            await relationships.change(row["id"], lambda own: own, shares_counts=True)
         draft = "Tell me about lighthouses and those who build lighthouses"
         assert "others" not in await w.lines("topics", draft)
         await w.request("PATCH", "/config", {"shares_counts": True})

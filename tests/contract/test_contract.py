@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from foremind.api.openapi import OPERATIONS, openapi
+from foremind.api.openapi import openapi
+from foremind.api.operations import OPERATIONS
 from foremind.gateway.protocol.asyncapi import asyncapi, client_messages, server_events
 from foremind.gateway.protocol.decoding import decode
 from foremind.gateway.protocol.examples import EXAMPLES

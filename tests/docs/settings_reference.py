@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
-from foremind.domain.setting_groups import SETTING_GROUPS
 from foremind.domain.setting_syntax import PREFIX
+from foremind.domain.settings import Settings
 
 PATH = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -40,10 +41,11 @@ def reference() -> str:
                 "",
                 "| setting | default | meaning |",
                 "|---|---|---|",
-                *(_row(name, field) for name, field in group.model_fields.items()),
+                *(_row(name, Settings.model_fields[name]) for name in group.__annotations__),
             ]
         )
-        for group in SETTING_GROUPS
+        for group in Settings.__bases__
+        if group is not BaseSettings
     ]
     return "\n\n".join([_INTRODUCTION.rstrip(), *sections]) + "\n"
 

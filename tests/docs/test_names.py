@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import typer
 
-from foremind.api.openapi import OPERATIONS
+from foremind.api.operations import OPERATIONS
 from foremind.cli.main import app
 from foremind.domain.setting_syntax import OTHER_PREFIXES, OTHER_VARIABLES
 from foremind.domain.settings import Settings

@@ -17,8 +17,8 @@ from foremind.domain.errors import InvalidFile
 from foremind.domain.policy import policy_for
 from foremind.domain.setting_syntax import unknown_variables
 from foremind.domain.settings import SETTINGS_FILE, Settings, load_settings
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 NAMES = sorted(Settings.model_fields)
 SCHEMA = Settings.model_json_schema()["properties"]
 LISTS = {

@@ -13,8 +13,6 @@ from foremind.api.operations import ID, OPERATIONS, TEXT, Operation
 from foremind.api.responses import ErrorResponse
 from foremind.auth.principal import MAX_USER_CHARS
 
-__all__ = ["OPERATIONS", "openapi"]
-
 _OVERVIEW = """\
 **Authentication.** Requests carry a signed token (JWT) as a bearer token. In open mode, which is \
 for development and reachable from loopback only, there are no tokens, and the query parameter \

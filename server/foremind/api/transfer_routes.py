@@ -23,7 +23,7 @@ from foremind.domain.setting_levels import (
     read_settings,
 )
 from foremind.domain.settings import Settings
-from foremind.llm.openai_model import MAX_CHARS_PER_TOKEN
+from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.memory.import_limits import ImportLimits
 
 _MAX_IMPORT_BYTES = 64_000_000

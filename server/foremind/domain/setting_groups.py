@@ -1,6 +1,7 @@
 """Every server setting with its default, unit and bounds, grouped by topic.
 
-A setting's environment variable is `FOREMIND_` and its name in capitals, whatever its group.
+A setting's environment variable is `FOREMIND_` and its name in capitals, whatever its group; the
+docstring of a group is its heading in docs/settings.md.
 """
 
 import ipaddress
@@ -329,21 +330,3 @@ class LimitSettings(BaseModel):
         le=MOST_BYTES,
         description="maximum bytes of all request bodies at once, and of all exports",
     )
-
-
-#: In the order of the reference; the docstring of each is its heading.
-SETTING_GROUPS: tuple[type[BaseModel], ...] = (
-    ServerSettings,
-    DatabaseSettings,
-    EmbeddingSettings,
-    AccessSettings,
-    LanguageModelSettings,
-    TypingSettings,
-    CacheSettings,
-    RecallSettings,
-    StorageSettings,
-    DecaySettings,
-    PromptSettings,
-    ConnectionSettings,
-    LimitSettings,
-)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import msgspec
 
 from foremind.domain.errors import ModelServerError
-from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN as MAX_CHARS_PER_TOKEN  # noqa: PLC0414
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.completion_stream import (
     CompletionRequest,

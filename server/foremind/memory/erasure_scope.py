@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
-from foremind.retrieval.index.bm25 import Corpus
+from foremind.memory.quotation_index import QuotationIndex
 from foremind.text.tokenization import terms_of
 
 Matrix = npt.NDArray[np.float32]
@@ -42,10 +42,10 @@ class ErasedTexts:
     """
 
     turns: dict[int, TranscriptText] = field(default_factory=dict)
-    turn_corpus: Corpus[int] = field(default_factory=Corpus)
+    turn_corpus: QuotationIndex[int] = field(default_factory=QuotationIndex)
     records: dict[int, RecordText] = field(default_factory=dict)
     states: dict[tuple[int, int], RecordText] = field(default_factory=dict)
-    state_corpus: Corpus[tuple[int, int]] = field(default_factory=Corpus)
+    state_corpus: QuotationIndex[tuple[int, int]] = field(default_factory=QuotationIndex)
 
     def add_turns(self, turns: Sequence[TranscriptText]) -> None:
         """Add turns."""
@@ -129,13 +129,15 @@ def _said_elsewhere(texts: ErasedTexts, content: str, turns: set[int]) -> bool:
     return any(texts.turns[other].speaker == "user" for other in others)
 
 
-def _containing(corpus: Corpus[Key], contents: Iterable[str], about: str | None) -> set[Key]:
+def _containing(
+    corpus: QuotationIndex[Key], contents: Iterable[str], about: str | None
+) -> set[Key]:
     """Return the texts with all words of `about`, or with one of the contents verbatim."""
     matches = set() if about is None else corpus.mentioning(about)
     return matches.union(*(corpus.quoting(content) for content in contents))
 
 
-def _resembling(corpus: Corpus[Key], contents: Iterable[str], few: bool) -> set[Key]:
+def _resembling(corpus: QuotationIndex[Key], contents: Iterable[str], few: bool) -> set[Key]:
     """Return the texts with most terms of one of the contents; none unless these are few."""
     matches: set[Key] = set()
     return matches.union(
@@ -180,7 +182,7 @@ def _remaining_lines(
 
 
 def _mentions(text: str, contents: set[str], about: str | None, few: bool) -> bool:
-    corpus = Corpus[int]()
+    corpus = QuotationIndex[int]()
     corpus.add([(0, text)])
     return bool(_containing(corpus, contents, about) or _resembling(corpus, contents, few))
 
@@ -256,7 +258,7 @@ def _has_vector(texts: ErasedTexts, turn: int) -> bool:
 
 def _unique_terms(texts: ErasedTexts, turns: set[int], instead: str | None) -> set[str]:
     """Return the terms of erased turns that nothing else the user said contains."""
-    corrected = Corpus[int]()
+    corrected = QuotationIndex[int]()
     corrected.add([(0, instead or "")])
     terms = {
         term

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from foremind.domain.session_state import SessionState
 from foremind.memory.erasure_scope import MIN_TERM_OVERLAP
-from foremind.retrieval.index.bm25 import Corpus
+from foremind.memory.quotation_index import QuotationIndex
 
 _TASK = ""  # a key that no flag can have
 
@@ -18,7 +18,7 @@ def remaining_state(
         about: a part that contains all of these words is erased.
         erased_texts: a part that quotes one of these, or contains most of its words, is erased.
     """
-    parts = Corpus[str]()
+    parts = QuotationIndex[str]()
     parts.add(
         [
             (_TASK, state.task),

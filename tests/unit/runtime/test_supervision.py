@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,9 @@ from foremind.runtime.supervision import (
     restart_delay_s,
 )
 from foremind.testing.manual_clock import ManualClock
+from tests.conftest import ROOT
 
-PACKAGE = Path(__file__).parents[3] / "server" / "foremind"
+PACKAGE = ROOT / "server" / "foremind"
 # Separate programs: their tasks end with them.
 OTHER_PROGRAMS = {"cli", "client", "evaluation", "testing"}
 TASK_CREATORS = {"create_task", "ensure_future", "TaskGroup"}

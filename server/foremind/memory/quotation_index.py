@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 _MIN_QUOTE_CHARS = 8  # shorter texts occur everywhere
 
 
-class Corpus(Generic[Key]):
+class QuotationIndex(Generic[Key]):
     """Texts by key with a posting list per term, so that no query scans every text."""
 
     def __init__(self) -> None:
