@@ -7,21 +7,28 @@ BIN := $(VENV)/bin
 # Tests wait more than they work: more of them at once than there are cores.
 WORKERS ?= 3
 export FOREMIND_DATA_DIR ?= .foremind
+# A distribution of this repository: from its folder, with what the locks have already installed.
+INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
-.PHONY: setup serve test lint bench load replay warm background compare hostile soak fuzz pictures docs lock clean
+.PHONY: setup serve eval test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
-$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml
+$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml client/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Foremind needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Installing the locked dependencies into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@$(INSTALL_LOCAL) -e client -e .
 	@touch $@
 
-$(VENV)/test.stamp: requirements/test.txt $(VENV)/runtime.stamp
+$(VENV)/eval.stamp: evaluation/pyproject.toml $(VENV)/runtime.stamp
+	@$(INSTALL_LOCAL) -e evaluation
+	@touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/eval.stamp
 	@echo "Installing the locked test tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
 	@touch $@
@@ -44,6 +51,8 @@ setup: $(VENV)/runtime.stamp  ## the environment and the embedding model
 serve: setup  ## the server on http://127.0.0.1:8770
 	@exec $(BIN)/foremind serve
 
+eval: $(VENV)/eval.stamp setup  ## installs what `foremind eval` and `foremind bench` need
+
 lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -54,48 +63,56 @@ test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI c
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-bench: setup  ## the benchmarks, each beside its baseline
+bench: eval  ## the benchmarks, each next to its baseline
 	$(BIN)/foremind bench all --out loadtests/results/bench.json
 
-load: $(VENV)/test.stamp setup  ## two minutes of typists; the report goes to loadtests/results/
-	$(BIN)/python -m loadtests.run
+capacity: eval  ## what 1,000 to 500,000 players need and cost, held against measured loads
+	$(BIN)/foremind bench capacity --check --out loadtests/results/capacity.json
 
-replay: $(VENV)/test.stamp setup  ## recorded typing over real sockets: make replay RECORDINGS=folder
+load: $(VENV)/test.stamp setup  ## two minutes of typists; the report goes to loadtests/results/
+	$(BIN)/python -m loadtests.load
+
+replay: $(VENV)/test.stamp setup  ## recorded typing, on virtual time and over real sockets: make replay RECORDINGS=folder
+	$(BIN)/python -m loadtests.virtual_replay $(RECORDINGS)
 	$(BIN)/python -m loadtests.replay $(RECORDINGS)
 
-warm: $(VENV)/test.stamp setup  ## a real llama.cpp server: Enter to first word, cold and warm
-	$(BIN)/python -m loadtests.warm.run
+warm: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model: Enter to first word, cold, between messages, ahead
+	$(BIN)/python -m loadtests.warm
 
 background: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model with one slot: replies with the layers' background work and without
-	$(BIN)/python -m loadtests.background.run
+	$(BIN)/python -m loadtests.background
 
-compare: $(VENV)/test.stamp setup  ## beside other memory stores: make compare FILE=locomo.json
-	$(BIN)/python -m loadtests.compare.run $(FILE)
+compare: $(VENV)/test.stamp setup  ## next to other memory stores: make compare FILE=locomo.json
+	$(BIN)/python -m loadtests.compare $(FILE)
 
-hostile: $(VENV)/test.stamp setup  ## honest typists beside attackers: make hostile HOSTILE="--attacks pings,headers"
+announcements: $(VENV)/test.stamp setup  ## what announcing costs commits, by PostgreSQL and by NATS
+	$(BIN)/python -m loadtests.announcements
+
+hostile: $(VENV)/test.stamp setup  ## honest typists next to attackers: make hostile HOSTILE="--attacks pings,headers"
 	$(BIN)/python -m loadtests.hostile $(HOSTILE)
 
 soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60
 	$(BIN)/python -m loadtests.soak --minutes $(or $(MINUTES),10)
 
+cluster: $(VENV)/test.stamp setup  ## what fails under traffic: make cluster CLUSTER="--gateways 4 --faults nats_kill --times 10"
+	$(BIN)/python -m loadtests.cluster.run $(CLUSTER)
+
 fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
-	$(BIN)/python -m tests.fuzzing.run --minutes $(or $(MINUTES),10)
+	$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10)
 
 pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
 	$(BIN)/python -m tests.pictures
 
-docs: $(VENV)/runtime.stamp  ## docs/settings.md, from the code
+docs: $(VENV)/test.stamp  ## docs/settings.md, from the code, and the figures in documents, from results
 	@$(BIN)/python -m tests.docs.settings_reference --write
+	@$(BIN)/python -m tests.docs.stated_figures
 
-lock: $(VENV)/test.stamp  ## resolve the dependencies anew
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
-	  pyproject.toml requirements/build.in -o requirements/runtime.txt
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
-	  --extra test -c requirements/runtime.txt pyproject.toml requirements/build.in -o requirements/test.txt
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
-	  requirements/fuzz.in -o requirements/fuzz.txt
-	$(BIN)/uv pip compile --quiet --universal --no-deps --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade \
-	  requirements/real-model.in -o requirements/real-model.txt
+lock: $(VENV)/test.stamp  ## lock the dependencies again
+	$(COMPILE) --no-emit-package foremind-client pyproject.toml requirements/build.in -o requirements/runtime.txt
+	$(COMPILE) --no-emit-package foremind-client --extra test -c requirements/runtime.txt \
+	  pyproject.toml requirements/build.in -o requirements/test.txt
+	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
+	$(COMPILE) --no-deps requirements/real-model.in -o requirements/real-model.txt
 
 clean:  ## the environment and caches, not your data
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

@@ -12,6 +12,9 @@
  * A lost connection is resumed: what was missed is dispatched then, once and in order. Where that
  * cannot be, `session.opened` says `resumed: false` and gives the last turns instead.
  *
+ * Of several gateways one serves a session, wherever it was asked for: the client goes where
+ * `session.redirect` says, and comes back where it cannot get there.
+ *
  * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
  * `detail`. Besides these there is "state", with detail { state, code, reason }: "connecting",
  * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, the server
@@ -26,7 +29,9 @@ const MAX_UNACCEPTED = 16; // messages kept for sending again
 const FINAL_CODES = new Set([4400, 4403, 4409]); // do not reconnect after these
 const NOT_AUTHENTICATED = 4401;
 const MAX_REFUSALS = 3; // fresh tokens that may be refused in a row
+const TOLD_TIMEOUT_MS = 2_000; // to reach a gateway that the server named
 const TOKEN_TIMEOUT_MS = 30_000;
+const ANSWER_TIMEOUT_MS = 30_000; // to open a session, or to store a message
 const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
 
 /**
@@ -39,6 +44,8 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  * @property {string} [url] the socket; by default that of the page's own server
  * @property {number} [firstRetryMs] longest wait before the first attempt to reconnect; it doubles
  *   up to 15 s
+ * @property {number} [answerTimeoutMs] how long a server may take to open a session or to store a
+ *   message; one that is silent for longer is connected to again
  */
 
 /**
@@ -57,13 +64,21 @@ export class Foremind extends EventTarget {
   #attempt = 0;
   /** Fresh tokens that were refused since a session was opened. */
   #refusals = 0;
-  /** Raised by whatever ends an attempt to connect, so that what it still awaits is let go. */
+  /** Raised by whatever ends an attempt to connect, so that pending waits end. */
   #dialled = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #retry;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #renewal;
+  /** Runs while an answer is expected. @type {ReturnType<typeof setTimeout> | undefined} */
+  #patience;
   #open = false;
+  /** The gateway that serves the session, as the server told. @type {string | null} */
+  #owner = null;
+  /** Whether it was told since a session was opened: then the next one is to serve it. */
+  #redirected = false;
+  /** What was told since then, and did not answer. @type {string | null} */
+  #unanswered = null;
   /** The newest draft that is not sent yet. @type {string | null} */
   #draft = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -79,7 +94,10 @@ export class Foremind extends EventTarget {
    * @type {{id: string, patch: {task?: string, flags: Object<string, any>}} | null}
    */
   #untold = null;
-  /** By message id, until message.accepted. @type {Map<string, string>} */
+  /**
+   * The frames of message.send by message id, until message.accepted.
+   * @type {Map<string, {type: string, id: string, [field: string]: any}>}
+   */
   #unaccepted = new Map();
 
   /** @param {Options} options */
@@ -95,7 +113,8 @@ export class Foremind extends EventTarget {
 
   /** Connect, and stay connected until `close()`. */
   connect() {
-    if (this.#socket) return;
+    if (this.#socket && !this.#closed) return;
+    clearTimeout(this.#retry);
     this.#closed = false;
     this.#dial();
   }
@@ -119,16 +138,21 @@ export class Foremind extends EventTarget {
    * Press Enter. The message is kept and sent again after a lost connection until the server has
    * stored it; its id makes sure that it is stored and answered once.
    * @param {string} text
+   * @param {Object} [how]
+   * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
+   * @param {Object<string, any>} [how.settings] settings of this turn alone, by name
    * @returns {string} the message's id
    * @throws {RangeError} while too many messages wait for the server
    */
-  send(text) {
+  send(text, { remember = true, settings } = {}) {
     if (this.#unaccepted.size >= MAX_UNACCEPTED) {
       throw new RangeError("too many messages wait for the server");
     }
     const id = newId();
     this.#forgetDraft();
-    this.#unaccepted.set(id, text);
+    // The event id of a message is its own, so that an error can be told to be about it.
+    const frame = { type: "message.send", id, text, settings, event_id: id };
+    this.#unaccepted.set(id, remember ? frame : { ...frame, remember });
     this.#submit(id);
     return id;
   }
@@ -233,8 +257,10 @@ export class Foremind extends EventTarget {
   /** Leave for good. */
   close() {
     this.#closed = true;
+    this.#open = false;
     clearTimeout(this.#retry);
     clearTimeout(this.#renewal);
+    this.#stopExpecting();
     this.#dialled++;
     this.#forgetDraft();
     if (this.#socket) this.#socket.close(1000);
@@ -252,15 +278,24 @@ export class Foremind extends EventTarget {
       if (attempt === this.#dialled) this.#lost(0, `no token: ${error}`);
       return;
     }
-    const socket = new WebSocket(this.#options.url ?? ownServer());
+    const { url = ownServer() } = this.#options;
+    const socket = new WebSocket(this.#owner ?? url);
     this.#socket = socket;
+    this.#expectAnswer();
+    const tooLate = this.#owner && setTimeout(() => {
+      if (this.#socket === socket) this.#lost(0, "no answer");
+      socket.close();
+    }, TOLD_TIMEOUT_MS);
     socket.onopen = () => {
+      clearTimeout(tooLate ?? undefined);
       const { companion, user } = this.#options;
       // "Yesterday" is the player's, not the server's.
       const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
       const who = this.#token ? { token: this.#token } : { user };
       const resume = this.#session ? { resume: this.#session } : {};
-      socket.send(JSON.stringify({ type: "session.open", companion, time_zone, ...who, ...resume }));
+      const redirected = this.#redirected;
+      const open = { type: "session.open", companion, time_zone, follow: true, redirected };
+      socket.send(JSON.stringify({ ...open, ...who, ...resume }));
     };
     socket.onmessage = ({ data }) => {
       if (this.#socket === socket) this.#receive(JSON.parse(data));
@@ -306,12 +341,15 @@ export class Foremind extends EventTarget {
 
   /** @param {ServerEvent} event */
   #receive(event) {
+    this.#stopExpecting();
     if (event.type === "session.opened") {
       this.#session = { session_id: event.session_id, seq: event.seq };
       this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
       this.#attempt = 0;
       this.#refusals = 0;
+      this.#redirected = false;
+      this.#unanswered = null;
       this.#renewLater();
       this.#tell("open");
     }
@@ -325,6 +363,31 @@ export class Foremind extends EventTarget {
       for (const id of this.#unaccepted.keys()) this.#submit(id);
     }
     if (event.type === "error" && !this.#open) this.#notOpened(event.error);
+    if (!this.#open || this.#unaccepted.size) this.#expectAnswer();
+    if (event.type === "session.redirect") this.#redirect(event.url);
+  }
+
+  /**
+   * The session is served at another URL: an open one once its connection is closed, else at once.
+   * @param {string} url
+   */
+  #redirect(url) {
+    const secure = (this.#options.url ?? ownServer()).startsWith("wss:");
+    const accepted = url.startsWith("wss://") || (!secure && url.startsWith("ws://")) ? url : null;
+    if (this.#open) {
+      this.#owner = accepted;
+      return;
+    }
+    const socket = this.#socket;
+    if (this.#redirected) this.#lost(0, "redirected twice");
+    else {
+      this.#redirected = true;
+      this.#owner = url === this.#unanswered ? null : accepted;
+      this.#socket = null;
+      this.#stopExpecting();
+      this.#dial();
+    }
+    socket?.close(1000);
   }
 
   /**
@@ -335,18 +398,33 @@ export class Foremind extends EventTarget {
   #notOpened({ code, message, retryable }) {
     if (code === "not_authenticated") return;
     const socket = this.#socket;
-    this.#closed ||= !retryable;
+    this.#closed ||= !retryable && !this.#owner;
     this.#lost(0, message);
     socket?.close(1000);
   }
 
-  /**
-   * The event id of a message is its own, so that an error can be told to be about it.
-   * @param {string} id
-   */
+  /** @param {string} id */
   #submit(id) {
-    const text = this.#unaccepted.get(id);
-    if (text !== undefined) this.#write({ type: "message.send", id, text, event_id: id });
+    const frame = this.#unaccepted.get(id);
+    if (frame === undefined || !this.#open) return;
+    this.#write(frame);
+    this.#expectAnswer();
+  }
+
+  /** Connect again unless the server says something in time: it may be gone without a word. */
+  #expectAnswer() {
+    const socket = this.#socket;
+    if (!socket) return;
+    this.#patience ??= setTimeout(() => {
+      if (this.#socket !== socket) return;
+      this.#lost(0, "the server does not answer");
+      socket.close();
+    }, this.#options.answerTimeoutMs ?? ANSWER_TIMEOUT_MS);
+  }
+
+  #stopExpecting() {
+    clearTimeout(this.#patience);
+    this.#patience = undefined;
   }
 
   #tellState() {
@@ -376,9 +454,18 @@ export class Foremind extends EventTarget {
    * @param {string} reason
    */
   #lost(code, reason) {
+    const wasOpen = this.#open;
+    const connected = this.#socket !== null;
     this.#open = false;
     this.#socket = null;
+    this.#stopExpecting();
     clearTimeout(this.#renewal);
+    if (this.#owner && connected && !wasOpen && !this.#closed) {
+      this.#unanswered = this.#owner;
+      this.#owner = null;
+      this.#dial(); // where it was told first
+      return;
+    }
     if (this.#closed || this.#final(code)) {
       this.#tell("closed", code, reason);
       return;
@@ -386,8 +473,8 @@ export class Foremind extends EventTarget {
     // Full jitter: clients that lost the same server do not come back at the same moment.
     const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
     const longest = Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt++);
-    this.#tell("waiting", code, reason);
     this.#retry = setTimeout(() => this.#dial(), Math.random() * longest);
+    this.#tell("waiting", code, reason); // last: a game may connect at once
   }
 
   /**

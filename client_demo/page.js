@@ -22,6 +22,11 @@ let recalling = null; // timer: when the server should begin to recall
 let reply = null; // { id, element } while the companion speaks
 const sent = new Map(); // message id -> its element
 
+/** A text as the server compares drafts. */
+function plain(text) {
+  return text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
+}
+
 function lamp(state, text = LAMP[state]) {
   $("lamp").dataset.state = state;
   $("lamp-text").textContent = text;
@@ -61,7 +66,7 @@ function forgetButton(memory, item) {
       await mind.forget(memory.id);
     } catch (error) {
       button.disabled = false;
-      return notice(`It could not be forgotten: ${error.message}`);
+      return notice(`Could not forget it: ${error.message}`);
     }
     item.remove();
     for (const turn of [...$("turns").children]) {
@@ -99,7 +104,7 @@ function opened({ companion, turns, pause_ms, model, user, resumed }) {
   $("turns").append(...pending);
   notice(
     model === null
-      ? `No language model is configured: ${companion.name} answers with an offline voice that quotes what it recalls.`
+      ? `No language model is configured: ${companion.name} only quotes what it recalls, with the built-in offline model.`
       : "",
   );
   $("open-panel").hidden = false;
@@ -121,7 +126,7 @@ function listen(client) {
     clearTimeout(recalling);
     timeline.ready(timings, trigger);
     showMemories(draft, memories);
-    if (trigger !== "send") lamp("ready");
+    if (trigger !== "send" && plain(draft) === plain($("draft").value)) lamp("ready");
   });
   on("message.accepted", ({ id, context, ready_ms, ahead }) => {
     sent.get(id)?.classList.remove("waiting");
@@ -218,7 +223,7 @@ async function start() {
   const answer = await fetch("/v1/companions", token ? { headers: { authorization: `Bearer ${token}` } } : {});
   if (!answer.ok) {
     lamp("away", "not connected");
-    notice("This server asks for a token: open the page with #token=… at the end of its address.");
+    notice("This server requires a token: open the page with #token=… at the end of its address.");
     return;
   }
   const companions = await answer.json();

@@ -1,10 +1,10 @@
-/** The memory panel: everything that is known of a user, to be seen, corrected, forgotten, moved. */
+/** The memory panel, where users see, correct, forget, export and import what is known about them. */
 
 const LAYERS = {
   profile: "Profile",
   hot: "Where things stand",
   scratchpad: "Notes",
-  vault: "Saved on purpose",
+  vault: "Pinned",
   questions: "Left open",
   topics: "Topics",
   episodes: "Episodes",
@@ -27,7 +27,7 @@ export class MemoryPanel {
       this.#do(() => this.#mind.request("DELETE", `/memories?about=${about}`));
     });
     on("forget-all", "click", () => {
-      if (confirm("Forget everything, for good?")) this.#do(() => this.#mind.request("DELETE", "/memories"));
+      if (confirm("Forget everything for good?")) this.#do(() => this.#mind.request("DELETE", "/memories"));
     });
     on("export-user", "click", () => this.#do(async () => save(await this.#mind.exportUser(), "all")));
     on("erase-user", "click", () => this.#erase());
@@ -125,7 +125,7 @@ export class MemoryPanel {
       }
     } catch (error) {
       more.disabled = false;
-      this.#say(`That could not be done: ${error.message}`);
+      this.#say(`That failed: ${error.message}`);
     }
   }
 
@@ -143,13 +143,13 @@ export class MemoryPanel {
   }
 
   async #erase() {
-    if (!confirm("Erase everything that is known of you, with every companion, for good?")) return;
+    if (!confirm("Erase everything that every companion knows about you, for good?")) return;
     try {
       const { relationships, memories, turns } = await this.#mind.eraseUser();
       this.#find("layers").replaceChildren();
-      this.#say(`Erased for good: ${relationships} companions, ${memories} memories, ${turns} turns.`);
+      this.#say(`Erased for good: ${count(relationships, "companion")}, ${count(memories, "memory", "memories")}, ${count(turns, "turn")}.`);
     } catch (error) {
-      this.#say(`That could not be done: ${error.message}`);
+      this.#say(`That failed: ${error.message}`);
     }
   }
 
@@ -162,10 +162,10 @@ export class MemoryPanel {
   /** Do something, say what came of it, and show what is known afterwards. */
   async #do(act) {
     try {
-      this.#say(told(await act()));
+      this.#say(outcome(await act()));
       await this.#show();
     } catch (error) {
-      this.#say(`That could not be done: ${error.message}`);
+      this.#say(`That failed: ${error.message}`);
     }
   }
 
@@ -178,13 +178,17 @@ export class MemoryPanel {
   }
 }
 
-/** What an answer of the server means. */
-function told(answer) {
+/** What the server did, in words. */
+function outcome(answer) {
   if ("memories" in answer) {
-    return `Forgotten for good: ${answer.memories.length} memories, ${answer.turns} turns, ${answer.records} other records.`;
+    return `Forgotten for good: ${count(answer.memories.length, "memory", "memories")}, ${count(answer.turns, "turn")}, ${count(answer.records, "other record")}.`;
   }
-  if ("exported" in answer) return `Exported ${answer.exported} turns.`;
+  if ("exported" in answer) return `Exported ${count(answer.exported, "turn")}.`;
   return "Done.";
+}
+
+function count(number, singular, plural = `${singular}s`) {
+  return `${number} ${number === 1 ? singular : plural}`;
 }
 
 /** Hand out a file. */
@@ -195,7 +199,7 @@ function save(exported, name) {
   link.click();
   URL.revokeObjectURL(link.href);
   const all = exported.relationships ?? [exported];
-  return { exported: all.reduce((count, { turns }) => count + turns.length, 0) };
+  return { exported: all.reduce((sum, { turns }) => sum + turns.length, 0) };
 }
 
 function trail(audit) {

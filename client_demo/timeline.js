@@ -98,10 +98,10 @@ export class Timeline {
     const { ready, enter, accepted, context, readyMs, trigger, ahead } = this.#at;
     if (accepted) {
       const before = ready && trigger !== "send" ? enter - ready : 0;
-      const lead = before > 0 ? `Ready ${format(before)} before Enter` : "Prepared on Enter";
+      const lead = before > 0 ? `Ready ${format(before)} before Enter` : "Prepared at Enter";
       return `${lead} (${context}); the model could start after ${readyMs.toFixed(1)} ms${AHEAD[ahead] ?? ""}.`;
     }
-    return ready ? "Ready: only the words remain to be made." : "Listening …";
+    return ready ? "Ready: only the reply is left to generate." : "Listening …";
   }
 }
 

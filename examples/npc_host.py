@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import jwt
 
-from foremind.client import Conversation, Identity
+from foremind_client import Conversation, Identity
 
 TOKEN_S = 600  # lifetime of a token; every connection gets a fresh one
 

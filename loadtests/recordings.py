@@ -24,6 +24,11 @@ class Recording:
         """The finished sentence."""
         return self.keys[-1][1]
 
+    def without_final_sign(self) -> "Recording":
+        """Return the recording up to the last key after which the draft ended with a word."""
+        words = [number for number, (_, draft) in enumerate(self.keys) if draft[-1:].isalnum()]
+        return Recording(self.keys[: words[-1] + 1]) if words else self
+
 
 def read_recordings(paths: Iterable[Path]) -> list[list[Recording]]:
     """Return the sentences of each file; a folder stands for the `.txt` files in it."""

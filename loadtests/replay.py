@@ -1,29 +1,31 @@
 """`make replay RECORDINGS=...`: recorded typing over real sockets; how often Enter is a hit.
 
 Every typist is a separate player with a thousand memories, types recorded sentences with the
-recorded intervals between keys, and presses Enter a fixed time after the last key. This runs once
-with eager prefetch and once with pauses only; then the same typing without Enter measures the CPU
-time of prefetching.
+recorded intervals between keys, and presses Enter a fixed time after the last key: of each sentence
+as it was typed, and without the sign at its end, as many write in a chat. This runs with eager
+prefetch and with pauses only; the same typing without Enter measures the CPU time of prefetching.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 import psutil
 
-from foremind.app import core
-from foremind.client import Client, connect
-from foremind.domain.settings import Settings, load_settings
-from foremind.evaluation.seeding import fill
-from foremind.testing.server_process import running_server
+from foremind.app.core import core
+from foremind.domain.settings.settings import Settings, load_settings
+from foremind_client import Client, connect
+from foremind_eval.processes.server_process import running_server
+from foremind_eval.seeding import fill
 from loadtests.recordings import Recording, read_recordings
 
 RESULTS = Path(__file__).parent / "results"
@@ -31,6 +33,7 @@ _MEMORIES_PER_TYPIST = 1_000
 _MAX_TYPISTS = 40  # users that `fill` creates
 _INDEX_LOAD_S = 2.0  # long enough for a session's index to be loaded
 _STAGGER_S = 5.0  # typists start within this time
+_NEVER_SENT_MS = 200.0  # after the last key of a draft that is discarded
 _CHARS = 60  # length of message that CPU time is reported for
 
 
@@ -41,7 +44,11 @@ def main() -> None:
     parser.add_argument("--typists", type=int, default=20, choices=range(1, _MAX_TYPISTS + 1))
     parser.add_argument("--sentences", type=int, default=8, help="typed by each typist")
     parser.add_argument(
-        "--enter-ms", type=float, default=200, help="delay of Enter after the last key"
+        "--enter-ms",
+        type=float,
+        nargs="+",
+        default=[80, 150, 200],
+        help="delays of Enter after the last key",
     )
     options = parser.parse_args()
     recordings = read_recordings(options.recordings)
@@ -52,10 +59,9 @@ def main() -> None:
         asyncio.run(_seed(seeded))
         report: dict[str, Any] = {
             "typists": options.typists,
-            "enter_ms": options.enter_ms,
             "recordings": len(recordings),
-            "eager": _replay(seeded, options, recordings, eager=True),
-            "pauses only": _replay(seeded, options, recordings, eager=False),
+            "eager": _replay(seeded, options, recordings, options.enter_ms, eager=True),
+            "pauses only": _replay(seeded, options, recordings, options.enter_ms[-1:], eager=False),
         }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "replay.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -64,33 +70,47 @@ def main() -> None:
 
 async def _seed(settings: Settings) -> None:
     async with core(settings) as parts:
-        await fill(parts, parts.clock.now(), own=0, others=_MAX_TYPISTS * _MEMORIES_PER_TYPIST)
+        await fill(
+            parts, parts.runtime.clock.now(), own=0, others=_MAX_TYPISTS * _MEMORIES_PER_TYPIST
+        )
 
 
 def _replay(
     settings: Settings,
     options: argparse.Namespace,
     recordings: list[list[Recording]],
+    enter_ms: list[float],
     *,
     eager: bool,
 ) -> dict[str, Any]:
     environment = {"FOREMIND_EAGER": str(eager).lower()}
+    report: dict[str, Any] = {}
+    chat = [[recording.without_final_sign() for recording in sentences] for sentences in recordings]
     with running_server(settings, environment) as (url, process):
-        sent = asyncio.run(_run_typists(url, options, recordings, process, send=True))
-        unsent = asyncio.run(_run_typists(url, options, recordings, process, send=False))
-    total = sum(sent.outcomes.values())
-    cuts = quantiles(sent.ready_ms, n=100)
+        for delay_ms in enter_ms:
+            run = partial(_run_typists, url, options, process=process, enter_ms=delay_ms)
+            report[f"Enter after {delay_ms:.0f} ms"] = _summary(asyncio.run(run(recordings)))
+            report[f"Enter after {delay_ms:.0f} ms, no sign at the end"] = _summary(
+                asyncio.run(run(chat))
+            )
+        unsent = asyncio.run(_run_typists(url, options, recordings, process, enter_ms=None))
+    cpu_ms = unsent.cpu_s / unsent.chars * _CHARS * 1000
+    return report | {f"typing_cpu_ms_per_{_CHARS}_chars": round(cpu_ms, 1)}
+
+
+def _summary(measured: "_Measurements") -> dict[str, Any]:
+    total = sum(measured.outcomes.values())
+    cuts = quantiles(measured.ready_ms, n=100)
     return {
         "sent": total,
-        "errors": sent.errors,
-        "outcomes": dict(sent.outcomes),
-        "hit_share": round(sent.outcomes["hit"] / total, 4),
+        "errors": measured.errors,
+        "outcomes": dict(measured.outcomes),
+        "hit_share": round(measured.outcomes["hit"] / total, 4),
         "ready_ms": {
             "p50": round(cuts[49], 3),
             "p90": round(cuts[89], 3),
             "p99": round(cuts[98], 3),
         },
-        f"typing_cpu_ms_per_{_CHARS}_chars": round(unsent.cpu_s / unsent.chars * _CHARS * 1000, 1),
     }
 
 
@@ -110,18 +130,17 @@ async def _run_typists(
     options: argparse.Namespace,
     recordings: list[list[Recording]],
     process: psutil.Process,
-    *,
-    send: bool,
+    enter_ms: float | None,
 ) -> _Measurements:
+    """Have every typist type; Enter follows `enter_ms` after the last key, or never."""
     measured = _Measurements()
     async with asyncio.TaskGroup() as group:
         connected = asyncio.Barrier(options.typists + 1)
         for number in range(options.typists):
             sentences = list(recordings[number % len(recordings)])
             random.Random(number).shuffle(sentences)
-            group.create_task(
-                _typist(url, number, sentences, options, measured, connected, send=send)
-            )
+            sentences = list(itertools.islice(itertools.cycle(sentences), options.sentences))
+            group.create_task(_typist(url, number, sentences, enter_ms, measured, connected))
         await connected.wait()
         before = process.cpu_times()
     after = process.cpu_times()
@@ -133,11 +152,9 @@ async def _typist(
     url: str,
     number: int,
     sentences: list[Recording],
-    options: argparse.Namespace,
+    enter_ms: float | None,
     measured: _Measurements,
     connected: asyncio.Barrier,
-    *,
-    send: bool,
 ) -> None:
     async with connect(url) as client:
         await client.open_session("seeded", user_id=f"neighbour {number}", name="N")
@@ -146,12 +163,11 @@ async def _typist(
         await asyncio.sleep(_INDEX_LOAD_S)
         await connected.wait()
         await asyncio.sleep(random.Random(number).uniform(0.0, _STAGGER_S))
-        for turn in range(options.sentences):
-            recording = sentences[turn % len(sentences)]
+        for recording in sentences:
             await _type(client, recording)
-            await asyncio.sleep(options.enter_ms / 1000)
             measured.chars += len(recording.text)
-            if send:
+            await asyncio.sleep((_NEVER_SENT_MS if enter_ms is None else enter_ms) / 1000)
+            if enter_ms is not None:
                 answered.clear()
                 await client.send(recording.text)
                 await answered.wait()

@@ -21,9 +21,9 @@ import numpy as np
 import psutil
 import uvloop
 
-from foremind.client import Client, Closed, connect
-from foremind.domain.settings import load_settings
-from foremind.testing.server_process import running_server
+from foremind.domain.settings.settings import load_settings
+from foremind_client import Client, Closed, connect
+from foremind_eval.processes.server_process import running_server
 
 RESULTS = Path(__file__).parent / "results"
 _WARM_UP = 0.5  # share of the duration: bounded caches have to fill up first

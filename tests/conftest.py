@@ -3,7 +3,11 @@
 import asyncio
 import gc
 import itertools
+import logging
 import os
+import shutil
+import sys
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
@@ -13,6 +17,7 @@ from contextlib import (
     asynccontextmanager,
 )
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,19 +25,23 @@ import asyncpg
 import hypothesis
 import pytest
 
-from foremind.app import Application, Core, core, serving
-from foremind.client import Client, connect
-from foremind.client.socket_client import Event
+from foremind.app.core import Core, core
+from foremind.app.server import Application, serving
 from foremind.domain.announcements import SessionTaken
 from foremind.domain.clock import Clock
-from foremind.domain.settings import Settings, load_settings
-from foremind.evaluation.seeding import owner_connection
+from foremind.domain.relationship import relationship_id_of
+from foremind.domain.settings.settings import Settings, load_settings
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.logs import configure_logging
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.migrations import migrate
-from foremind.testing.manual_clock import ManualClock
+from foremind_client import Client, connect
+from foremind_client.socket_client import Event
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.seeding import owner_connection
+from tests import citus
+from tests.citus import CitusCluster
 from tests.contract.check import check_event
 from tests.watchdog import Watchdog
 
@@ -40,6 +49,10 @@ ROOT = Path(__file__).parents[1]
 Entered = TypeVar("Entered")
 #: Timeout of every wait in tests, in seconds: far longer than any takes, even on a busy machine.
 PATIENCE = 100.0
+#: The environment of servers in processes of their own: they wait for recall on a busy machine.
+PATIENT = {"FOREMIND_RECALL_TIMEOUT_S": str(PATIENCE), "FOREMIND_LAYERS_DEADLINE_MS": "10000"}
+#: The id of the relationship that a new database has first: of its user 1 with its companion 1.
+FIRST_RELATIONSHIP = relationship_id_of(1, 1)
 _ORIGIN = "a test"
 _READ_TASKS = {"index-update", "layers-read", "library-read"}
 _numbers = itertools.count()
@@ -53,17 +66,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
-    """Isolate tests from the environment's settings, and Hypothesis from the machine's speed."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Isolate tests from the environment's settings, and Hypothesis from the machine's speed.
+
+    And from other runs: pytest makes the folder that runs share private to its user, whenever one
+    starts, but run by root, PostgreSQL works as another user.
+    """
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="foremind-tests-")
+        config.add_cleanup(partial(shutil.rmtree, config.option.basetemp, ignore_errors=True))
     hypothesis.settings.register_profile(
         "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
     hypothesis.settings.load_profile("patient")
     data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
     for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
-        del os.environ[name]
+        if name != citus.VARIABLE:
+            del os.environ[name]
     os.environ["FOREMIND_MODELS_PATH"] = str(data_dir / "models")
     configure_logging(load_settings(log_level="warning"))
+    (handler,) = logging.getLogger().handlers
+    # pytest closes the stream in its place before the last tasks have ended.
+    cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
 
 
 @pytest.fixture(scope="session")
@@ -74,9 +99,28 @@ def model() -> ConvertedEncoder:
     return prepare_model(manifest, settings.models_dir, print)
 
 
+@cache
+def citus_cluster() -> CitusCluster | None:
+    """The cluster to test on, if one is named."""
+    coordinator = os.environ.get(citus.VARIABLE)
+    return CitusCluster.of(coordinator) if coordinator else None
+
+
+def on_citus() -> bool:
+    """Return whether tests run on a Citus cluster."""
+    return citus_cluster() is not None
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a migrated template database, on a server of its own."""
+    """The URL of a migrated template database, on a server of its own.
+
+    Or on the Citus cluster whose coordinator FOREMIND_TEST_CITUS names.
+    """
+    if cluster := citus_cluster():
+        asyncio.run(cluster.make_template())
+        yield cluster.url(citus.TEMPLATE)
+        return
     folder = tmp_path_factory.mktemp("pg")
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
@@ -91,6 +135,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def database_url(postgres: str) -> AsyncIterator[str]:
     """The URL of a migrated database for this test alone."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
+    if cluster := citus_cluster():
+        await cluster.clone(name)
+        yield cluster.url(name)
+        await cluster.drop(name)
+        return
     admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
     try:
         await admin.execute(f"CREATE DATABASE {name} TEMPLATE foremind")
@@ -114,6 +163,7 @@ def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Sett
         layers_deadline_ms=10_000,
         llm_connect_timeout_s=PATIENCE,
         heartbeat_timeout_s=PATIENCE,
+        embedding_timeout_s=60.0,  # as long as it may be
     )
 
 
@@ -122,6 +172,14 @@ async def built(settings: Settings) -> AsyncIterator[Core]:
     """The components without the servers for sockets and HTTP."""
     async with core(settings) as parts:
         yield parts
+
+
+class CommitsOnly:
+    """Commits transactions of a database that no other process uses."""
+
+    async def commit(self, raw: Any, _announcements: object) -> None:
+        """Commit, and publish nothing."""
+        await raw.execute("COMMIT")
 
 
 class CheckedClient(Client):
@@ -159,6 +217,11 @@ class Owner:
         async with self.acquire() as raw:
             return await raw.fetchval(query, *args)
 
+    async def is_waited_for(self) -> bool:
+        """Return whether a transaction waits for the lock of another, on whichever node."""
+        locks = "citus_locks" if on_citus() else "pg_locks"
+        return bool(await self.fetchval(f"SELECT count(*) FROM {locks} WHERE NOT granted"))
+
     async def execute(self, query: str, *args: object) -> None:
         """Run a statement."""
         async with self.acquire() as raw:
@@ -183,7 +246,7 @@ class RunningServer:
         """The URL of its WebSocket."""
         return f"ws://127.0.0.1:{self.port}/v1/ws"
 
-    async def connect(self, **options: str) -> Client:
+    async def connect(self, **options: Any) -> Client:
         """Open a connection that is closed after the test; its frames are checked."""
         connection = connect(self.url, kind=CheckedClient, **options)
         return await self.entered(connection)
@@ -231,8 +294,8 @@ async def watchdog() -> AsyncIterator[Watchdog]:
     watchdog = Watchdog()
     with watchdog.watching():
         yield watchdog
-    if watchdog.holds:
-        pytest.fail("\n".join(["The event loop was blocked.", *watchdog.holds]), pytrace=False)
+    if watchdog.violations:
+        pytest.fail("\n".join(["The event loop was blocked.", *watchdog.violations]), pytrace=False)
 
 
 @pytest.fixture
@@ -277,7 +340,7 @@ class _SessionProbe:
         return _ORIGIN
 
 
-async def everything_heard(server: RunningServer) -> None:
+async def all_announcements_handled(server: RunningServer) -> None:
     """Wait until a server has handled all announcements so far, including the reads they cause."""
     probe = _SessionProbe()
     server.app.registry._by_id[probe.id] = [cast("Any", probe)]
@@ -289,7 +352,7 @@ async def everything_heard(server: RunningServer) -> None:
     )
 
 
-async def patiently(condition: Callable[[], Awaitable[bool]]) -> None:
+async def eventually_async(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until an asynchronous condition holds.
 
     Raises:

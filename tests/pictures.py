@@ -4,14 +4,16 @@ import asyncio
 import io
 import sys
 import tempfile
+import time
+from itertools import pairwise
 from pathlib import Path
 
 from PIL import Image
 from playwright.async_api import Page, async_playwright, expect
 
-from foremind.domain.settings import load_settings
-from foremind.testing.server_process import running_server
-from tests.acceptance.test_page import ARGUMENTS
+from foremind.domain.settings.settings import load_settings
+from foremind_eval.processes.server_process import running_server
+from tests.acceptance.test_demo_page import ARGUMENTS
 from tests.browser import ensure_browser
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -75,15 +77,19 @@ async def _say(page: Page, message: str, number: int) -> None:
 async def _record(page: Page) -> None:
     """Save what the page shows until cancelled as docs/typing.gif."""
     frames: list[Image.Image] = []
+    times_s: list[float] = []
     try:
         while True:
-            shot = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
-            frames.append(shot.resize(_GIF_SIZE).quantize(_GIF_COLORS))
+            times_s.append(time.monotonic())
+            shot = Image.open(io.BytesIO(await page.screenshot(type="jpeg", quality=95)))
+            frames.append(shot.convert("RGB").resize(_GIF_SIZE).quantize(_GIF_COLORS))
             await page.wait_for_timeout(_FRAME_MS)
     finally:
-        first, *others = frames
+        # As long as each was shown: a screenshot takes its time.
+        durations_ms = [round(1000 * (end - start)) for start, end in pairwise(times_s)]
+        first, *others = frames[: len(durations_ms)]
         first.save(
-            DOCS / "typing.gif", save_all=True, append_images=others, duration=_FRAME_MS, loop=0
+            DOCS / "typing.gif", save_all=True, append_images=others, duration=durations_ms, loop=0
         )
 
 

@@ -25,7 +25,7 @@ class PrecomputedEmbedder:
         return [self.vectors[text] for text in texts]
 
 
-class User:
+class Mem0Store:
     """One conversation as one user's memories."""
 
     def __init__(self, memory: Memory, embedder: PrecomputedEmbedder, name: str) -> None:
@@ -60,7 +60,7 @@ def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
     for turn in turns:
         embedder.vectors[turn["text"]] = turn["vector"]
         memory.add(turn["text"], user_id=name, infer=False, metadata={"turn": turn["id"]})
-    return {"mem0, pgvector": User(memory, embedder, name)}
+    return {"mem0, pgvector": Mem0Store(memory, embedder, name)}
 
 
 if __name__ == "__main__":

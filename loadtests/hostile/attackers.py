@@ -218,16 +218,16 @@ def unread(target: Target) -> None:
 
 def silent(target: Target) -> None:
     """Connect many times and never say a word."""
-    held = [target.connect() for _ in range(_SILENT)]
-    while held:
-        over, _, _ = select.select(held, [], [], 1.0)
-        for each in over:
+    connections = [target.connect() for _ in range(_SILENT)]
+    while connections:
+        over, _, _ = select.select(connections, [], [], 1.0)
+        for connection in over:
             with contextlib.suppress(OSError):
-                if each.recv(1):
+                if connection.recv(1):
                     continue
-            each.close()
-            held.remove(each)
-            held.append(target.connect())
+            connection.close()
+            connections.remove(connection)
+            connections.append(target.connect())
 
 
 def idler(target: Target) -> None:
@@ -257,8 +257,8 @@ def slow_reader(target: Target) -> None:
 
 
 ATTACKS: dict[str, Callable[[Target], None]] = {
-    each.__name__: each
-    for each in (
+    attack.__name__: attack
+    for attack in (
         pings, pongs, unasked, continuations, bytewise, junk, handshakes, connects, pipeline,
         requests, headers, lines, dribble, uploads, chunks, unread, silent, idler, flooder,
         slow_reader,

@@ -5,13 +5,16 @@ is how much later one Enter in a hundred is answered than in all calm rounds so 
 server's memory grows by and comes back to. One Enter in a hundred is few: an attack that seems to
 hurt is measured up to four times as long. Every attacker is a process of its own that yields to the
 others: attackers bring their own machines. Beside Enter stands how late this process itself was
-woken: where one time in a hundred that is as long, the machine was measured, not the server.
+woken: where one time in a hundred that is as long, the machine was measured, not the server. The
+server's processor time hardly depends on what else runs on the machine.
+
+The report is written after every attack. Attacks that are measured alone replace what the report
+says of them; the others' results stay.
 """
 
 import argparse
 import asyncio
 import contextlib
-import json
 import random
 import subprocess
 import sys
@@ -27,10 +30,11 @@ from typing import Any
 import psutil
 import uvloop
 
-from foremind.client import Client, Closed, connect
-from foremind.domain.settings import load_settings
-from foremind.testing.server_process import running_server
+from foremind.domain.settings.settings import load_settings
+from foremind_client import Client, Closed, connect
+from foremind_eval.processes.server_process import cpu_s, running_server
 from loadtests.hostile import attackers
+from loadtests.hostile.report import Profile, add_result, read_results
 
 RESULTS = Path(__file__).parents[1] / "results"
 _MOST_ENTER, _MOST_MEMORY = 1.2, 1.1  # times what it is when calm
@@ -54,6 +58,8 @@ class Measured:
     woken_late: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     lost: int = 0
+    server_cpu_s: float = 0.0
+    took_s: float = 0.0
 
     def figures(self) -> dict[str, Any]:
         """Return the figures as they are published."""
@@ -65,6 +71,7 @@ class Measured:
             "max_ms": round(max(self.entered, default=float("inf")), 2),
             "woken_late_p99_ms": round(quantiles(self.woken_late, n=100)[98], 2),
             "most_memory_kib": max(self.memory) // 1024,
+            "server_cpu": round(self.server_cpu_s / self.took_s, 3),
         }
 
 
@@ -84,18 +91,19 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=4, help="of a typist in a round")
     parser.add_argument("--out", type=Path, default=RESULTS / "hostile.json")
     options = parser.parse_args()
+    profile = {name: getattr(options, name) for name in ("typists", "rounds", "messages")}
+    some = set(options.attacks) != set(attackers.ATTACKS)
+    if some and read_results(options.out, profile) is None:
+        parser.error(f"{options.out} has another number of typists, rounds or messages: "
+                     "choose the same, or another --out")  # fmt: skip
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="hostile-", dir=settings.data_dir) as scratch,
         running_server(settings.in_scratch(Path(scratch))) as (url, process),
     ):
-        report = uvloop.run(_every_attack(url, process, options))
-    text = json.dumps(report, indent=2)
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(text + "\n")
-    print(text)
-    if suffering := [each["attack"] for each in report["attacks"] if not each["held"]]:
+        taken = uvloop.run(_every_attack(url, process, options, profile))
+    if suffering := [result["attack"] for result in taken if not result["held"]]:
         sys.exit(f"Enter or memory suffers: {', '.join(suffering)}.")
 
 
@@ -106,25 +114,21 @@ def _names(given: str) -> list[str]:
 
 
 def _numbers(given: str) -> list[int]:
-    return [int(each) for each in given.split(",")]
+    return [int(number) for number in given.split(",")]
 
 
 async def _every_attack(
-    url: str, process: psutil.Process, options: argparse.Namespace
-) -> dict[str, Any]:
+    url: str, process: psutil.Process, options: argparse.Namespace, profile: Profile
+) -> list[dict[str, Any]]:
     await _round(url, process, options, Measured())  # warms up
     every_calm: list[float] = []
-    taken = []
+    taken: list[dict[str, Any]] = []
     for attack in options.attacks:
         for number in options.attackers:
             taken.append(await _compare(url, process, options, attack, number, every_calm))
-            print(_line(taken[-1]), file=sys.stderr, flush=True)
-    return {
-        "typists": options.typists,
-        "rounds": options.rounds,
-        "messages": options.messages,
-        "attacks": taken,
-    }
+            print(_line(taken[-1]), flush=True)
+            add_result(options.out, profile, taken[-1])
+    return taken
 
 
 async def _compare(
@@ -177,7 +181,8 @@ def _line(taken: dict[str, Any]) -> str:
     return (
         f"{taken['attack']:>14} x{taken['attackers']:<3} p99 {taken['every_calm_p99_ms']:8.2f} -> "
         f"{taken['hostile']['p99_ms']:8.2f} ms ({taken['p99_ratio']:.2f}), slowest "
-        f"{taken['hostile']['max_ms']:.0f} ms, memory {taken['memory_ratio']:.2f}, back "
+        f"{taken['hostile']['max_ms']:.0f} ms, server's CPU {taken['calm']['server_cpu']:.2f} -> "
+        f"{taken['hostile']['server_cpu']:.2f}, memory {taken['memory_ratio']:.2f}, back "
         f"{taken['memory_back_ratio']:.2f}, lost {taken['lost']}"
     )
 
@@ -193,16 +198,16 @@ async def _attackers(
     host, _, port = url.removeprefix("ws://").partition("/")[0].partition(":")
     command = [sys.executable, "-S", "-E", attackers.__file__, attack, host, port]
     running = [
-        subprocess.Popen([*command, str(each)], stderr=subprocess.DEVNULL)  # noqa: ASYNC220
-        for each in range(number)
+        subprocess.Popen([*command, str(attacker)], stderr=subprocess.DEVNULL)  # noqa: ASYNC220
+        for attacker in range(number)
     ]
 
     async def guard() -> None:
         while server.memory_info().rss < _SWOLLEN_BYTES:  # noqa: ASYNC110
             await asyncio.sleep(_SAMPLE_S)
         print(f"{attack}: the server swells, its attackers are ended", file=sys.stderr)
-        for each in running:
-            each.kill()
+        for process in running:
+            process.kill()
 
     guarding = asyncio.create_task(guard())
     try:
@@ -210,19 +215,22 @@ async def _attackers(
     finally:
         guarding.cancel()
         await asyncio.wait({guarding})
-        for each in running:
-            each.kill()
-        for each in running:
-            each.wait()
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()
 
 
 async def _round(
     url: str, process: psutil.Process, options: argparse.Namespace, measured: Measured
 ) -> None:
+    started, cpu_before = time.perf_counter(), cpu_s(process)
     with _watched(process, measured):
         async with asyncio.TaskGroup() as group:
             for number in range(options.typists):
                 group.create_task(_honest(url, number, options.messages, measured))
+    measured.took_s += time.perf_counter() - started
+    measured.server_cpu_s += cpu_s(process) - cpu_before
 
 
 @contextlib.contextmanager

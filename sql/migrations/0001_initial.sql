@@ -1,7 +1,7 @@
 -- The whole schema. Everything that was said in a relationship, or derived from it, belongs to that
 -- relationship: the keys of those tables begin with it, and so do their foreign keys, so that a
 -- sharded PostgreSQL can distribute them by relationship. The tables of users, companions and the
--- operator are small and can be replicated.
+-- operator are small and can be replicated. `storage/sharding` lists which are which.
 
 CREATE EXTENSION IF NOT EXISTS vector;
 
@@ -17,6 +17,8 @@ CREATE TABLE companions (
     persona text NOT NULL,
     settings jsonb NOT NULL DEFAULT '{}',
     version integer NOT NULL DEFAULT 1,
+    -- Incremented by every change to its documents.
+    documents_version bigint NOT NULL DEFAULT 0,
     -- Since when it accepts no new sessions; what was said to it stays with its users.
     retired_at timestamptz
 );
@@ -31,7 +33,9 @@ CREATE TABLE users (
 
 -- One user with one companion: the unit of memory.
 CREATE TABLE relationships (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Made of the two others, so that the key alone keeps them unique: a sharded database can
+    -- enforce no uniqueness but within a key that begins with the column it distributes by.
+    id bigint PRIMARY KEY,
     user_id bigint NOT NULL REFERENCES users,
     companion_id bigint NOT NULL REFERENCES companions,
     -- Incremented by every change to its memories, records or past respectively. A reply or a
@@ -39,6 +43,10 @@ CREATE TABLE relationships (
     memory_version bigint NOT NULL DEFAULT 0,
     layers_version bigint NOT NULL DEFAULT 0,
     erasures bigint NOT NULL DEFAULT 0,
+    -- Likewise by every transaction that removes anything, also because it has expired; and by every
+    -- change of its settings or of the user's consent.
+    removals bigint NOT NULL DEFAULT 0,
+    settings_version bigint NOT NULL DEFAULT 0,
     -- Collection statistics of BM25; words taken from neighbouring turns count by their weight.
     memory_count bigint NOT NULL DEFAULT 0,
     term_count double precision NOT NULL DEFAULT 0,
@@ -56,7 +64,7 @@ CREATE TABLE relationships (
     profiled_turn_id bigint NOT NULL DEFAULT 0,
     noted_turn_id bigint NOT NULL DEFAULT 0,
     summarised_turn_id bigint NOT NULL DEFAULT 0,
-    told_turn_id bigint NOT NULL DEFAULT 0,
+    narrated_turn_id bigint NOT NULL DEFAULT 0,
     habits_at timestamptz,
     -- When retention was last applied.
     woken_at timestamptz NOT NULL DEFAULT now(),
@@ -65,8 +73,9 @@ CREATE TABLE relationships (
     -- Salted digests of what the user removed and no background work may recreate.
     dismissed text[] NOT NULL DEFAULT '{}',
     salt uuid NOT NULL DEFAULT gen_random_uuid(),
-    UNIQUE (user_id, companion_id)
+    CHECK (companion_id < 4194304 AND id = user_id * 4194304 + companion_id)
 );
+CREATE INDEX relationships_by_user ON relationships (user_id);
 CREATE INDEX relationships_by_due ON relationships (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX relationships_by_waking ON relationships (woken_at);
 
@@ -93,6 +102,7 @@ CREATE TABLE session_states (
     -- json, not jsonb: jsonb would expand large numbers digit by digit.
     flags json NOT NULL DEFAULT '{}',
     set_at timestamptz NOT NULL,
+    version bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (relationship_id, session_id),
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions ON DELETE CASCADE
 );
@@ -130,18 +140,9 @@ CREATE TABLE turns (
 );
 CREATE INDEX turns_by_session ON turns (relationship_id, session_id, id);
 CREATE INDEX turns_unkept ON turns (relationship_id, session_id) WHERE NOT kept;
--- Idempotency: a message id is stored once. It is the user's, also across companions; an index and
--- not a key of the table, because only an unsharded database can enforce that.
+-- Idempotency: a message id is stored once. It is the user's, also across companions; a sharded
+-- database can enforce it only within a relationship, and is given such an index instead.
 CREATE UNIQUE INDEX turns_by_message ON turns (user_id, message_id);
-
--- A process holds an advisory lock of its number while it lives, so that what a dead process was
--- answering may be answered by another one at once.
-CREATE FUNCTION foremind_answering(process bigint, until timestamptz, moment timestamptz)
-RETURNS boolean LANGUAGE sql VOLATILE
-RETURN CASE
-    WHEN process IS NULL OR until <= moment THEN false
-    ELSE NOT pg_try_advisory_xact_lock_shared(process)
-END;
 
 -- -------------------------------------------------------------------------------------------------
 -- What is remembered
@@ -301,6 +302,9 @@ CREATE TABLE record_sources (
     FOREIGN KEY (relationship_id, source_id) REFERENCES records,
     CHECK ((turn_id IS NULL) <> (source_id IS NULL))
 );
+-- It has no primary key, as either source may be NULL; a shard is moved by logical replication, which
+-- needs something to tell rows apart.
+ALTER TABLE record_sources REPLICA IDENTITY FULL;
 CREATE INDEX record_sources_by_turn ON record_sources (relationship_id, turn_id);
 CREATE INDEX record_sources_by_source ON record_sources (relationship_id, source_id);
 
@@ -338,7 +342,11 @@ CREATE INDEX audit_by_actor ON audit (actor);
 CREATE TABLE curation_steps (
     relationship_id bigint NOT NULL REFERENCES relationships ON DELETE CASCADE,
     step text NOT NULL,
-    -- Steps that may ask a language model and steps that never do run in two separate lanes.
+    -- Ingest and rating take turns one by one: a row for each that waits, deleted by the transaction
+    -- that processes it. 0: the step reads whatever follows its cursor. Not a foreign key, which each
+    -- message would pay for; what is left of a deleted turn is dropped when it is due.
+    turn_id bigint NOT NULL DEFAULT 0,
+    -- Of a relationship's lanes, each is run by one worker at a time, and side by side.
     lane text NOT NULL,
     -- The model server that it waits for; '' where rules do the work.
     place text NOT NULL,
@@ -353,9 +361,12 @@ CREATE TABLE curation_steps (
     code text,
     -- Since when it is suspended: retried when something is said, or the next day.
     held_at timestamptz,
-    PRIMARY KEY (relationship_id, step)
+    PRIMARY KEY (relationship_id, step, turn_id)
 );
-CREATE INDEX curation_steps_by_due ON curation_steps (due_at) WHERE due_at IS NOT NULL;
+-- Ingest is claimed by itself, however many other steps wait for a model.
+CREATE INDEX curation_steps_to_ingest ON curation_steps (due_at) WHERE lane = 'ingest';
+CREATE INDEX curation_steps_by_due ON curation_steps (due_at)
+WHERE lane <> 'ingest' AND due_at IS NOT NULL;
 CREATE INDEX curation_steps_failing ON curation_steps (attempts) WHERE attempts > 0;
 CREATE INDEX curation_steps_held ON curation_steps (held_at) WHERE held_at IS NOT NULL;
 
@@ -372,147 +383,6 @@ CREATE INDEX curation_claims_by_holder ON curation_claims (holder);
 CREATE INDEX curation_claims_by_place ON curation_claims (place);
 
 -- -------------------------------------------------------------------------------------------------
--- The durable job queue of pgqueuer 1.6, as its own installer creates it
--- -------------------------------------------------------------------------------------------------
-
-CREATE TYPE pgqueuer_status AS ENUM ('queued', 'picked', 'successful', 'exception', 'canceled', 'deleted', 'failed');
-
-CREATE TABLE pgqueuer (
-    id bigserial NOT NULL PRIMARY KEY,
-    priority integer NOT NULL,
-    queue_manager_id uuid,
-    created timestamp with time zone NOT NULL DEFAULT now(),
-    updated timestamp with time zone NOT NULL DEFAULT now(),
-    heartbeat timestamp with time zone NOT NULL DEFAULT now(),
-    execute_after timestamp with time zone NOT NULL DEFAULT now(),
-    status pgqueuer_status NOT NULL,
-    entrypoint text NOT NULL,
-    dedupe_key text,
-    payload bytea,
-    headers jsonb,
-    attempts integer NOT NULL DEFAULT 0,
-    slot bigint
-);
-
-CREATE TABLE pgqueuer_log (
-    id bigint GENERATED BY DEFAULT AS IDENTITY NOT NULL PRIMARY KEY,
-    created timestamp with time zone NOT NULL DEFAULT now(),
-    job_id bigint NOT NULL,
-    status pgqueuer_status NOT NULL,
-    priority integer NOT NULL,
-    entrypoint text NOT NULL,
-    traceback jsonb,
-    aggregated boolean DEFAULT false
-);
-
-CREATE TABLE pgqueuer_schedules (
-    id bigserial NOT NULL PRIMARY KEY,
-    expression text NOT NULL,
-    entrypoint text NOT NULL,
-    heartbeat timestamp with time zone NOT NULL DEFAULT now(),
-    created timestamp with time zone NOT NULL DEFAULT now(),
-    updated timestamp with time zone NOT NULL DEFAULT now(),
-    next_run timestamp with time zone NOT NULL DEFAULT now(),
-    last_run timestamp with time zone,
-    status pgqueuer_status DEFAULT 'queued'::pgqueuer_status,
-    UNIQUE (expression, entrypoint)
-);
-
-CREATE TABLE pgqueuer_statistics (
-    id bigserial NOT NULL PRIMARY KEY,
-    created timestamp with time zone NOT NULL DEFAULT date_trunc('sec'::text, now()),
-    count bigint NOT NULL,
-    priority integer NOT NULL,
-    status pgqueuer_status NOT NULL,
-    entrypoint text NOT NULL
-);
-
-CREATE INDEX pgqueuer_ep_ea_idx ON pgqueuer USING btree (entrypoint, execute_after) WHERE (status = 'queued'::pgqueuer_status);
-
-CREATE INDEX pgqueuer_ep_prio_id_idx ON pgqueuer USING btree (entrypoint, priority DESC, id) WHERE (status = 'queued'::pgqueuer_status);
-
-CREATE INDEX pgqueuer_log_created ON pgqueuer_log USING btree (created);
-
-CREATE INDEX pgqueuer_log_job_id_status ON pgqueuer_log USING btree (job_id, created DESC);
-
-CREATE INDEX pgqueuer_log_not_aggregated ON pgqueuer_log USING btree ((1)) WHERE (NOT aggregated);
-
-CREATE INDEX pgqueuer_log_status ON pgqueuer_log USING btree (status);
-
-CREATE INDEX pgqueuer_picked_heartbeat_idx ON pgqueuer USING btree (heartbeat) WHERE (status = 'picked'::pgqueuer_status);
-
-CREATE UNIQUE INDEX pgqueuer_picked_slot_idx ON pgqueuer USING btree (entrypoint, slot) WHERE ((status = 'picked'::pgqueuer_status) AND (slot IS NOT NULL));
-
-CREATE INDEX pgqueuer_priority_id_id1_idx ON pgqueuer USING btree (priority, id DESC) INCLUDE (id) WHERE (status = 'queued'::pgqueuer_status);
-
-CREATE INDEX pgqueuer_queue_manager_id_idx ON pgqueuer USING btree (queue_manager_id) WHERE (queue_manager_id IS NOT NULL);
-
-CREATE UNIQUE INDEX pgqueuer_statistics_unique_count ON pgqueuer_statistics USING btree (priority, date_trunc('sec'::text, timezone('UTC'::text, created)), status, entrypoint);
-
-CREATE UNIQUE INDEX pgqueuer_unique_dedupe_key ON pgqueuer USING btree (dedupe_key) WHERE ((status = ANY (ARRAY['queued'::pgqueuer_status, 'picked'::pgqueuer_status])) AND (dedupe_key IS NOT NULL));
-
-CREATE INDEX pgqueuer_updated_id_id1_idx ON pgqueuer USING btree (updated, id DESC) INCLUDE (id) WHERE (status = 'picked'::pgqueuer_status);
-
-CREATE FUNCTION fn_pgqueuer_changed() RETURNS TRIGGER AS $$
-DECLARE
-    to_emit BOOLEAN := false;  -- Flag to decide whether to emit a notification
-BEGIN
-    -- Check operation type and set the emit flag accordingly
-    IF TG_OP = 'UPDATE' AND OLD IS DISTINCT FROM NEW THEN
-        to_emit := true;
-    ELSIF TG_OP = 'DELETE' THEN
-        to_emit := true;
-    ELSIF TG_OP = 'INSERT' THEN
-        to_emit := true;
-    ELSIF TG_OP = 'TRUNCATE' THEN
-        to_emit := true;
-    END IF;
-
-    -- Perform notification if the emit flag is set
-    IF to_emit THEN
-        PERFORM pg_notify(
-            'ch_pgqueuer',
-            json_build_object(
-                'channel', 'ch_pgqueuer',
-                'operation', lower(TG_OP),
-                'sent_at', NOW(),
-                'table', TG_TABLE_NAME,
-                'type', 'table_changed_event'
-            )::text
-        );
-    END IF;
-
-    -- Return appropriate value based on the operation
-    IF TG_OP IN ('INSERT', 'UPDATE') THEN
-        RETURN NEW;
-    ELSIF TG_OP = 'DELETE' THEN
-        RETURN OLD;
-    ELSE
-        RETURN NULL; -- For TRUNCATE and other non-row-specific contexts
-    END IF;
-
-END;
-$$ LANGUAGE plpgsql;
-
-CREATE TRIGGER tg_pgqueuer_changed
-AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON pgqueuer
-EXECUTE FUNCTION fn_pgqueuer_changed();
-
--- Enqueues a job for a turn the way pgqueuer does, within the statement that stores the turn.
-CREATE FUNCTION foremind_enqueue(job text, relationship bigint, turn bigint) RETURNS bigint
-LANGUAGE sql
-BEGIN ATOMIC
-    WITH added AS (
-        INSERT INTO pgqueuer (priority, entrypoint, payload, status)
-        VALUES (0, job, convert_to(relationship || ':' || turn, 'UTF8'), 'queued')
-        RETURNING id, priority, entrypoint, status
-    ), logged AS (
-        INSERT INTO pgqueuer_log (job_id, priority, entrypoint, status) SELECT * FROM added
-    )
-    SELECT id FROM added;
-END;
-
--- -------------------------------------------------------------------------------------------------
 -- The reference library: documents of a companion, independent of what any user said
 -- -------------------------------------------------------------------------------------------------
 
@@ -522,12 +392,9 @@ CREATE TABLE documents (
     title text NOT NULL,
     media_type text NOT NULL,
     chunks integer NOT NULL,
-    created_at timestamptz NOT NULL,
-    -- The version of the chunking; documents of an earlier one are chunked again by the server.
-    cut smallint NOT NULL
+    created_at timestamptz NOT NULL
 );
 CREATE INDEX documents_by_companion ON documents (companion_id, id);
-CREATE INDEX documents_by_cut ON documents (cut);
 
 CREATE TABLE document_chunks (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -566,6 +433,19 @@ CREATE TABLE erased_users (
     erased_at timestamptz NOT NULL,
     by_operator boolean NOT NULL,
     receipt jsonb NOT NULL
+);
+
+-- -------------------------------------------------------------------------------------------------
+-- Several gateways on one database
+-- -------------------------------------------------------------------------------------------------
+
+-- The gateways that clients can be told to go to. One is alive while its process holds an advisory
+-- lock of the number `presence`.
+CREATE TABLE gateways (
+    name text PRIMARY KEY,
+    url text NOT NULL,
+    presence bigint NOT NULL,
+    draining boolean NOT NULL DEFAULT false
 );
 
 -- -------------------------------------------------------------------------------------------------

@@ -32,4 +32,4 @@ RETURNING id, slug, name, greeting, persona, settings, version, false AS retired
 
 -- name: retire_companion
 -- Retires a companion, which then accepts no sessions.
-UPDATE companions SET retired_at = $2 WHERE slug = $1 AND retired_at IS NULL RETURNING id;
+UPDATE companions SET retired_at = $2 WHERE slug = $1 AND retired_at IS NULL RETURNING id, version;

@@ -1,9 +1,10 @@
 -- name: pending_relationships
 -- Lists relationships with activity not scheduled yet, the oldest first, with their settings.
-SELECT bond.id, bond.due_at, bond.settings, bond.operator_settings,
+SELECT relationship.id, relationship.due_at, relationship.settings, relationship.operator_settings,
     companion.settings AS companion_settings
-FROM relationships AS bond JOIN companions AS companion ON companion.id = bond.companion_id
-WHERE bond.due_at <= $1 ORDER BY bond.due_at LIMIT $2;
+FROM relationships AS relationship
+JOIN companions AS companion ON companion.id = relationship.companion_id
+WHERE relationship.due_at <= $1 ORDER BY relationship.due_at LIMIT $2;
 
 -- name: claim_pending_relationship
 -- Marks such a relationship as scheduled, unless another worker did or there was new activity.
@@ -13,16 +14,19 @@ UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2 RETURNING i
 -- Schedules steps of a relationship, unless they are due sooner or backing off after a failure.
 INSERT INTO curation_steps AS known
     (relationship_id, step, lane, place, companion_id, due_at, since)
-SELECT bond.id, made.step, made.lane, made.place, bond.companion_id, $2, $2
-FROM relationships AS bond, unnest($3::text[], $4::text[], $5::text[]) AS made (step, lane, place)
-WHERE bond.id = $1
-ON CONFLICT (relationship_id, step) DO UPDATE
+SELECT relationship.id, made.step, made.lane, made.place, relationship.companion_id, $2, $2
+FROM relationships AS relationship,
+    unnest($3::text[], $4::text[], $5::text[]) AS made (step, lane, place)
+WHERE relationship.id = $1
+ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
 SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
     since = CASE
         WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
         THEN $2 ELSE known.since END,
     due_at = CASE
-        WHEN known.held_at IS NOT NULL THEN greatest($2, known.held_at + $6::interval)
+        WHEN known.held_at IS NOT NULL
+        -- In UTC, as in a sharded database an update may not depend on the session's time zone.
+        THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $6::interval) AT TIME ZONE 'UTC')
         WHEN known.attempts > 0 THEN known.due_at
         ELSE least(known.due_at, $2) END;
 
@@ -31,62 +35,61 @@ SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
 UPDATE curation_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
 WHERE relationship_id = $1 AND attempts > 0;
 
--- name: retry_held_steps
--- Makes some steps due that were held before a time, whether or not the relationship is active.
-WITH next AS MATERIALIZED (
-    SELECT relationship_id, step FROM curation_steps WHERE held_at <= $2
-    ORDER BY held_at LIMIT $3 FOR UPDATE SKIP LOCKED
-)
-UPDATE curation_steps SET due_at = $1, held_at = NULL, marks = marks + 1
-WHERE relationship_id = ANY (ARRAY(SELECT relationship_id FROM next))
-    AND (relationship_id, step) IN (SELECT relationship_id, step FROM next);
+-- name: held_steps
+-- Lists some steps that were held before a time, the longest held first.
+SELECT relationship_id, step, turn_id FROM curation_steps WHERE held_at <= $1
+ORDER BY held_at LIMIT $2;
+
+-- name: retry_held_step
+-- Makes a step due that was held before a time, whether or not the relationship is active.
+UPDATE curation_steps SET due_at = $4, held_at = NULL, marks = marks + 1
+WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND held_at <= $5;
 
 -- name: set_step_place
 -- Sets the model server that the steps of a lane use, after settings changed.
 UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;
 
--- name: claim_lane
--- Claims the lane of the step that has been due the longest, among those that may start.
+-- name: claimable_lanes
+-- Lists lanes whose steps have been due the longest, among those that may start.
 -- Excluded are places that are full, and companions at their limit at a place.
-WITH next AS MATERIALIZED (
-    SELECT step.relationship_id, step.lane, step.place, step.companion_id
-    FROM curation_steps AS step JOIN relationships AS bond ON bond.id = step.relationship_id
-    WHERE step.due_at <= $1
-        AND step.place <> ALL ($4::text[])
-        AND NOT ($5 AND step.place <> '')
-        AND NOT EXISTS (
-            SELECT FROM unnest($6::text[], $7::bigint[]) AS full_of (place, companion_id)
-            WHERE full_of.place = step.place AND full_of.companion_id = step.companion_id
-        )
-        AND NOT EXISTS (
-            SELECT FROM curation_claims AS claim
-            WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
-                AND claim.until > $1
-        )
-    ORDER BY step.due_at LIMIT 1
-    FOR KEY SHARE OF bond SKIP LOCKED
-), claimed AS (
-    INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
-    SELECT relationship_id, lane, place, $3, $2 FROM next
-    ON CONFLICT (relationship_id, lane) DO UPDATE
-    SET place = excluded.place, holder = excluded.holder, until = excluded.until
-    WHERE held.until <= $1
-    RETURNING relationship_id
-)
-SELECT next.relationship_id, next.lane, next.place, next.companion_id
-FROM next JOIN claimed ON claimed.relationship_id = next.relationship_id;
+SELECT step.relationship_id, step.lane, step.place, step.companion_id
+FROM curation_steps AS step
+LEFT JOIN curation_claims AS claim
+    ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $1
+WHERE step.due_at <= $1 AND step.lane <> 'ingest'
+    AND step.place <> ALL ($2::text[])
+    AND NOT ($3 AND step.place <> '')
+    AND NOT EXISTS (
+        SELECT FROM unnest($4::text[], $5::bigint[]) AS full_of (place, companion_id)
+        WHERE full_of.place = step.place AND full_of.companion_id = step.companion_id
+    )
+    AND claim.relationship_id IS NULL
+ORDER BY step.due_at LIMIT $6;
 
--- name: claim_lane_of
--- Claims a lane of one relationship, unless another worker holds it.
+-- name: claimable_ingest
+-- Lists the turns that have waited the longest to be ingested, by their relationships.
+SELECT step.relationship_id, step.lane, step.place, step.companion_id
+FROM curation_steps AS step
+LEFT JOIN curation_claims AS claim
+    ON claim.relationship_id = step.relationship_id AND claim.lane = 'ingest' AND claim.until > $1
+WHERE step.lane = 'ingest' AND step.due_at <= $1 AND claim.relationship_id IS NULL
+ORDER BY step.due_at LIMIT $2;
+
+-- name: claim_lane
+-- Claims a lane of one relationship, unless another worker holds it or it is being deleted.
 INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
-SELECT id, $2, '', $3, $4 FROM relationships WHERE id = $1
+SELECT id, $2, $3, $4, $5 FROM relationships WHERE id = $1
+FOR KEY SHARE SKIP LOCKED
 ON CONFLICT (relationship_id, lane) DO UPDATE
-SET holder = excluded.holder, until = excluded.until WHERE held.until <= $5
+SET place = excluded.place, holder = excluded.holder, until = excluded.until
+WHERE held.until <= $6
 RETURNING relationship_id;
 
 -- name: renew_claims
 -- Extends the claims of a worker, and lists those that it still holds.
-UPDATE curation_claims SET until = $2 WHERE holder = $1 RETURNING relationship_id, lane;
+UPDATE curation_claims
+SET until = CASE WHEN lane = 'ingest' THEN $3::timestamptz ELSE $2::timestamptz END
+WHERE holder = $1 RETURNING relationship_id, lane;
 
 -- name: release_claim
 -- Releases a worker's claim on a lane.
@@ -97,21 +100,35 @@ DELETE FROM curation_claims WHERE relationship_id = $1 AND lane = $2 AND holder 
 DELETE FROM curation_claims WHERE holder = $1;
 
 -- name: steps_of_relationship
--- Reads the states of a relationship's steps.
-SELECT step, lane, place, due_at, since, marks, attempts, code, held_at
-FROM curation_steps WHERE relationship_id = $1;
+-- Reads the states of a relationship's steps; one for all turns that wait for the same step.
+SELECT step, min(lane) AS lane, min(place) AS place, min(due_at) AS due_at, min(since) AS since,
+    max(marks) AS marks, max(attempts) AS attempts,
+    (array_agg(code ORDER BY attempts DESC))[1] AS code, CASE WHEN bool_and(held_at IS NOT NULL) THEN max(held_at) END AS held_at,
+    count(*) FILTER (WHERE turn_id <> 0) AS turns
+FROM curation_steps WHERE relationship_id = $1 GROUP BY step;
+
+-- name: due_steps_of_lane
+-- Reads the due steps of a lane of a relationship, in the order of their turns.
+SELECT step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
+FROM curation_steps WHERE relationship_id = $1 AND lane = $2 AND due_at <= $3
+ORDER BY turn_id LIMIT $4;
 
 -- name: finish_step
 -- Records that a step succeeded and when it is due next, sooner if it was scheduled meanwhile.
 UPDATE curation_steps
 SET due_at = CASE WHEN marks = $3 THEN $4 ELSE least(due_at, $4) END, since = $5, attempts = 0,
     code = NULL, held_at = NULL
-WHERE relationship_id = $1 AND step = $2;
+WHERE relationship_id = $1 AND step = $2 AND turn_id = 0;
+
+-- name: drop_turn
+-- Records that there is nothing for a step to do with a turn, unless it was requested meanwhile.
+DELETE FROM curation_steps
+WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND marks = $4;
 
 -- name: fail_step
 -- Records that a step failed, and why, and when it is retried; a held step is not.
-UPDATE curation_steps SET due_at = $3, attempts = $4, code = $5, held_at = $6
-WHERE relationship_id = $1 AND step = $2;
+UPDATE curation_steps SET due_at = $4, attempts = $5, code = $6, held_at = $7
+WHERE relationship_id = $1 AND step = $2 AND turn_id = $3;
 
 -- name: claims_of_relationship
 -- Lists the lanes of a relationship that are claimed.
@@ -132,23 +149,33 @@ SELECT mark.name, (
 ) AS behind
 FROM unnest($2::text[], $3::bigint[]) AS mark (name, upto);
 
+-- name: full_places
+-- Lists the model servers with as many claims as they may have.
+SELECT place FROM curation_claims WHERE until > $1 AND place <> ''
+GROUP BY place HAVING count(*) >= $2;
+
 -- name: curation_waiting
 -- Counts the waiting steps by step and reason, with the oldest, up to a limit for each kind.
-WITH busy AS MATERIALIZED (
-    SELECT place FROM curation_claims WHERE until > $1 GROUP BY place HAVING count(*) >= $3
-)
 SELECT step, reason, count(*) AS waiting, min(since) AS oldest
 FROM (
     (
         SELECT step.step, step.since, CASE
-            WHEN EXISTS (
-                SELECT FROM curation_claims AS claim
-                WHERE claim.relationship_id = step.relationship_id AND claim.lane = step.lane
-                    AND claim.until > $1
-            ) THEN 'running'
-            WHEN step.place IN (SELECT place FROM busy) THEN 'model'
+            WHEN claim.relationship_id IS NOT NULL THEN 'running'
+            WHEN step.place = ANY ($3::text[]) THEN 'model'
             ELSE 'due' END AS reason
-        FROM curation_steps AS step WHERE step.due_at <= $1 ORDER BY step.due_at LIMIT $2
+        FROM curation_steps AS step
+        LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
+            AND claim.lane = step.lane AND claim.until > $1
+        WHERE step.due_at <= $1 AND step.lane <> 'ingest' ORDER BY step.due_at LIMIT $2
+    )
+    UNION ALL
+    (
+        SELECT step.step, step.since,
+            CASE WHEN claim.relationship_id IS NOT NULL THEN 'running' ELSE 'due' END
+        FROM curation_steps AS step
+        LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
+            AND claim.lane = 'ingest' AND claim.until > $1
+        WHERE step.due_at <= $1 AND step.lane = 'ingest' ORDER BY step.due_at LIMIT $2
     )
     UNION ALL
     (
@@ -165,16 +192,22 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 
 -- name: relationship_state
 -- Reads the participants, settings and cursors of a relationship.
-SELECT bond.id, account.name AS user_name, account.time_zone, companion.name AS companion_name,
-    companion.settings AS companion_settings, bond.settings, bond.operator_settings,
-    bond.stated_turn_id, bond.profiled_turn_id, bond.noted_turn_id, bond.summarised_turn_id,
-    bond.told_turn_id, bond.habits_at, bond.dismissed, bond.salt, bond.erasures,
-    bond.remade::text AS remade,
-    (SELECT count(*) FROM turns WHERE relationship_id = bond.id AND removed_at IS NULL) AS messages
-FROM relationships AS bond
-JOIN companions AS companion ON companion.id = bond.companion_id
-JOIN users AS account ON account.id = bond.user_id
-WHERE bond.id = $1;
+SELECT relationship.id, account.name AS user_name, account.time_zone,
+    companion.name AS companion_name,
+    companion.settings AS companion_settings, relationship.settings, relationship.operator_settings,
+    relationship.stated_turn_id, relationship.profiled_turn_id, relationship.noted_turn_id,
+    relationship.summarised_turn_id,
+    relationship.narrated_turn_id, relationship.habits_at, relationship.dismissed, relationship.salt,
+    relationship.erasures,
+    relationship.remade::text AS remade,
+    (
+        SELECT count(*) FROM turns
+        WHERE relationship_id = relationship.id AND removed_at IS NULL
+    ) AS messages
+FROM relationships AS relationship
+JOIN companions AS companion ON companion.id = relationship.companion_id
+JOIN users AS account ON account.id = relationship.user_id
+WHERE relationship.id = $1;
 
 -- name: turns_after
 -- Lists the turns of a relationship after a cursor, with significance and use in episodes.
@@ -186,7 +219,7 @@ SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, tu
             AND record.id = source.record_id
         WHERE source.relationship_id = $1 AND source.turn_id = turn.id
             AND record.layer = 'episodes'
-    ) AS told
+    ) AS narrated
 FROM turns AS turn
 LEFT JOIN memories AS memory
     ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
@@ -203,20 +236,20 @@ WHERE turn.relationship_id = $1 AND NOT turn.kept AND turn.removed_at IS NULL
     AND session.closed_at IS NOT NULL
 ORDER BY turn.id;
 
+-- name: relationships_to_check
+-- Lists relationships that were not checked for a day, with whether retention applies to them.
+SELECT relationship.id, $2 OR relationship.settings ? 'retention_days'
+    OR relationship.operator_settings ? 'retention_days'
+    OR companion.settings ? 'retention_days' AS applies
+FROM relationships AS relationship
+JOIN companions AS companion ON companion.id = relationship.companion_id
+WHERE relationship.woken_at <= $1 ORDER BY relationship.woken_at LIMIT $3;
+
 -- name: schedule_retention
--- Makes relationships due to which retention applies and that were not checked for a day.
-WITH next AS MATERIALIZED (
-    SELECT id FROM relationships WHERE woken_at <= $2 ORDER BY woken_at LIMIT $4
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE relationships AS bond
-SET woken_at = $1,
-    due_at = CASE
-        WHEN $3 OR bond.settings ? 'retention_days' OR bond.operator_settings ? 'retention_days'
-            OR companion.settings ? 'retention_days'
-        THEN least(bond.due_at, $1) ELSE bond.due_at END
-FROM companions AS companion
-WHERE bond.id = ANY (ARRAY(SELECT id FROM next)) AND companion.id = bond.companion_id;
+-- Records that a relationship was checked, and makes it due if retention applies to it.
+UPDATE relationships
+SET woken_at = $2, due_at = CASE WHEN $3 THEN least(due_at, $2) ELSE due_at END
+WHERE id = $1 AND woken_at < $2;
 
 -- name: open_sessions
 -- Lists the sessions of a relationship that are not closed, the longest idle first.
@@ -267,12 +300,12 @@ WHERE id = $1 AND noted_turn_id = coalesce($3, noted_turn_id) RETURNING id;
 UPDATE relationships SET summarised_turn_id = greatest(summarised_turn_id, $2)
 WHERE id = $1 AND summarised_turn_id = coalesce($3, summarised_turn_id) RETURNING id;
 
--- name: advance_told
+-- name: advance_narrated
 -- Advances the cursor of episodes, if it was where the work began.
-UPDATE relationships SET told_turn_id = greatest(told_turn_id, $2)
-WHERE id = $1 AND told_turn_id = coalesce($3, told_turn_id) RETURNING id;
+UPDATE relationships SET narrated_turn_id = greatest(narrated_turn_id, $2)
+WHERE id = $1 AND narrated_turn_id = coalesce($3, narrated_turn_id) RETURNING id;
 
--- name: advance_habits
+-- name: record_usage_patterns_at
 -- Records when a relationship's usage patterns were updated.
 UPDATE relationships SET habits_at = $2 WHERE id = $1;
 
@@ -289,7 +322,7 @@ SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
             AND record.id = source.record_id
         WHERE source.relationship_id = $1 AND source.turn_id = turn.id
             AND record.layer = 'episodes'
-    ) AS told
+    ) AS narrated
 FROM turns AS turn
 LEFT JOIN memories AS memory
     ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
@@ -307,7 +340,7 @@ ORDER BY turn.id;
 SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
     CASE WHEN turn.removed_at IS NULL THEN turn.content
         ELSE coalesce(memory.content, joined.content) END AS content,
-    coalesce(memory.significance, 0) AS significance, false AS told
+    coalesce(memory.significance, 0) AS significance, false AS narrated
 FROM turns AS turn
 LEFT JOIN memories AS memory
     ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
@@ -336,6 +369,5 @@ ORDER BY turn.id LIMIT $2;
 -- name: schedule_rebuild
 -- Makes a relationship due for regeneration; with $3, of the summary from the first turn.
 UPDATE relationships
-SET due_at = $2, summarised_turn_id = CASE WHEN $3 THEN 0 ELSE summarised_turn_id END,
-    layers_version = layers_version + 1
+SET due_at = $2, summarised_turn_id = CASE WHEN $3 THEN 0 ELSE summarised_turn_id END
 WHERE id = $1;

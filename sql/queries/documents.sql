@@ -7,8 +7,8 @@ FROM documents AS document WHERE document.companion_id = $1 ORDER BY document.id
 
 -- name: insert_document
 -- Stores a document of a companion.
-INSERT INTO documents (companion_id, title, media_type, chunks, created_at, cut)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO documents (companion_id, title, media_type, chunks, created_at)
+VALUES ($1, $2, $3, $4, $5)
 RETURNING id;
 
 -- name: insert_chunks
@@ -43,18 +43,7 @@ DELETE FROM documents WHERE id = $1 AND companion_id = $2 RETURNING id;
 SELECT DISTINCT document_id AS id, companion_id FROM document_chunks
 WHERE embedding IS NULL ORDER BY 1 LIMIT 100;
 
--- name: documents_chunked_before
--- Lists documents chunked by an earlier version, with their companions.
-SELECT id, companion_id FROM documents WHERE cut < $1 ORDER BY id LIMIT 100;
-
--- name: chunks_of_document
--- Lists the chunks of a document in order.
-SELECT content FROM document_chunks WHERE document_id = $1 ORDER BY position;
-
--- name: replace_document_chunks
--- Sets the number of chunks and their version, unless another process did or it was deleted.
-UPDATE documents SET chunks = $2, cut = $3 WHERE id = $1 AND cut < $3 RETURNING companion_id;
-
--- name: delete_chunks
--- Deletes the chunks of a document.
-DELETE FROM document_chunks WHERE document_id = $1;
+-- name: raise_documents_version
+-- Raises the version of a companion's documents.
+UPDATE companions SET documents_version = documents_version + 1 WHERE id = $1
+RETURNING documents_version AS version;

@@ -17,10 +17,11 @@ WITH postings AS MATERIALIZED (
     SELECT memory_id, term, frequency
     FROM memory_terms
     WHERE relationship_id = $1 AND term = ANY ($3::text[])
-), spread AS MATERIALIZED (
+), document_frequencies AS MATERIALIZED (
     SELECT term, count(*) AS memories,
-        ln(1 + (greatest((SELECT memory_count FROM relationships WHERE id = $1) - count(*), 0) + 0.5)
-            / (count(*) + 0.5::float8)) AS rarity
+        ln(1
+            + (greatest((SELECT memory_count FROM relationships WHERE id = $1) - count(*), 0) + 0.5)
+            / (count(*) + 0.5::float8)) AS idf
     FROM postings
     GROUP BY term
 ), nearest AS (
@@ -38,27 +39,28 @@ WITH postings AS MATERIALIZED (
         )
     ORDER BY embedding <#> $2::halfvec
     LIMIT $6 / 2
-), worded_score AS (
+), lexical_score AS (
     -- BM25 without length normalisation, to choose candidates; the exact score follows. Many tie,
     -- by one common term: of these the newer come first.
-    SELECT memory_id, sum(rarity * frequency / (frequency + 1.5::float8)) AS score
+    SELECT memory_id, sum(idf * frequency / (frequency + 1.5::float8)) AS score
     FROM postings
-    JOIN spread USING (term)
+    JOIN document_frequencies USING (term)
     GROUP BY memory_id
     ORDER BY score DESC, memory_id DESC
-), best_worded AS (
+), best_lexical AS (
     SELECT memory_id AS id
-    FROM worded_score
+    FROM lexical_score
     CROSS JOIN LATERAL (
         SELECT FROM memories
-        WHERE relationship_id = $1 AND id = memory_id AND significance >= $4 AND (created_at >= $5 OR significance >= $7)
+        WHERE relationship_id = $1 AND id = memory_id AND significance >= $4
+            AND (created_at >= $5 OR significance >= $7)
         LIMIT 1
     ) AS recallable
     ORDER BY score DESC, memory_id DESC
     LIMIT $6
 ), chosen AS MATERIALIZED (
-    SELECT id FROM nearest UNION SELECT id FROM best_worded UNION SELECT id FROM of_that_time
-), worded AS MATERIALIZED (
+    SELECT id FROM nearest UNION SELECT id FROM best_lexical UNION SELECT id FROM of_that_time
+), lexical AS MATERIALIZED (
     SELECT memory_id, array_agg(term) AS terms, array_agg(frequency) AS frequencies
     FROM postings
     WHERE (memory_id IN (SELECT id FROM chosen)) IS TRUE
@@ -68,16 +70,16 @@ SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.sig
     memory.created_at, memory.happened_from, memory.happened_to, memory.last_used_at,
     memory.superseded_by IS NOT NULL AS superseded, memory.superseded_by, memory.term_count,
     coalesce(uuid_hash_extended(memory.session_id, 0), memory.id) AS session,
-    -(memory.embedding <#> $2::halfvec) AS cosine, worded.terms, worded.frequencies,
-    bond.memory_count, bond.term_count AS total_terms,
-    statistics.terms AS spread_terms, statistics.memories AS spread_memories
+    -(memory.embedding <#> $2::halfvec) AS cosine, lexical.terms, lexical.frequencies,
+    relationship.memory_count, relationship.term_count AS total_terms,
+    statistics.terms AS statistics_terms, statistics.memories AS statistics_memories
 FROM chosen
 JOIN memories AS memory ON memory.relationship_id = $1 AND memory.id = chosen.id
-JOIN relationships AS bond ON bond.id = $1
+JOIN relationships AS relationship ON relationship.id = $1
 CROSS JOIN (
-    SELECT array_agg(term) AS terms, array_agg(memories) AS memories FROM spread
+    SELECT array_agg(term) AS terms, array_agg(memories) AS memories FROM document_frequencies
 ) AS statistics
-LEFT JOIN worded ON worded.memory_id = memory.id;
+LEFT JOIN lexical ON lexical.memory_id = memory.id;
 
 -- name: mark_memories_used
 -- Records that memories were used in a reply.

@@ -4,7 +4,8 @@ SELECT current_setting('server_version_num')::int;
 
 -- name: available_vector
 -- Reads the installed version of pgvector, or else the one that could be installed.
-SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = 'vector';
+SELECT coalesce(installed_version, default_version) FROM pg_available_extensions
+WHERE name = 'vector';
 
 -- name: lock_migrations
 -- Waits until no other process migrates this database.
@@ -31,37 +32,6 @@ SELECT number, name, checksum FROM schema_migrations ORDER BY number;
 -- Records an applied migration.
 INSERT INTO schema_migrations (number, name, checksum) VALUES ($1, $2, $3);
 
--- name: prune_job_log
--- Deletes a batch of the job log beyond a week or a million rows, and counts it.
-WITH gone AS (
-    DELETE FROM pgqueuer_log WHERE id IN (
-        (SELECT id FROM pgqueuer_log WHERE created < now() - interval '7 days' LIMIT $1)
-        UNION
-        (SELECT id FROM pgqueuer_log
-         WHERE id <= (SELECT max(id) FROM pgqueuer_log) - 1000000 ORDER BY id LIMIT $1)
-        LIMIT $1
-    ) RETURNING id
-)
-SELECT count(*) FROM gone;
-
--- name: prune_job_statistics
--- Deletes a batch of job statistics older than a month, and counts it.
-WITH gone AS (
-    DELETE FROM pgqueuer_statistics WHERE id IN (
-        SELECT id FROM pgqueuer_statistics WHERE created < now() - interval '30 days' LIMIT $1
-    ) RETURNING id
-)
-SELECT count(*) FROM gone;
-
--- name: requeue_held_jobs
--- Requeues jobs that are held with attempts left.
-UPDATE pgqueuer SET status = 'queued', queue_manager_id = NULL, updated = now()
-WHERE status = 'failed' AND attempts < $1;
-
--- name: waiting_jobs
--- Counts the jobs that are not finished.
-SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked');
-
 -- name: is_writable
 -- Returns whether this connection may write, unlike one to a standby.
 SELECT current_setting('transaction_read_only') = 'off';
@@ -76,3 +46,8 @@ SELECT count(line), pg_logical_emit_message(true, 'foremind', 'probe') FROM fill
 -- name: ping
 -- Returns 1.
 SELECT 1;
+
+-- name: database_identity
+-- Reads what tells this database from any other.
+SELECT system_identifier::text || '-' || (SELECT oid FROM pg_database WHERE datname = current_database())::text
+FROM pg_control_system();

@@ -10,7 +10,8 @@ ORDER BY id;
 
 -- name: layers_state
 -- Reads the versions and cursors that a cache of a relationship's records depends on.
-SELECT layers_version, summarised_turn_id, erasures FROM relationships WHERE id = $1;
+SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name AS user_name
+FROM relationships AS bond JOIN users ON users.id = bond.user_id WHERE bond.id = $1;
 
 -- name: insert_record
 -- Stores a record; a vector must be of the store's model.
@@ -18,8 +19,9 @@ INSERT INTO records (
     relationship_id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
     created_at, updated_at, counted
 )
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $2 = 'topics' AND bond.shares_counts
-FROM embedding_model JOIN relationships AS bond ON bond.id = $1
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $2 = 'topics'
+    AND relationship.shares_counts
+FROM embedding_model JOIN relationships AS relationship ON relationship.id = $1
 WHERE $8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec))
 RETURNING id;
 
@@ -79,15 +81,13 @@ UPDATE records SET embedding = $3 WHERE id = $2 AND relationship_id = $1 AND emb
 
 -- name: add_sources
 -- Adds turns and records that a record is derived from, without duplicates.
+-- Each source is a turn or a record; the other is NULL.
 INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
-(
-    SELECT $1::bigint, $2::bigint, turn, NULL::bigint FROM unnest($3::bigint[]) AS turn
-    UNION ALL
-    SELECT $1::bigint, $2::bigint, NULL, source FROM unnest($4::bigint[]) AS source
-)
-EXCEPT
-SELECT relationship_id, record_id, turn_id, source_id FROM record_sources
-WHERE relationship_id = $1 AND record_id = $2;
+SELECT relationship.id, $2, source.turn_id, source.record_id
+FROM relationships AS relationship,
+    unnest($3::bigint[], $4::bigint[]) AS source (turn_id, record_id)
+WHERE relationship.id = $1
+ON CONFLICT DO NOTHING;
 
 -- name: derived_records
 -- Lists the records derived from turns or records, directly or indirectly.
@@ -121,12 +121,7 @@ WHERE made.relationship_id = $1 AND made.source_id = ANY ($2::bigint[])
     AND origin.record_id = ANY ($2::bigint[]) AND made.record_id <> ALL ($2::bigint[])
     AND (origin.source_id IS NULL
         OR (origin.source_id <> made.record_id AND origin.source_id <> ALL ($2::bigint[])))
-    AND NOT EXISTS (
-        SELECT FROM record_sources AS known
-        WHERE known.relationship_id = $1 AND known.record_id = made.record_id
-            AND known.turn_id IS NOT DISTINCT FROM origin.turn_id
-            AND known.source_id IS NOT DISTINCT FROM origin.source_id
-    );
+ON CONFLICT DO NOTHING;
 
 -- name: delete_record_sources
 -- Deletes the links of records to their sources, and of others to them.
@@ -156,13 +151,13 @@ FROM record_revisions WHERE relationship_id = $1 ORDER BY record_id, revision;
 -- name: add_dismissed
 -- Adds digests of what background work must not create again.
 UPDATE relationships
-SET dismissed = ARRAY(SELECT DISTINCT each FROM unnest(dismissed || $2::text[]) AS each)
+SET dismissed = ARRAY(SELECT DISTINCT digest FROM unnest(dismissed || $2::text[]) AS digest)
 WHERE id = $1;
 
 -- name: raise_layers_version
 -- Raises the layers version, which makes cached records stale.
 UPDATE relationships SET layers_version = layers_version + 1 WHERE id = $1
-RETURNING layers_version;
+RETURNING layers_version AS version;
 
 -- name: missing_turns
 -- Counts the turns of a list that were erased; an expired turn with a memory does not count.
@@ -183,18 +178,22 @@ VALUES ($1, $2, $3, $4, $5);
 SELECT id::text, actor, action, subject, happened_at FROM audit
 WHERE relationship_id = $1 AND id > $2 ORDER BY audit.id LIMIT $3;
 
--- name: others_with_topics
--- Counts, for each topic of a relationship, the other users of its companion who share it.
--- Only if the companion's owner and each user agreed, and only counts of three or more.
-SELECT lower(own.title) AS title, count(DISTINCT other.relationship_id) AS others
-FROM relationships AS bond
-JOIN companions AS companion ON companion.id = bond.companion_id
+-- name: topics_to_count
+-- Lists the topics of a relationship, in lower case, if companion and user agreed to be counted.
+SELECT DISTINCT lower(own.title) AS title, relationship.companion_id
+FROM relationships AS relationship
+JOIN companions AS companion ON companion.id = relationship.companion_id
     AND companion.settings @> '{"shares_counts": true}'
-JOIN records AS own ON own.relationship_id = bond.id AND own.layer = 'topics'
-JOIN relationships AS agreeing ON agreeing.companion_id = bond.companion_id
-    AND agreeing.shares_counts AND agreeing.id <> bond.id
+JOIN records AS own ON own.relationship_id = relationship.id AND own.layer = 'topics'
+WHERE relationship.id = $1 AND own.relationship_id = $1 AND relationship.shares_counts;
+
+-- name: others_with_topics
+-- Counts the other users of a companion who share each topic, of those who agreed to be counted.
+-- Only counts of three or more.
+SELECT lower(other.title) AS title, count(DISTINCT other.relationship_id) AS others
+FROM relationships AS agreeing
 JOIN records AS other ON other.relationship_id = agreeing.id AND other.counted
-    AND lower(other.title) = lower(own.title)
-WHERE bond.id = $1 AND bond.shares_counts
+    AND lower(other.title) = ANY ($3::text[])
+WHERE agreeing.companion_id = $2 AND agreeing.shares_counts AND agreeing.id <> $1
 GROUP BY 1
 HAVING count(DISTINCT other.relationship_id) >= 3;

@@ -1,39 +1,37 @@
 -- name: open_session
--- Resumes a user's session with a companion, or opens one, creating user and relationship.
+-- Resumes a user's session with a companion, or opens one, creating the relationship.
 -- A session ends when it has been idle for longer than its lifetime.
-WITH account AS (
-    INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $5)
-    ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
-    RETURNING id
-), bond AS (
-    INSERT INTO relationships AS known (user_id, companion_id, due_at, consented_at)
-    SELECT id, $3, $4::timestamptz + $6::interval, CASE WHEN $7 THEN $4::timestamptz END
-    FROM account
-    ON CONFLICT (user_id, companion_id) DO UPDATE
+WITH relationship AS (
+    INSERT INTO relationships AS known (id, user_id, companion_id, due_at, consented_at)
+    VALUES ($1, $2, $3, $5, CASE WHEN $7::boolean THEN $4::timestamptz END)
+    ON CONFLICT (id) DO UPDATE
         SET due_at = least(known.due_at, excluded.due_at),
             consented_at = CASE
                 WHEN $7::boolean IS NULL THEN known.consented_at
-                WHEN $7 THEN coalesce(known.consented_at, excluded.consented_at) END
+                WHEN $7::boolean THEN coalesce(known.consented_at, excluded.consented_at) END
     RETURNING id, user_id, memory_version, layers_version, settings, operator_settings,
         erasures,
         consented_at IS NOT NULL AS consented
 ), going_on AS (
-    SELECT session.id, session.active_at
-    FROM sessions AS session JOIN bond ON bond.id = session.relationship_id
-    WHERE closed_at IS NULL AND active_at > $4::timestamptz - $6::interval
+    SELECT id, active_at FROM sessions
+    WHERE relationship_id = $1 AND closed_at IS NULL AND active_at > $6
     ORDER BY active_at DESC
     LIMIT 1
 ), begun AS (
     INSERT INTO sessions (relationship_id, opened_at, active_at)
-    SELECT id, $4, $4 FROM bond WHERE NOT EXISTS (SELECT FROM going_on)
+    SELECT id, $4::timestamptz, $4::timestamptz FROM relationship
+    WHERE NOT EXISTS (SELECT FROM going_on)
     RETURNING id, active_at
 )
-SELECT session.id AS session_id, session.begun, session.active_at, bond.id AS relationship_id,
-    bond.user_id, bond.memory_version, bond.layers_version, bond.settings, bond.operator_settings,
-    bond.erasures, bond.consented
-FROM bond
+SELECT session.id AS session_id, session.begun, session.active_at,
+    relationship.id AS relationship_id,
+    relationship.user_id, relationship.memory_version, relationship.layers_version,
+    relationship.settings, relationship.operator_settings,
+    relationship.erasures, relationship.consented
+FROM relationship
 CROSS JOIN (
-    SELECT id, false AS begun, active_at FROM going_on UNION ALL SELECT id, true, active_at FROM begun
+    SELECT id, false AS begun, active_at FROM going_on UNION ALL SELECT id, true, active_at
+    FROM begun
 ) AS session;
 
 -- name: roll_over_session
@@ -50,32 +48,40 @@ WITH going_on AS (
 )
 SELECT id FROM going_on UNION ALL SELECT id FROM begun;
 
--- name: memory_versions
--- Reads the memory versions and numbers of erasures of relationships.
-SELECT id, memory_version, erasures FROM relationships WHERE id = ANY ($1::bigint[]);
+-- name: relationship_versions
+-- Reads the versions of everything that processes cache of relationships.
+SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version, removals,
+    erasures, settings_version, companion.version AS companion_version, documents_version,
+    consented_at IS NOT NULL AS consented
+FROM relationships AS relationship JOIN companions AS companion ON companion.id = companion_id
+WHERE relationship.id = ANY ($1::bigint[]);
 
 -- name: relationships_of_user
 -- Lists a user's relationships with their companions.
-SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings,
-    bond.operator_settings, bond.shares_counts, bond.consented_at IS NOT NULL AS consented,
+SELECT relationship.id, relationship.memory_version, relationship.memory_count,
+    relationship.settings,
+    relationship.operator_settings, relationship.shares_counts,
+    relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
     companion.slug AS companion
-FROM relationships AS bond
-JOIN users AS account ON account.id = bond.user_id
-JOIN companions AS companion ON companion.id = bond.companion_id
+FROM relationships AS relationship
+JOIN users AS account ON account.id = relationship.user_id
+JOIN companions AS companion ON companion.id = relationship.companion_id
 WHERE account.external_id = $1
-ORDER BY bond.id;
+ORDER BY relationship.id;
 
 -- name: relationship
 -- Reads a relationship with its user and companion.
-SELECT bond.id, bond.memory_version, bond.memory_count, bond.settings,
-    bond.operator_settings, bond.shares_counts, bond.consented_at IS NOT NULL AS consented,
+SELECT relationship.id, relationship.memory_version, relationship.memory_count,
+    relationship.settings,
+    relationship.operator_settings, relationship.shares_counts,
+    relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
     companion.slug AS companion
-FROM relationships AS bond
-JOIN users AS account ON account.id = bond.user_id
-JOIN companions AS companion ON companion.id = bond.companion_id
-WHERE bond.id = $1;
+FROM relationships AS relationship
+JOIN users AS account ON account.id = relationship.user_id
+JOIN companions AS companion ON companion.id = relationship.companion_id
+WHERE relationship.id = $1;
 
 -- name: memories_of_relationship
 -- Lists memories of a relationship after a cursor, with how often each was said.
@@ -94,30 +100,29 @@ SELECT settings, operator_settings FROM relationships WHERE id = $1;
 
 -- name: settings_with_companion
 -- Reads the settings of a user's relationship with a companion.
-SELECT bond.settings, bond.operator_settings
-FROM relationships AS bond JOIN users AS account ON account.id = bond.user_id
-WHERE account.external_id = $1 AND bond.companion_id = $2;
+SELECT relationship.settings, relationship.operator_settings
+FROM relationships AS relationship JOIN users AS account ON account.id = relationship.user_id
+WHERE account.external_id = $1 AND relationship.companion_id = $2;
 
--- name: lock_settings
--- Reads the settings of a relationship, and locks them.
-SELECT settings, operator_settings FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
+-- name: count_topics
+-- Says of a relationship's topics whether its user agrees to their being counted.
+UPDATE records SET counted = $2 WHERE relationship_id = $1 AND layer = 'topics' AND counted <> $2;
 
 -- name: change_relationship
 -- Sets the settings of a relationship, and whether its user agrees to be counted.
-WITH counted AS (
-    UPDATE records SET counted = $4
-    WHERE relationship_id = $1 AND layer = 'topics' AND counted <> $4
-)
 UPDATE relationships
 SET settings = $2, operator_settings = $3, shares_counts = coalesce($4, shares_counts),
-    layers_version = layers_version + 1
+    settings_version = settings_version + 1
 WHERE id = $1
-RETURNING layers_version;
+RETURNING settings_version AS version;
 
 -- name: set_consent
 -- Records whether a user agrees to be remembered by a companion, and since when.
 UPDATE relationships
-SET consented_at = CASE WHEN $2 THEN coalesce(consented_at, $3::timestamptz) END WHERE id = $1;
+SET consented_at = CASE WHEN $2 THEN coalesce(consented_at, $3::timestamptz) END,
+    settings_version = settings_version + 1
+WHERE id = $1
+RETURNING settings_version AS version;
 
 -- name: sessions_of_relationship
 -- Lists the sessions of a relationship that have turns, newest first.

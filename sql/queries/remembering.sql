@@ -1,6 +1,6 @@
 -- name: lock_relationship
--- Lets the memories of a relationship be changed by one transaction at a time.
-SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
+-- Locks a relationship, so that one transaction at a time changes what it remembers.
+SELECT erasures FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: store_turn_vector
 -- Stores a turn's vector, if it was made by the store's model and the text is unchanged.
@@ -81,10 +81,11 @@ WITH stored AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
     SELECT stored.relationship_id, word.term, stored.id, word.frequency
     FROM stored, unnest($10::text[], $11::real[]) AS word (term, frequency)
+    ON CONFLICT DO NOTHING -- else Citus would COPY them, which row-level security refuses
 )
-UPDATE relationships AS bond
-SET memory_count = memory_count + 1, term_count = bond.term_count + $5
-FROM stored WHERE bond.id = stored.relationship_id
+UPDATE relationships AS relationship
+SET memory_count = memory_count + 1, term_count = relationship.term_count + $5
+FROM stored WHERE relationship.id = stored.relationship_id
 RETURNING stored.id;
 
 -- name: reembed_memory
@@ -100,8 +101,9 @@ WITH known AS (
     FROM known, unnest($5::text[], $6::real[]) AS word (term, frequency)
     ON CONFLICT (relationship_id, term, memory_id) DO UPDATE SET frequency = excluded.frequency
 )
-UPDATE relationships AS bond SET term_count = bond.term_count + $4 - known.term_count
-FROM known WHERE bond.id = $2;
+UPDATE relationships AS relationship
+    SET term_count = relationship.term_count + $4 - known.term_count
+FROM known WHERE relationship.id = $2;
 
 -- name: merge_into_memory
 -- Merges a repeating turn into a memory, which becomes more significant.
@@ -143,17 +145,33 @@ WITH marked AS (
 )
 INSERT INTO memory_changes (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
 SELECT $2, marked.id, 'superseded', newer.source_turn_id, $4, $5
-FROM marked JOIN memories AS newer ON newer.relationship_id = $2 AND newer.id = $3;
+FROM marked JOIN memories AS newer ON newer.relationship_id = $2 AND newer.id = $3
+-- Else Citus would COPY it, which row-level security refuses.
+ON CONFLICT DO NOTHING;
 
 -- name: raise_memory_version
 -- Raises a relationship's memory version, which makes its cached contexts stale.
 UPDATE relationships SET memory_version = memory_version + 1 WHERE id = $1
-RETURNING memory_version;
+RETURNING memory_version AS version;
 
--- name: enqueue
--- Enqueues a job for a turn.
-SELECT foremind_enqueue($1, $2, $3);
+-- name: enqueue_turns
+-- Has a step process turns one by one from now on; anew, if they wait for it already.
+INSERT INTO curation_steps AS known
+    (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
+SELECT relationship.id, $2, turn.id, $2, $4, relationship.companion_id, $5, $5
+FROM relationships AS relationship, unnest($3::bigint[]) AS turn (id)
+WHERE relationship.id = $1
+ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
+SET due_at = excluded.due_at, since = excluded.since, place = excluded.place,
+    marks = known.marks + 1, attempts = 0, code = NULL, held_at = NULL;
+
+-- name: dequeue_turn
+-- Records that steps have processed a turn.
+DELETE FROM curation_steps
+WHERE relationship_id = $1 AND turn_id = $2 AND step = ANY ($3::text[]);
 
 -- name: announce
--- Notifies every server process.
-SELECT pg_notify('foremind_memory', $1);
+-- Notifies every server process when the transaction commits, in order.
+SELECT pg_notify('foremind_announcements', payload)
+FROM unnest($1::text[]) WITH ORDINALITY AS announcement (payload, number)
+ORDER BY number;

@@ -1,6 +1,6 @@
 -- name: session_state
 -- Reads the state of a session.
-SELECT task, flags FROM session_states WHERE relationship_id = $1 AND session_id = $2;
+SELECT task, flags, version FROM session_states WHERE relationship_id = $1 AND session_id = $2;
 
 -- name: lock_state
 -- Reads the state of an open session, creating it, and locks it.
@@ -15,8 +15,12 @@ RETURNING task, flags;
 SELECT session_id, task, flags FROM session_states WHERE relationship_id = $1 FOR UPDATE;
 
 -- name: put_state
--- Replaces the state of a session.
-UPDATE session_states SET task = $3, flags = $4 WHERE relationship_id = $1 AND session_id = $2;
+-- Replaces the state of a session. No later state has this version, also after one was deleted.
+UPDATE session_states
+SET task = $3, flags = $4,
+    version = greatest(version + 1, (extract(epoch FROM now()) * 1000000)::bigint)
+WHERE relationship_id = $1 AND session_id = $2
+RETURNING version;
 
 -- name: delete_states
 -- Deletes the states of a relationship's sessions.

@@ -44,7 +44,7 @@ FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 -- Reads the cursors of a relationship, and what is to be regenerated or not created again.
 SELECT stated_turn_id::text AS stated, profiled_turn_id::text AS profiled,
     noted_turn_id::text AS noted,
-    summarised_turn_id::text AS summarised, told_turn_id::text AS told, dismissed, salt,
+    summarised_turn_id::text AS summarised, narrated_turn_id::text AS narrated, dismissed, salt,
     remade::text AS remade, shares_counts
 FROM relationships WHERE id = $1;
 
@@ -63,15 +63,8 @@ FROM memory_changes WHERE relationship_id = $1 ORDER BY id;
 SELECT actor, action, subject, happened_at FROM audit WHERE relationship_id = $1 ORDER BY id;
 
 -- name: ensure_relationship
--- Finds or creates a user's relationship with a companion.
-WITH account AS (
-    INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $3)
-    ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
-    RETURNING id
-)
-INSERT INTO relationships AS known (user_id, companion_id) SELECT id, $4 FROM account
-ON CONFLICT (user_id, companion_id) DO UPDATE SET memory_version = known.memory_version
-RETURNING id, user_id;
+-- Creates a user's relationship with a companion, unless it exists.
+INSERT INTO relationships (id, user_id, companion_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
 -- name: has_data
 -- Returns whether a relationship has turns or records.
@@ -90,13 +83,13 @@ INSERT INTO turns (
     created_at, embedding, kept
 )
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-ON CONFLICT (user_id, message_id) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: import_source
 -- Links an imported memory to a turn that was merged into it.
 INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
-SELECT $3, $1, $2, created_at FROM turns WHERE relationship_id = $3 AND id = $1;
+SELECT relationship_id, id, $2, created_at FROM turns WHERE relationship_id = $3 AND id = $1;
 
 -- name: import_expired
 -- Marks imported turns whose text has expired.
@@ -134,6 +127,8 @@ VALUES ($1, $2, $3, $4, $5, $6);
 -- Sets the settings and cursors of an imported relationship.
 UPDATE relationships
 SET settings = $2, operator_settings = $10, noted_turn_id = $3, summarised_turn_id = $4,
-    told_turn_id = $5, dismissed = $6::text[], due_at = $7, salt = coalesce($8, salt),
-    remade = $9::jsonb, stated_turn_id = $11, profiled_turn_id = $12
-WHERE id = $1;
+    narrated_turn_id = $5, dismissed = $6::text[], due_at = $7, salt = coalesce($8, salt),
+    remade = $9::jsonb, stated_turn_id = $11, profiled_turn_id = $12,
+    settings_version = settings_version + 1
+WHERE id = $1
+RETURNING settings_version AS version;

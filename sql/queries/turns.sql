@@ -1,60 +1,142 @@
 -- name: insert_user_turn
--- Stores a user's turn and its job, unless the message id is stored; the session stays active.
--- A turn that is not to be kept has no job. The process that stores it answers it.
+-- Stores a user's turn, unless the message id is stored or the token revoked; the session stays active.
+-- It waits to be ingested, unless it is not to be kept, for instance for lack of a consent that is
+-- needed. The process that stores it answers it, and learns the versions in force, so that no reply
+-- is made of anything older.
 -- This is a transaction of its own, in one round trip, as a player waits for it. It sets the
 -- relationship itself: a row comes out of `within` before row-level security examines it.
 WITH within AS MATERIALIZED (
-    SELECT set_config('foremind.relationship', $1::bigint::text, true)
+    SELECT set_config('foremind.relationship', $1::bigint::text, true)::bigint AS relationship_id
+), permitted AS MATERIALIZED (
+    SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version,
+        removals, erasures, settings_version, companion.version AS companion_version,
+        documents_version, consented_at IS NOT NULL AS consented,
+        $7 AND (consented_at IS NOT NULL OR NOT $10::boolean) AS kept,
+        EXISTS (
+            SELECT FROM revocations
+            WHERE subject = ANY ($11::text[])
+                AND CASE WHEN token_id IS NULL THEN until >= $13 ELSE token_id = $12 END
+        ) AS revoked
+    FROM within
+    JOIN relationships AS relationship ON relationship.id = within.relationship_id
+    JOIN companions AS companion ON companion.id = companion_id
 ), active AS (
     UPDATE sessions SET active_at = greatest(active_at, $6), closed_at = NULL
-    WHERE relationship_id = $1 AND id = $2
+    FROM permitted
+    WHERE sessions.relationship_id = $1 AND sessions.id = $2 AND NOT revoked
 ), turn AS (
     INSERT INTO turns
         (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at,
          kept, answering_by, answering_until)
-    SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6, $8, $9, $10 FROM within
+    SELECT $1, $2, $3::bigint, 'user', $4, 'completed', $5, $6::timestamptz, kept, $8, $9
+    FROM permitted WHERE NOT revoked
     ON CONFLICT (user_id, message_id) DO NOTHING
     RETURNING id
+), waiting AS (
+    INSERT INTO curation_steps
+        (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
+    SELECT $1, 'ingest', turn.id, 'ingest', '', companion_id, $6, $6
+    FROM turn, permitted WHERE kept
 )
-SELECT id, CASE WHEN $8 THEN foremind_enqueue($7, $1, id) END FROM turn;
+SELECT turn.id, permitted.*,
+    coalesce((
+        SELECT version FROM session_states
+        WHERE relationship_id = permitted.relationship_id AND session_id = $2
+    ), 0) AS state_version,
+    (
+        SELECT previous.id FROM turns AS previous
+        WHERE previous.relationship_id = permitted.relationship_id AND previous.session_id = $2
+            AND previous.removed_at IS NULL AND previous.message_id IS DISTINCT FROM $4
+        ORDER BY previous.id DESC LIMIT 1
+    ) AS previous_turn_id
+FROM permitted LEFT JOIN turn ON true;
 
--- name: claim_user_turn
--- Finds the turn stored under a user's message id: whether it was answered, and sent differently.
+-- name: turn_in_force
+-- Reads what is in force before a user's turn is stored, and whether it may be stored and kept.
+-- This and the next three do in a transaction what a sharded database cannot do in one statement.
+SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version, removals,
+    erasures, settings_version, companion.version AS companion_version, documents_version,
+    consented_at IS NOT NULL AS consented,
+    $3::boolean AND (consented_at IS NOT NULL OR NOT $4::boolean) AS kept,
+    EXISTS (
+        SELECT FROM revocations
+        WHERE subject = ANY ($5::text[])
+            AND CASE WHEN token_id IS NULL THEN until >= $7::timestamptz ELSE token_id = $6::text END
+    ) AS revoked,
+    coalesce((
+        SELECT state.version FROM session_states AS state
+        WHERE state.relationship_id = $1 AND state.session_id = $2
+    ), 0) AS state_version,
+    (
+        SELECT previous.id FROM turns AS previous
+        WHERE previous.relationship_id = $1 AND previous.session_id = $2
+            AND previous.removed_at IS NULL AND previous.message_id IS DISTINCT FROM $8::text
+        ORDER BY previous.id DESC LIMIT 1
+    ) AS previous_turn_id
+FROM relationships AS relationship JOIN companions AS companion ON companion.id = companion_id
+WHERE relationship.id = $1;
+
+-- name: insert_turn
+-- Stores a user's turn, unless the message id is stored; the process that stores it answers it.
+INSERT INTO turns
+    (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at,
+     kept, answering_by, answering_until)
+VALUES ($1, $2, $3, 'user', $4, 'completed', $5, $6, $7, $8, $9)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: enqueue_turn
+-- Has a new turn wait to be ingested.
+INSERT INTO curation_steps
+    (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
+VALUES ($1, 'ingest', $2, 'ingest', '', $3, $4, $4);
+
+-- name: keep_session_active
+-- Records that something was said in a session.
+UPDATE sessions SET active_at = greatest(active_at, $3), closed_at = NULL
+WHERE relationship_id = $1 AND id = $2;
+
+-- name: lock_user_turn
+-- Locks the turn stored under a user's message id, so that one process at a time claims it.
+SELECT id FROM turns WHERE relationship_id = $1 AND user_id = $2 AND message_id = $3
+FOR NO KEY UPDATE;
+
+-- name: user_turn
+-- Reads whether a user's turn is kept, was answered or sent differently, and who claimed it.
 -- The text of an erased or corrected turn is no longer known, and an erased one needs no answer.
--- One without an answer is claimed, unless another process is answering it.
-WITH found AS MATERIALIZED (
-    SELECT relationship_id, id,
-        removed_at IS NOT NULL
-            OR EXISTS (
-                SELECT FROM turns AS reply
-                WHERE reply.relationship_id = turn.relationship_id AND reply.reply_to = turn.id
-            ) AS answered,
-        content <> $3 AND removed_at IS NULL AND NOT corrected AS differs
-    FROM turns AS turn WHERE user_id = $1 AND message_id = $2
-), claimed AS (
-    UPDATE turns AS turn SET answering_by = $4, answering_until = $5
-    FROM found
-    WHERE turn.relationship_id = found.relationship_id AND turn.id = found.id
-        AND NOT found.answered AND NOT found.differs
-        AND (
-            turn.answering_by IS NOT DISTINCT FROM $4
-            OR NOT foremind_answering(turn.answering_by, turn.answering_until, $6)
-        )
-    RETURNING turn.id
-)
-SELECT id, answered, differs, EXISTS (SELECT FROM claimed) AS claimed FROM found;
+SELECT
+    removed_at IS NOT NULL
+        OR EXISTS (
+            SELECT FROM turns AS reply WHERE reply.relationship_id = $1 AND reply.reply_to = $2
+        ) AS answered,
+    content <> $3 AND removed_at IS NULL AND NOT corrected AS differs,
+    kept, answering_by, answering_until
+FROM turns AS turn WHERE relationship_id = $1 AND id = $2;
+
+-- name: claim_turn
+-- Claims a user's turn that is to be answered.
+UPDATE turns SET answering_by = $3, answering_until = $4 WHERE relationship_id = $1 AND id = $2;
+
+-- name: process_is_answering
+-- Returns whether the process that claimed a turn is alive and has time left.
+-- While it lives, it holds an advisory lock of its number. No table is read, so that a sharded
+-- database looks on the node where the lock is held.
+SELECT CASE
+    WHEN $1::bigint IS NULL OR $2::timestamptz <= $3::timestamptz THEN false
+    ELSE NOT pg_try_advisory_xact_lock_shared($1::bigint)
+END;
 
 -- name: release_turn
 -- Releases the claim on a turn that this process did not answer.
 UPDATE turns SET answering_by = NULL, answering_until = NULL
-WHERE user_id = $1 AND message_id = $2 AND answering_by = $3;
+WHERE relationship_id = $1 AND user_id = $2 AND message_id = $3 AND answering_by = $4;
 
 -- name: answer_of_turn
--- Reads the reply to a user's turn, if any, and whether a process is answering it.
+-- Reads the reply to a user's turn, if any, and which process claimed the turn until when.
 SELECT
     (SELECT reply.id FROM turns AS reply
      WHERE reply.relationship_id = $1 AND reply.reply_to = turn.id) AS reply,
-    foremind_answering(answering_by, answering_until, $3) AS under_way
+    answering_by, answering_until
 FROM turns AS turn WHERE relationship_id = $1 AND id = $2 AND removed_at IS NULL;
 
 -- name: lock_presence
@@ -62,11 +144,11 @@ FROM turns AS turn WHERE relationship_id = $1 AND id = $2 AND removed_at IS NULL
 SELECT pg_advisory_lock($1);
 
 -- name: insert_reply
--- Stores what the player was shown of a reply, and any job for it, once per turn it answers.
+-- Stores what the player was shown of a reply, once per turn it answers; it may wait for ingest.
 -- Nothing is stored if something was erased since its prompt was built.
 WITH due AS (
     UPDATE relationships SET due_at = $7 WHERE id = $1 AND erasures = coalesce($9, erasures)
-    RETURNING id
+    RETURNING id, companion_id
 ), turn AS (
     INSERT INTO turns
         (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at,
@@ -75,8 +157,13 @@ WITH due AS (
     FROM due
     ON CONFLICT (relationship_id, reply_to) DO NOTHING
     RETURNING id
+), waiting AS (
+    INSERT INTO curation_steps
+        (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
+    SELECT due.id, 'ingest', turn.id, 'ingest', '', due.companion_id, $7, $7
+    FROM due, turn WHERE $8::boolean
 )
-SELECT id, CASE WHEN $8::text IS NOT NULL THEN foremind_enqueue($8, $1, id) END FROM turn;
+SELECT id FROM turn;
 
 -- name: find_turn
 -- Reads a turn that was not erased.
@@ -108,11 +195,11 @@ ORDER BY id;
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
     coalesce(turn.message_id, asked.message_id) AS message_id,
     account.name AS user_name, account.time_zone, companion.name AS companion_name,
-    companion.settings AS companion_settings, bond.settings, bond.operator_settings
+    companion.settings AS companion_settings, relationship.settings, relationship.operator_settings
 FROM turns AS turn
-JOIN relationships AS bond ON bond.id = turn.relationship_id
-JOIN companions AS companion ON companion.id = bond.companion_id
-JOIN users AS account ON account.id = bond.user_id
+JOIN relationships AS relationship ON relationship.id = turn.relationship_id
+JOIN companions AS companion ON companion.id = relationship.companion_id
+JOIN users AS account ON account.id = relationship.user_id
 LEFT JOIN turns AS asked
     ON asked.relationship_id = turn.relationship_id AND asked.id = turn.reply_to
-WHERE turn.id = $1 AND turn.removed_at IS NULL;
+WHERE turn.relationship_id = $1 AND turn.id = $2 AND turn.removed_at IS NULL;

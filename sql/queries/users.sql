@@ -2,6 +2,12 @@
 -- Finds a user by the id that clients use.
 SELECT id, external_id, name, time_zone FROM users WHERE external_id = $1;
 
+-- name: put_user
+-- Creates a user, or sets the name and the time zone.
+INSERT INTO users (external_id, name, time_zone) VALUES ($1, $2, $3)
+ON CONFLICT (external_id) DO UPDATE SET name = excluded.name, time_zone = excluded.time_zone
+RETURNING id;
+
 -- name: pseudonym_key
 -- Reads the key of the pseudonyms of erased users.
 SELECT key FROM pseudonym_key;
@@ -32,19 +38,16 @@ WITH sources AS (
     DELETE FROM sessions WHERE relationship_id = $1 RETURNING id
 ), trail AS (
     DELETE FROM audit WHERE relationship_id = $1 RETURNING id
-), bond AS (
+), relationship AS (
     DELETE FROM relationships WHERE id = $1 RETURNING id
 )
-SELECT (SELECT count(*) FROM bond) AS relationships, (SELECT count(*) FROM talks) AS sessions,
+SELECT (SELECT count(*) FROM relationship) AS relationships, (SELECT count(*)
+FROM talks) AS sessions,
     (SELECT count(*) FROM trail) AS audit;
 
 -- name: delete_user
 -- Deletes a user who has no relationships.
 DELETE FROM users WHERE id = $1 RETURNING id;
-
--- name: set_audit_actor
--- Makes the audit entries of an actor and of its pseudonym visible to a transaction.
-SELECT set_config('foremind.actor', $1, true), set_config('foremind.pseudonym', $2, true);
 
 -- name: rename_actor
 -- Replaces a user by a pseudonym in audit trails.

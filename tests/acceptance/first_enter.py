@@ -4,10 +4,10 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 
-from foremind.app import serving
-from foremind.client import Client, connect
-from foremind.domain.settings import load_settings
-from foremind.testing.model_server import scripted_model
+from foremind.app.server import serving
+from foremind.domain.settings.settings import load_settings
+from foremind_client import Client, connect
+from foremind_eval.doubles.model_server import scripted_model
 
 
 async def converse(client: Client) -> None:

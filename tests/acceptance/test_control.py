@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.layers import World, world
 from tests.acceptance.traces import objects_containing, stored_text
+from tests.acceptance.world import World, world
 from tests.conftest import StartServer
 
 WITH_AND_WITHOUT_MODEL = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
@@ -122,7 +122,9 @@ async def test_an_export_can_be_imported_for_another_companion(
     from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=model) as w:
-        await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("mara", "Mara", "You are Mara.")
+        )
         await fill(w)
         exported = await w.request("GET", "/export")
         question = "Do you remember the xylophone of Beatriz?"
@@ -152,7 +154,9 @@ async def test_an_imported_topic_keeps_its_sources(start: StartServer, kind: typ
     from foremind.domain.companion import CompanionFile  # noqa: PLC0415
 
     async with world(start, model=False) as w:
-        await w.server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("mara", "Mara", "You are Mara.")
+        )
         await w.talk("I planted tulips in the garden")
         exported = await w.request("GET", "/export")
         now = exported["exported_at"]

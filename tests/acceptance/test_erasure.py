@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Client
 from foremind.domain.companion import Behaviour, CompanionFile, CompanionSettings, SignificanceRules
 from foremind.llm.prompt.layout import Message
-from foremind.testing.background_answers import curate
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Chat, Script, scripted_model
-from tests.acceptance.layers import World, world
+from foremind_client import Client
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Chat, Script, scripted_model
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import objects_containing, stored_text
+from tests.acceptance.world import World, world
 from tests.conftest import (
     PATIENCE,
     StartServer,
+    all_announcements_handled,
     eventually,
-    everything_heard,
+    eventually_async,
     owner_of,
-    patiently,
 )
 
 SECRET = "I buried the xylophone under the pear tree"
@@ -41,7 +41,7 @@ def notes_repeating_notes(chat: Chat) -> str:
     """A model whose notes carry the secret on in a word of their own, as existing notes do."""
     task = chat["messages"][0]["content"]
     if '{"operations"' not in task:
-        return curate(chat)
+        return background_answer(chat)
     shown = "\n".join(quoted_lines(chat))
     message = shown.rpartition('Ana": ')[2].strip('"\n ').partition('"')[0]
     heirloom = "HEIRLOOM" if WORD in shown or "HEIRLOOM" in shown else "plain"
@@ -122,14 +122,14 @@ async def test_background_work_in_flight_restores_nothing(start: StartServer, ch
         def slow(chat: Chat) -> str:
             model.hold_before, model.hold_after = go_on, 0
             requested.set()
-            return curate(chat)
+            return background_answer(chat)
 
         model.background = slow
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
         await asyncio.wait_for(requested.wait(), PATIENCE)
         await apply_change()
-        model.background, model.hold_before, model.hold_after = curate, None, None
+        model.background, model.hold_before, model.hold_after = background_answer, None, None
         go_on.set()
         await assert_erased(w, WORD)
         if change == "correct":
@@ -150,17 +150,17 @@ async def test_queued_background_requests_do_not_contain_erased_texts(
         assert w.model is not None
         script = w.model.script
         script.background = lambda chat: (
-            curate(chat)
+            background_answer(chat)
             if '{"' in chat["messages"][0]["content"] and "brushing" not in str(chat)
             else '{"rating": 5}'
         )
-        script.holds = lambda chat: go_on if "LATER" in str(chat["messages"][-1]) else None
-        await w.server.app.core.companions.put(
+        script.hold_for = lambda chat: go_on if "LATER" in str(chat["messages"][-1]) else None
+        await w.server.app.core.stores.companions.put(
             CompanionFile("wren", "Wren", "You are Wren.", settings=settings)
         )
         other = await w.server.session("bo")
         await other.send("Tell me LATER")
-        await eventually(lambda: bool(script.spoken))
+        await eventually(lambda: bool(script.player_requests))
         client = await w.server.connect()
         opened = await client.open_session("wren", user_id="ana", name="Ana")
         w.relationship = int(opened["relationship_id"])
@@ -171,17 +171,17 @@ async def test_queued_background_requests_do_not_contain_erased_texts(
             steps = (await w.request("GET", "/status"))["steps"]
             return any((step["step"], step["state"]) == ("notes", "slot") for step in steps)
 
-        await patiently(notes_wait_for_a_slot)
+        await eventually_async(notes_wait_for_a_slot)
         if session_over:
             await client.close()
             assert w.server.app.registry.dismiss(opened["session_id"])
         await w.request("DELETE", f"/memories?about={WORD}")
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         requests_before = len(script.requests)
         go_on.set()
         await other.expect_all("response.done", "memory.stored")
         await assert_erased(w, WORD)
-        assert len(script.asked) > 0
+        assert len(script.background_requests) > 0
         assert WORD not in json.dumps(script.requests[requests_before:])
 
 
@@ -191,7 +191,7 @@ async def test_a_reply_in_flight_is_cancelled_and_not_stored(
 ) -> None:
     """It may be based on what is erased."""
     go_on = asyncio.Event()
-    script = Script(reply=lambda _: ["HEIRLOOM", " it", " is"], background=curate)
+    script = Script(reply=lambda _: ["HEIRLOOM", " it", " is"], background=background_answer)
     async with scripted_model(script) as model:
         w = World(await start(clock=ManualClock(), llm_url=model.url), ManualClock(), model)
         client = await w.server.connect()
@@ -377,7 +377,8 @@ async def test_a_long_session_is_erased_completely(start: StartServer) -> None:
 _ADD_TURNS_WITH_MEMORIES = """
 WITH newest AS (
     SELECT turn.relationship_id, turn.session_id, turn.user_id, memory.embedding, memory.words
-    FROM turns AS turn JOIN memories AS memory ON memory.source_turn_id = turn.id
+    FROM turns AS turn JOIN memories AS memory
+        ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
     ORDER BY turn.id DESC LIMIT 1
 ), new_turns AS (
     INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content,
@@ -402,7 +403,7 @@ UPDATE relationships SET memory_count = memory_count + $2, term_count = term_cou
 """
 
 
-class Life:
+class SecretLife:
     """A relationship to which a new secret is told, and from which it is erased, in every round."""
 
     def __init__(self, w: World, draw: random.Random) -> None:
@@ -473,7 +474,7 @@ async def test_erasure_is_complete_whatever_happened_before(
     """Questions, records, edits, imports and new sessions, in random order; other facts stay."""
     draw = random.Random(f"a life with {model=}")
     async with world(start, model=model) as w:
-        life = Life(w, draw)
+        life = SecretLife(w, draw)
         if w.model is not None:
             w.model.script.reply = quoting_reply
         await w.talk(*FACTS)

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
-from foremind.testing.model_server import in_background
-from tests.acceptance.layers import world
+from foremind_eval.doubles.model_server import is_background_request
+from tests.acceptance.world import world
 from tests.conftest import PATIENCE, StartServer, eventually, owner_of
 
 SendRequest = Callable[
@@ -100,9 +100,9 @@ async def test_a_model_that_hangs_while_rating_delays_no_ingest(
     never = asyncio.Event()
     async with world(start, model=True) as w:
         assert w.model is not None
-        w.model.script.holds = lambda chat: never if in_background(chat) else None
+        w.model.script.hold_for = lambda chat: never if is_background_request(chat) else None
         settings = CompanionSettings(significance=SignificanceRules(model=True))
-        await w.server.app.core.companions.put(
+        await w.server.app.core.stores.companions.put(
             CompanionFile("rated", "Rated", "A persona.", settings=settings)
         )
         client = await w.server.session(companion="rated")

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foremind.testing.background_answers import curate
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, scripted_model
-from tests.acceptance.layers import World, world
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.world import World, world
 from tests.conftest import StartServer
 
 
 async def foremind(w: World, *arguments: str, llm_url: str | None = None) -> tuple[int, str]:
     """Run the command line on the server's database, with a language model or without."""
-    settings = w.server.app.core.settings
+    settings = w.server.app.core.runtime.settings
     assert settings.database_url is not None
     environment = os.environ | {
         "FOREMIND_DATABASE_URL": settings.database_url.get_secret_value(),
@@ -71,7 +71,7 @@ async def test_two_edits_of_one_record_are_merged_by_a_model(
 
     def background(request: dict[str, Any]) -> str:
         if "edited one text" not in request["messages"][0]["content"]:
-            return curate(request)
+            return background_answer(request)
         prompts.append(request["messages"][1]["content"])
         if "chess" in prompts[-1]:
             return '{"contradict": true, "text": ""}'

@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Client
-from foremind.domain.settings import Settings
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, ScriptedModel, scripted_model
+from foremind.domain.settings.settings import Settings
+from foremind_client import Client
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.test_http import request
 from tests.acceptance.traces import objects_containing, stored_text
-from tests.conftest import RunningServer, StartServer, eventually, everything_heard, owner_of
+from tests.conftest import (
+    RunningServer,
+    StartServer,
+    all_announcements_handled,
+    eventually,
+    owner_of,
+)
 
 SECRET = "I buried the xylophone under the pear tree"
 WORD = "xylophon"  # as it is stemmed
@@ -82,7 +88,7 @@ async def _assert_erasure_frees_everything(server: RunningServer) -> None:
     relationship, memory = await memory_id(server, SECRET)
     path = f"/v1/relationships/{relationship}/memories/{memory}?user=ana"
     await request(server, "DELETE", path)
-    await everything_heard(server)
+    await all_announcements_handled(server)
     await eventually(lambda: not objects_containing(WORD))
 
 
@@ -95,14 +101,14 @@ async def test_a_closed_session_keeps_no_erased_text(
     server = await start(clock=clock)
     client = await server.session()
     await say(client, "I live in Porto", SECRET)
-    (session,) = server.app.registry.listed()
+    (session,) = server.app.registry.snapshots()
     await client.close()
     if end == "nobody came back":
-        await eventually(lambda: not server.app.registry.listed()[0].connected)
+        await eventually(lambda: not server.app.registry.snapshots()[0].connected)
         await clock.leap(settings.resume_s + 1)
     else:
         assert server.app.registry.dismiss(session.session_id)
-    await eventually(lambda: not server.app.registry.listed())
+    await eventually(lambda: not server.app.registry.snapshots())
     await _assert_erasure_frees_everything(server)
 
 
@@ -121,7 +127,7 @@ async def test_a_duplicate_message_keeps_no_erased_text(start: StartServer) -> N
 
 
 async def test_erasing_everything_leaves_no_text(start: StartServer) -> None:
-    """A job that runs later does not remember erased turns."""
+    """Ingesting an erased turn later does not remember it."""
     server = await start(pause_ms=50)
     client = await seed_conversation(server)
     relationship, _ = await memory_id(server, SECRET)
@@ -135,7 +141,7 @@ async def test_erasing_everything_leaves_no_text(start: StartServer) -> None:
     assert all(word not in text for word in (WORD, "porto", "scout"))
     await eventually(lambda: not objects_containing(WORD))
     assert not await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns")
-    assert await server.app.core.rememberer.remember(relationship, turn) is None
+    assert await server.app.core.ingester.ingest(relationship, turn) is None
 
 
 async def test_neighbours_of_an_erased_memory_lose_its_terms(start: StartServer) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from foremind.domain.announcements import CompanionChanged, SettingsChanged
 from foremind.domain.companion import CompanionSettings, read_companion
 from foremind.domain.errors import InvalidFile
-from foremind.domain.setting_levels import OF_A_TURN
+from foremind.domain.settings.setting_levels import TURN_SETTINGS
 from foremind.storage.companion_store import settings_from_json
-from tests.acceptance.test_levels import SETTING_NAMES, Ana, ana
+from tests.acceptance.test_setting_levels import SETTING_NAMES, Ana, ana
 from tests.conftest import StartServer, owner_of
 
 _BIG = "1" + "0" * 400
@@ -68,7 +69,7 @@ async def _is_accepted(a: Ana, method: str, path: str, body: str, name: str) -> 
 async def test_hostile_settings_of_a_message_are_refused_by_name(start: StartServer) -> None:
     """Messages with accepted values are answered."""
     async with ana(start, sends_per_s=1e6) as a:
-        for name in sorted(OF_A_TURN):
+        for name in sorted(TURN_SETTINGS):
             for number, value in enumerate(HOSTILE[::3]):
                 id_ = f"{name}{number}"
                 await a.client._socket.send(
@@ -141,7 +142,9 @@ async def test_invalid_settings_in_the_database_are_ignored(
             await owner.execute(f"UPDATE {table} SET {column_name} = $1", json.dumps(row))
             caplog.clear()
             settings_from_json.cache_clear()
-            await a.session._services.current.forget()
+            current = a.session._services.live_settings
+            await current.reload(CompanionChanged(a.session._session_policy.companion.id, 0))
+            await current.reload(SettingsChanged(a.session.relationship_id, 0))
             await _assert_usable(a)
             config = await a.config()
             if row in _BAD_SETTINGS:
@@ -154,7 +157,7 @@ async def test_invalid_settings_in_the_database_are_ignored(
                 continue
             aunt = _BAD_SETTINGS.index(row) if row in _BAD_SETTINGS else row
             await a.say(f"My aunt number {aunt} is Rita")
-            await a.session._services.curation.curate(a.relationship)
+            await a.session._services.after_reply.background_worker.run_due_steps(a.relationship)
             base = f"/v1/relationships/{a.relationship}/memories"
             response = await a.http.delete(f"{base}?user=ana&about=Rita")
             assert response.status_code == 200, response.text

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from foremind.domain.companion import CompanionFile, CompanionSettings
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, scripted_model
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
@@ -34,7 +34,7 @@ async def request(
 
 
 async def test_a_running_server_is_alive_and_ready(start: StartServer) -> None:
-    """Ready: model, database, migrations and background work are fine, and it does not drain."""
+    """Ready: what it needs works, it hears of other processes, and it does not drain."""
     server = await start()
     assert (await get(server, "/healthz"))[0] == 200
     status, _, body = await get(server, "/readyz")
@@ -46,6 +46,7 @@ async def test_a_running_server_is_alive_and_ready(start: StartServer) -> None:
             "database": "ok",
             "migrations": "ok",
             "background": "ok",
+            "announcements": "ok",
             "server": "ok",
         },
     )
@@ -204,7 +205,7 @@ async def test_the_context_view_of_a_draft_is_what_the_model_would_be_given(
         client = await server.session()
         await client.send("What about the door?")
         await client.expect("response.done")
-        assert shown["messages"] == model.script.spoken[-1]["messages"]
+        assert shown["messages"] == model.script.player_requests[-1]["messages"]
         memories = shown["layers"]["memories"]
         assert (memories["on"], memories["count"], memories["of"]) == (True, 1, 1)
         # The turn itself is in the prompt, so its memory is not repeated.
@@ -216,7 +217,7 @@ async def test_the_context_view_of_a_draft_is_what_the_model_would_be_given(
 async def test_settings_of_a_relationship_name_their_level(start: StartServer) -> None:
     """Settings of the operator's model server are not shown."""
     server = await start()
-    await server.app.core.companions.put(
+    await server.app.core.stores.companions.put(
         CompanionFile("wren", "Wren", "P.", settings=CompanionSettings(recall_limit=3))
     )
     number = await relationship_with_messages(server, "My name is Ana")

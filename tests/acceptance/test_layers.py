@@ -18,10 +18,17 @@ from foremind.domain.companion import (
     ScratchpadRules,
 )
 from foremind.storage.relationship_store import RelationshipStore
-from foremind.testing.background_answers import curate
-from foremind.testing.model_server import Chat
-from tests.acceptance.layers import A_DAY, World, world
-from tests.conftest import PATIENCE, StartServer, eventually, everything_heard, owner_of
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.model_server import Chat
+from tests.acceptance.world import A_DAY, World, world
+from tests.conftest import (
+    FIRST_RELATIONSHIP,
+    PATIENCE,
+    StartServer,
+    all_announcements_handled,
+    eventually,
+    owner_of,
+)
 
 WITH_AND_WITHOUT_MODEL = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 
@@ -67,7 +74,11 @@ async def test_a_few_long_messages_are_summarized(start: StartServer) -> None:
         assert w.model is not None
         w.model.script.background = lambda _: json.dumps({"lines": ["A feast was planned."]})
         await w.talk(*(f"I promise to bring {item} to the feast. " * 20 for item in _ITEMS[:4]))
-        requests = [request for request in w.model.script.asked if "Former summary" in str(request)]
+        requests = [
+            request
+            for request in w.model.script.background_requests
+            if "Former summary" in str(request)
+        ]
         assert len(requests) == 1
         summarized = (await w.records("summary"))[0]["details"]["messages"]
         assert summarized >= 5
@@ -83,8 +94,8 @@ async def test_a_failed_summary_leaves_the_context_unchanged(start: StartServer)
         for item in _ITEMS:
             await client.send(f"I promise to bring {item}")
             await client.expect_all("response.done", "memory.stored")
-        await eventually(lambda: len(w.model.script.asked) > 1)  # type: ignore[union-attr]
-        w.relationship = 1
+        await eventually(lambda: len(w.model.script.background_requests) > 1)  # type: ignore[union-attr]
+        w.relationship = FIRST_RELATIONSHIP
         assert (await w.context("And now?"))["layers"]["working"]["turns"] == 2 * len(_ITEMS)
         w.model.script.background = good
         await w.clock.advance(61)
@@ -161,7 +172,7 @@ async def test_a_topic_is_written_from_everything_known_about_it(start: StartSer
         if prompt.startswith("Topic:"):
             prompts.append(prompt)
             return json.dumps({"text": f"Paragraph {prompt.count('New:')}, {len(prompts)} asked."})
-        return curate(chat)
+        return background_answer(chat)
 
     async with world(start, model=True) as w:
         assert w.model is not None
@@ -229,12 +240,14 @@ async def test_invalid_note_operations_are_rejected_one_by_one(start: StartServe
         assert w.model is not None
         w.model.script.background = lambda _: json.dumps({"operations": operations})
         settings = CompanionSettings(scratchpad=rules)
-        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("wren", "Wren", "p", "", settings)
+        )
         await w.talk("I have a goat")
         assert [record["content"] for record in await w.records("scratchpad")] == ["Has a goat"]
-        assert "Note only pets." in w.model.script.asked[-1]["messages"][0]["content"]
-        metrics = w.server.app.core.metrics
-        assert metrics.mended.labels("notes", "dropped")._value.get() == 1  # unknown operation
+        assert "Note only pets." in w.model.script.background_requests[-1]["messages"][0]["content"]
+        metrics = w.server.app.core.runtime.metrics
+        assert metrics.corrections.labels("notes", "dropped")._value.get() == 1  # unknown operation
         assert metrics.dropped.labels("invalid_operation")._value.get() == 2
 
 
@@ -287,7 +300,7 @@ async def test_a_careless_model_cannot_remove_manual_edits_of_core_memory(
     async with world(start, model=True) as w:
         assert w.model is not None
         w.model.script.background = lambda chat: (
-            curate(chat)
+            background_answer(chat)
             if '{"text"' not in chat["messages"][0]["content"]
             else '{"text": "All is well with them."}'
         )
@@ -335,7 +348,7 @@ async def test_documents_of_a_companion_are_searched_with_memories(start: StartS
             async with asyncio.timeout(PATIENCE):
                 while await embedded() < 1:
                     await asyncio.sleep(0.02)
-            await everything_heard(w.server)
+            await all_announcements_handled(w.server)
             line = await w.lines("library", "When does the night ferry leave?")
             assert "pier nine" in line
             assert "x()" not in line
@@ -343,7 +356,7 @@ async def test_documents_of_a_companion_are_searched_with_memories(start: StartS
             assert wrong.json()["error"]["param"] == "content-type"
             document = uploaded.json()["id"]
             await http.delete(f"{url}/{document}", params={"user": "ana"})
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         assert await w.lines("library", "When does the night ferry leave?") == ""
 
 
@@ -361,7 +374,7 @@ async def test_deleting_a_document_invalidates_prefetched_contexts(start: StartS
                 content="The night ferry leaves pier nine at ten.",
                 headers={"content-type": "text/plain"},
             )
-            await everything_heard(w.server)
+            await all_announcements_handled(w.server)
             assert "pier nine" in await w.lines("library", question)
             await client.draft(question)
             await client.send_raw({"type": "sync", "event_id": "sync"})
@@ -370,11 +383,11 @@ async def test_deleting_a_document_invalidates_prefetched_contexts(start: StartS
             while (await client.expect("context.ready"))["trigger"] != "pause":
                 pass
             assert (await http.delete(f"{url}/{uploaded.json()['id']}")).status_code == 200
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         await client.send(question)
         assert (await client.expect("message.accepted"))["context"] != "hit"
         await client.expect("response.done")
-        assert "pier nine" not in str(w.model.script.spoken[-1])
+        assert "pier nine" not in str(w.model.script.player_requests[-1])
 
 
 @WITH_AND_WITHOUT_MODEL
@@ -388,7 +401,9 @@ async def test_behaviours_extend_the_prompt_or_run_after_the_reply(
     )
     async with world(start, model=model) as w:
         settings = CompanionSettings(behaviours=behaviours)
-        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("wren", "Wren", "p", "", settings)
+        )
         client = await w.talk()
         if w.model is not None:
             w.model.script.background = lambda _: "A fine day."
@@ -402,7 +417,7 @@ async def test_behaviours_extend_the_prompt_or_run_after_the_reply(
 async def test_topics_of_other_users_are_counted_only_with_consent(start: StartServer) -> None:
     """Of the operator and of every user counted; only as a number, from three users on."""
     async with world(start, model=False) as w:
-        companions = w.server.app.core.companions
+        companions = w.server.app.core.stores.companions
         settings = CompanionSettings(shares_counts=True)
         await companions.put(CompanionFile("wren", "Wren", "p", "", settings))
         await w.talk("Hello")
@@ -444,7 +459,7 @@ async def test_the_context_view_shows_exactly_what_the_model_is_given(
         assert shown["left_out"] == []
         if w.model is not None:
             await w.talk(draft)
-            assert w.model.script.spoken[-1]["messages"] == shown["messages"]
+            assert w.model.script.player_requests[-1]["messages"] == shown["messages"]
 
 
 async def test_a_layer_that_exceeds_its_deadline_is_left_out(start: StartServer) -> None:
@@ -487,10 +502,10 @@ async def test_a_message_may_carry_settings_for_its_turn(start: StartServer) -> 
         question = {"type": "message.send", "text": "What about the door?"}
         await client.send_raw(question | {"id": "q1", "settings": off})
         await client.expect("response.done")
-        assert "red door" not in str(w.model.script.spoken[-1]["messages"])
+        assert "red door" not in str(w.model.script.player_requests[-1]["messages"])
         await client.send_raw(question | {"id": "q2"})
         await client.expect("response.done")
-        assert "red door" in str(w.model.script.spoken[-1]["messages"])
+        assert "red door" in str(w.model.script.player_requests[-1]["messages"])
         await client.send_raw(question | {"id": "q3", "settings": {"llm_url": "http://evil"}})
         error = (await client.expect("error"))["error"]
         assert error["param"] == "settings.llm_url"
@@ -508,7 +523,7 @@ async def test_settings_of_a_relationship_apply_to_open_sessions(
         await w.wait_until_idle()
         await client.send("What about the door?")
         await client.expect("response.done")
-        assert "red door" not in str(w.model.script.spoken[-1]["messages"])
+        assert "red door" not in str(w.model.script.player_requests[-1]["messages"])
 
 
 async def _fill_all_layers(w: World) -> None:
@@ -528,9 +543,9 @@ async def test_background_work_needs_at_most_one_request_per_turn(start: StartSe
     async with world(start, model=True) as w:
         assert w.model is not None
         await w.talk("I planted a fig tree", "It grows", "It bears figs")
-        assert len(w.model.script.asked) <= 3
+        assert len(w.model.script.background_requests) <= 3
         await w.next_day()
-        assert len(w.model.script.asked) <= 6
+        assert len(w.model.script.background_requests) <= 6
 
 
 async def test_a_relationship_is_curated_by_one_worker_at_a_time(
@@ -551,7 +566,7 @@ async def test_a_relationship_is_curated_by_one_worker_at_a_time(
         client = await w.server.session()
         await client.send("Let's talk about the broken compass of Zarco later")
         await client.expect_all("response.done", "memory.stored")
-        await eventually(lambda: len(script.asked) == 1)
+        await eventually(lambda: len(script.background_requests) == 1)
         owner = owner_of(w.server.app.core)
         for _ in range(4):  # a lease lasts for 30 seconds
             await owner.execute("UPDATE relationships SET due_at = $1", w.clock.now())
@@ -559,8 +574,8 @@ async def test_a_relationship_is_curated_by_one_worker_at_a_time(
             for _ in range(20):
                 await w.clock.advance(1)
                 await asyncio.sleep(0.01)
-        assert len(script.asked) == 1
-        w.relationship = 1
+        assert len(script.background_requests) == 1
+        w.relationship = FIRST_RELATIONSHIP
         hold.set()
         await w.next_day()
         (question,) = await w.records("questions")
@@ -577,14 +592,17 @@ async def test_a_companion_may_replace_the_background_prompts(
     async with world(start, model=True, summary_messages=12) as w:
         assert w.model is not None
         settings = CompanionSettings(prompts=prompts)
-        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("wren", "Wren", "p", "", settings)
+        )
         for number in range(3):
             await w.talk(
                 *(f"My lighthouse has lamp {lamp}" for lamp in range(5 + 5 * (number == 0)))
             )
             await w.next_day()
         tasks = {
-            request["messages"][0]["content"].partition(".")[0] for request in w.model.script.asked
+            request["messages"][0]["content"].partition(".")[0]
+            for request in w.model.script.background_requests
         }
         assert tasks >= {f"{name} as a log" for name in ("Summary", "Episodes", "Topics", "Hot")}
 
@@ -665,7 +683,7 @@ async def test_a_model_extracts_the_profile(start: StartServer) -> None:
     def background(chat: Chat) -> str:
         task, prompt = (message["content"] for message in chat["messages"][:2])
         if '{"entries"' not in task:
-            return curate(chat)
+            return background_answer(chat)
         return json.dumps({"entries": extracted if "Wien" in prompt else []})
 
     rules = ProfileRules(slots={"boat": ProfileSlot("what the user sails")})
@@ -673,7 +691,9 @@ async def test_a_model_extracts_the_profile(start: StartServer) -> None:
         assert w.model is not None
         w.model.script.background = background
         settings = CompanionSettings(profile=rules)
-        await w.server.app.core.companions.put(CompanionFile("wren", "Wren", "p", "", settings))
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("wren", "Wren", "p", "", settings)
+        )
         await w.talk("My name is Ana", "Ich wohne in Wien und segle eine Jolle namens Aurora")
         assert [record["title"] for record in await w.records("profile")] == ["name"]
         await w.next_day()
@@ -681,7 +701,7 @@ async def test_a_model_extracts_the_profile(start: StartServer) -> None:
         assert {(entry["title"], entry["content"], entry["made_by"]) for entry in entries} == {
             ("name", "Ana", "rules"), ("home", "Wien", "model"), ("boat", "Jolle Aurora", "model"),
         }  # fmt: skip
-        dropped = w.server.app.core.metrics.dropped.labels("invalid_entry")
+        dropped = w.server.app.core.runtime.metrics.dropped.labels("invalid_entry")
         assert dropped._value.get() == 1
         await w.request("DELETE", "/memories?about=Wien")
         await w.wait_until_idle()
@@ -697,7 +717,9 @@ async def test_the_profile_is_extracted_once_per_session(
         await w.talk("The ferry is late", "It rains", "My name is Ana")
         await w.next_day()
         requests = [
-            request for request in w.model.script.asked if '{"entries"' in str(request["messages"])
+            request
+            for request in w.model.script.background_requests
+            if '{"entries"' in str(request["messages"])
         ]
         assert len(requests) == 1
 
@@ -707,7 +729,9 @@ async def test_rules_fill_in_what_a_model_omits(start: StartServer, answer: str)
     """Each session gets an episode and a recap, however small the model is."""
 
     def background(chat: Chat) -> str:
-        return answer if '{"episodes"' in chat["messages"][0]["content"] else curate(chat)
+        return (
+            answer if '{"episodes"' in chat["messages"][0]["content"] else background_answer(chat)
+        )
 
     async with world(start, model=True) as w:
         assert w.model is not None

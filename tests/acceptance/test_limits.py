@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 from websockets.asyncio.client import connect as open_socket
 
-from foremind.client import Client, Closed
-from foremind.testing.manual_clock import ManualClock
+from foremind_client import Client, Closed
+from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 

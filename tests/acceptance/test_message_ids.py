@@ -7,18 +7,17 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 import pytest
 
-from foremind.client import Client
 from foremind.domain.companion import CompanionFile
-from foremind.gateway.session import Session
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, ScriptedModel, scripted_model
+from foremind_client import Client
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
 from tests.conftest import (
     PATIENCE,
     RunningServer,
     StartServer,
     eventually,
+    eventually_async,
     owner_of,
-    patiently,
 )
 
 TEXT = "I promise to bring the red map"
@@ -58,7 +57,7 @@ async def user_texts(server: RunningServer) -> list[str]:
 async def send_over_both(first: Client, second: Client, model: ScriptedModel) -> None:
     """Send a message over two connections, over the second while the reply is in flight."""
     await first.send(TEXT, "m1")
-    await eventually(lambda: len(model.script.spoken) == 1)
+    await eventually(lambda: len(model.script.player_requests) == 1)
     await second.send(TEXT, "m1")
     assert (await second.expect("message.accepted"))["duplicate"]
 
@@ -91,19 +90,11 @@ async def while_another_connection_waits(server: RunningServer, model: ScriptedM
     return await server.session()
 
 
-async def with_another_companion(server: RunningServer, model: ScriptedModel) -> Client:
-    """Ids are unique per user."""
-    await server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
-    await after_the_reply(server, model)
-    return await server.session(companion="mara")
-
-
 STAGES = [
     while_the_reply_is_pending,
     after_the_reply,
     over_another_connection,
     while_another_connection_waits,
-    with_another_companion,
 ]
 
 
@@ -123,6 +114,23 @@ async def test_an_id_of_another_text_is_refused(
     while (await client.expect("message.accepted"))["id"] != "m2":
         pass
     assert await user_texts(server) == [TEXT, "I promise something else"]
+
+
+async def test_an_id_used_with_another_companion_is_refused(
+    start: StartServer, blocked_model: ScriptedModel
+) -> None:
+    """Ids are unique per user; a sharded database holds them apart by relationship instead."""
+    server = await start(llm_url=blocked_model.url)
+    await server.app.core.stores.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+    await after_the_reply(server, blocked_model)
+    client = await server.session(companion="mara")
+    if not server.app.core.database.sharded:
+        await assert_refused(client, "I promise something else", "m1")
+        return
+    await client.send("I promise something else", "m1")
+    assert not (await client.expect("message.accepted"))["duplicate"]
+    assert (await client.expect("response.done"))["text"] == "Hello there."
+    assert sorted(await user_texts(server)) == sorted([TEXT, "I promise something else"])
 
 
 @pytest.mark.parametrize("how", ["forgotten", "corrected"])
@@ -194,7 +202,7 @@ async def test_one_id_over_many_connections_is_answered_once(
         await asyncio.gather(*(client.send(TEXT, "m1") for client in clients))
     else:
         await clients[0].send(TEXT, "m1")
-        await eventually(lambda: len(blocked_model.script.spoken) == 1)
+        await eventually(lambda: len(blocked_model.script.player_requests) == 1)
         for client in clients[1:]:
             await client.send(TEXT, "m1")
     accepted = [await client.expect("message.accepted") for client in clients]
@@ -209,7 +217,7 @@ async def test_one_id_over_many_connections_is_answered_once(
     for client in clients:
         await client.send(TEXT, "m1")
         assert (await client.expect("message.accepted", "response.created"))["duplicate"]
-    assert len(blocked_model.script.spoken) == 1
+    assert len(blocked_model.script.player_requests) == 1
     assert await user_texts(server) == [TEXT]
     replies = "SELECT count(*) FROM turns WHERE speaker = 'companion'"
     assert await owner_of(server.app.core).fetchval(replies) == 1
@@ -258,7 +266,7 @@ async def test_one_id_over_two_processes_is_answered_once(
         await asyncio.gather(*(client.send(TEXT, "m1") for client in clients))
     else:
         await clients[0].send(TEXT, "m1")
-        await eventually(lambda: len(blocked_model.script.spoken) == 1)
+        await eventually(lambda: len(blocked_model.script.player_requests) == 1)
         await clients[1].send(TEXT, "m1")
     accepted = [await client.expect("message.accepted") for client in clients]
     assert len({event["turn_id"] for event in accepted}) == 1
@@ -280,38 +288,55 @@ async def test_one_id_over_two_processes_is_answered_once(
     assert await owner_of(servers[0].app.core).fetchval(replies) == 3
 
 
-@pytest.mark.parametrize("how", ["its reply failed", "it is gone", "its time is over"])
-async def test_a_message_that_another_process_fails_to_answer_is_answered_on_retry(
-    start: StartServer, blocked_model: ScriptedModel, how: str
+async def test_a_message_whose_reply_fails_in_another_process_is_answered_on_retry(
+    start: StartServer, blocked_model: ScriptedModel
 ) -> None:
-    """The reply failed, the process is gone, or the wait timed out; the client retries."""
+    """Not by itself: what made it fail there may make it fail here."""
     clocks = ManualClock(), ManualClock()
     servers = [await start(llm_url=blocked_model.url, clock=clock) for clock in clocks]
     first, second = [await server.session() for server in servers]
-    blocked_model.script.cut_after = 0 if how == "its reply failed" else None
+    blocked_model.script.cut_after = 0
     await send_over_both(first, second, blocked_model)
-    match how:
-        case "its reply failed":
-            release(blocked_model)
-            assert (await first.expect("response.done"))["status"] == "failed"
-            blocked_model.script.cut_after = None
-        case "it is gone":
-            presence = servers[0].app.core.presence
-            await owner_of(servers[0].app.core).execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
-                "AND (classid::bigint << 32) + objid::bigint = $1", presence.number
-            )  # fmt: skip
-        case _:
-            await clocks[1].leap(600)
+    release(blocked_model)
+    assert (await first.expect("response.done"))["status"] == "failed"
+    blocked_model.script.cut_after = None
     (waiting,) = servers[1].app.registry._all()
-    await patiently(lambda: _wait_is_over(clocks[1], waiting))
+
+    async def wait_is_over() -> bool:
+        await clocks[1].advance(0.5)
+        return not waiting.busy
+
+    await eventually_async(wait_is_over)
     await second.send(TEXT, "m1")
     await second.expect("response.created")
-    release(blocked_model)
     assert (await second.expect("response.done"))["status"] == "completed"
 
 
-async def _wait_is_over(clock: ManualClock, session: Session) -> bool:
-    """Advance the clock; return whether the session has stopped waiting."""
-    await clock.advance(0.5)
-    return not session.busy
+@pytest.mark.parametrize("how", ["it is gone", "its time is over"])
+async def test_a_message_that_another_process_abandons_is_answered(
+    start: StartServer, blocked_model: ScriptedModel, how: str
+) -> None:
+    """Without being sent again, by the process that waits for it."""
+    clocks = ManualClock(), ManualClock()
+    servers = [await start(llm_url=blocked_model.url, clock=clock) for clock in clocks]
+    first, second = [await server.session() for server in servers]
+    await send_over_both(first, second, blocked_model)
+    if how == "it is gone":
+        presence = servers[0].app.core.stores.presence
+        await owner_of(servers[0].app.core).execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND (classid::bigint << 32) + objid::bigint = $1", presence.number
+        )  # fmt: skip
+    else:
+        await clocks[1].leap(600)
+    (waiting,) = servers[1].app.registry._all()
+
+    async def wait_is_over() -> bool:
+        await clocks[1].advance(0.5)
+        return not waiting._pipeline._following
+
+    await eventually_async(wait_is_over)  # time then stands still, however long the rest takes
+    await second.expect("response.created")
+    release(blocked_model)
+    assert (await second.expect("response.done"))["status"] == "completed"
+    assert len(await user_texts(servers[1])) == 1

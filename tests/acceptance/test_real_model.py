@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.real_model import CONTEXT_TOKENS, real_model
-from tests.acceptance.layers import A_DAY, World
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
+from tests.acceptance.world import A_DAY, World
 from tests.conftest import PATIENCE, StartServer
 
 SAID = ("I live in Porto with my sister Ines", "We sail to Madeira in June")
@@ -30,7 +30,7 @@ async def test_a_small_real_model_replies_and_fills_layers(
         llm_url=model_url,
         llm_slots=1,
         llm_max_tokens=24,
-        llm_reply_timeout_s=30,  # then its text so far is used, or rules replace it
+        llm_reply_timeout_s=PATIENCE,  # then its text so far is used, or rules replace it
         context_tokens=CONTEXT_TOKENS,
         layers_off=["profile", "summary", "topics", "hot"],  # each takes half a minute
     )

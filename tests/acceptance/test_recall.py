@@ -7,13 +7,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.client import Client
 from foremind.domain.companion import CompanionFile
 from foremind.domain.record import NewRecord
 from foremind.retrieval.documents import library
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, scripted_model
-from tests.acceptance.test_path import metric_value, send_and_wait, type_text
+from foremind_client import Client
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.test_message_path import metric_value, send_and_wait, type_text
 from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
 
 # 29 February, which does not exist in most of the years that are named.
@@ -45,7 +45,7 @@ async def open_known_session(server: RunningServer, user: str) -> tuple[Client, 
     client = await server.connect()
     opened = await client.open_session("wren", user_id=user, name=user.title())
     relationship = int(opened["relationship_id"])
-    async with server.app.core.records.changing(relationship, LEAP_DAY) as changes:
+    async with server.app.core.stores.records.begin_changes(relationship, LEAP_DAY) as changes:
         await changes.add(NewRecord("profile", f"{user} keeps bees", made_by="user"))
         await changes.add(NewRecord("summary", f"{user} told of a meadow", made_by="model"))
     async with asyncio.timeout(
@@ -84,7 +84,7 @@ async def test_standing_layers_are_in_every_prompt_however_small_the_layer_cache
                 await clock.advance(0.6)
                 await client.send(text)
                 await client.expect("response.done")
-                prompt = str(model.script.spoken[-1]["messages"])
+                prompt = str(model.script.player_requests[-1]["messages"])
                 assert f"{user} keeps bees" in prompt, text
                 assert f"{user} told of a meadow" in prompt, text
                 shown = await context(server, relationship, user, "And now?")
@@ -107,18 +107,18 @@ async def test_the_context_view_names_missing_layers_and_reasons(start: StartSer
             await client.expect("response.done")
         assert shown["missing"]["profile"] == shown["missing"]["summary"] == "too_late"
         assert set(shown["missing"]) == set(shown["left_out"])
-        assert "keeps bees" not in str(model.script.spoken[-1]["messages"])
+        assert "keeps bees" not in str(model.script.player_requests[-1]["messages"])
         assert metric_value(server, "foremind_layers_left_out_total", layer="profile") >= 2
 
 
 async def test_evicted_document_indexes_are_loaded_again(
     start: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for the documents of one companion only."""
-    monkeypatch.setattr(library, "_HELD", 1)
+    """With room for the document of one companion only."""
+    monkeypatch.setattr(library, "_MAX_BYTES", 2500)
     async with scripted_model(Script()) as model:
         server = await start(llm_url=model.url, layers_deadline_ms=10_000)
-        await server.app.core.companions.put(CompanionFile("mara", "Mara", "A persona."))
+        await server.app.core.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
         sessions = []
         for slug, queen in (("wren", "Maud"), ("mara", "Edith")):
             async with httpx2.AsyncClient(timeout=PATIENCE) as http:
@@ -133,4 +133,4 @@ async def test_evicted_document_indexes_are_loaded_again(
         for client, queen in sessions:
             await client.send("Who is the queen of the hive at Penbryn?")
             await client.expect("response.done")
-            assert queen in str(model.script.spoken[-1]["messages"])
+            assert queen in str(model.script.player_requests[-1]["messages"])

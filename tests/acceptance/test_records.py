@@ -5,21 +5,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from foremind.domain.record import MOST_LISTED, MOST_TITLE, NewRecord
+from foremind.domain.record import MAX_LIST_ITEMS, MAX_TITLE_CHARS, NewRecord
 from foremind.storage import record_changes
-from tests.acceptance.layers import world
-from tests.conftest import PATIENCE, StartServer, owner_of, patiently
+from tests.acceptance.world import world
+from tests.conftest import PATIENCE, StartServer, eventually_async, owner_of
 
 
 async def test_references_of_a_record_are_limited(start: StartServer) -> None:
     """In number and length; records over a limit are not stored."""
     async with world(start, model=False) as w:
         await w.talk("Hello")
-        note = {"layer": "vault", "content": "A note", "refs": ["a"] * MOST_LISTED}
+        note = {"layer": "vault", "content": "A note", "refs": ["a"] * MAX_LIST_ITEMS}
         assert (await w.response_to("POST", "/records", note)).status_code == 201
         for refs, param in (
-            (["a"] * (MOST_LISTED + 1), "refs"),
-            (["a", "b" * (MOST_TITLE + 1)], "refs[1]"),
+            (["a"] * (MAX_LIST_ITEMS + 1), "refs"),
+            (["a", "b" * (MAX_TITLE_CHARS + 1)], "refs[1]"),
         ):
             refused = await w.response_to("POST", "/records", note | {"refs": refs})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
@@ -38,7 +38,7 @@ async def test_records_of_a_relationship_have_a_byte_limit(
     start: StartServer, monkeypatch: pytest.MonkeyPatch, large: dict[str, object]
 ) -> None:
     """Of all fields, for created, changed and imported records; deleting some makes room."""
-    monkeypatch.setattr(record_changes, "MOST_RECORD_BYTES", 50_000)
+    monkeypatch.setattr(record_changes, "MAX_RECORD_BYTES", 50_000)
     async with world(start, model=False) as w:
         await w.talk("Hello")
         ids = []
@@ -77,12 +77,12 @@ async def test_records_of_background_work_are_truncated(start: StartServer) -> N
         new = NewRecord(
             "vault", "a" * 9000, "model", title="b" * 400, kind="c" * 400, refs=("d" * 400,) * 200
         )
-        async with core.records.changing(w.relationship, w.clock.now()) as changes:
+        async with core.stores.records.begin_changes(w.relationship, w.clock.now()) as changes:
             await changes.add(new)
         (record,) = await w.records("vault")
         assert len(record["content"]) == 8000
         assert {len(record["title"]), len(record["kind"]), *map(len, record["refs"])} == {300}
-        assert len(record["refs"]) == MOST_LISTED
+        assert len(record["refs"]) == MAX_LIST_ITEMS
 
 
 async def test_the_status_of_a_record_is_one_of_its_layer(start: StartServer) -> None:
@@ -147,7 +147,7 @@ async def test_a_patch_keeps_concurrent_changes_of_other_fields(start: StartServ
             async def waits_for_lock() -> bool:
                 return bool(await owner.fetchval(_HAS_LOCK_WAITER))
 
-            await patiently(waits_for_lock)
+            await eventually_async(waits_for_lock)
             await raw.execute(
                 "UPDATE records SET content = 'The key', revision = revision + 1 WHERE id = $1",
                 int(record_id),

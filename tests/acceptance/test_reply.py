@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from foremind.client import Client
-from foremind.testing.model_server import Script, scripted_model
+from foremind_client import Client
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import StartServer, eventually, owner_of
 
 
@@ -25,7 +25,7 @@ async def test_the_model_is_given_persona_history_and_message(start: StartServer
         await client.send("What about the door?", "m2")
         await client.expect("message.accepted")
         await client.expect("response.done")
-        request = model.script.spoken[-1]
+        request = model.script.player_requests[-1]
     assert (request["model"], request["max_tokens"], request["stream"]) == ("m", 77, True)
     system, *history, last = request["messages"]
     assert "You are Wren" in system["content"]
@@ -51,7 +51,7 @@ async def test_the_model_is_asked_before_the_message_is_stored_but_nothing_is_se
         async with pool.acquire() as raw, raw.transaction():
             await raw.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
             await client.send("Hello", "m1")
-            await eventually(lambda: len(model.script.requests) == 1)
+            await eventually(lambda: len(model.script.player_requests) == 1)
             await client.send_raw({"type": "sync", "event_id": "sync"})
             events = [await client.next_event()]
             while events[-1]["type"] != "error":

@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -15,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from foremind.client import connect
-from foremind.domain.settings import Settings
-from tests.conftest import PATIENCE, eventually
+from foremind.domain.settings.settings import Settings
+from foremind_client import connect
+from foremind_eval.processes.server_process import free_port
+from tests.conftest import PATIENCE, PATIENT, eventually
 from tests.faults.traffic import traffic_on
 
 UNUSUAL_NAME = 'a folder\'s $HOME, "größer" & `日本`'
@@ -39,7 +39,9 @@ class Process:
     def __init__(self, settings: Settings, port: int) -> None:
         self.url = f"ws://127.0.0.1:{port}/v1/ws"
         self._port = port
-        self._environment = os.environ | {
+        self._environment = {
+            **os.environ,
+            **PATIENT,
             "FOREMIND_DATA_DIR": str(settings.data_dir),
             "FOREMIND_PORT": str(port),
             "FOREMIND_LOG_LEVEL": "error",
@@ -75,10 +77,7 @@ class Process:
 @asynccontextmanager
 async def process(settings: Settings) -> AsyncIterator[Process]:
     """A server process that does not outlive its test."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Process(settings, port)
+    server = Process(settings, free_port())
     await server.start()
     try:
         yield server
@@ -125,7 +124,7 @@ async def test_the_embedded_database_survives_restarts(settings: Settings, tmp_p
             opened = await client.open_session("wren", user_id="ana", name="Ana")
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
             async with asyncio.timeout(PATIENCE):
-                # Ctrl-C may come before the turn was ingested: then its job runs now.
+                # Ctrl-C may come before the turn was ingested: then it is ingested now.
                 while True:
                     await client.draft(f"What is my boat called? {uuid.uuid4()}")
                     if (await client.expect("context.ready"))["memories"]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Client, Closed, Conversation, Identity
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, scripted_model
+from foremind_client import Client, Closed, Conversation, Identity
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
 Event = dict[str, Any]
@@ -208,7 +208,7 @@ async def test_a_session_of_a_retired_companion_cannot_be_resumed(
     """Nor opened; an open one may continue."""
     server = await start()
     client, session = await open_session(server)
-    await server.app.core.companions.retire("wren", datetime.now(UTC))
+    await server.app.core.stores.companions.retire("wren", datetime.now(UTC))
     reconnected, refused = await resume_session(server, session, seq)
     assert refused["error"]["code"] == "not_found"
     with pytest.raises(Closed) as caught:
@@ -307,9 +307,10 @@ async def test_erased_content_is_not_replayed(start: StartServer) -> None:
         while any(session.detached_at is None for session in server.app.registry._all()):
             await asyncio.sleep(0.01)
     await owner_of(core).execute(
-        "SELECT pg_notify('foremind_memory', $1)",
-        f'{{"type":"forgotten","relationship_id":{session["relationship_id"]},'
-        f'"memory_version":9,"layers_version":9,"erasures":1,"turn_ids":[{stored["memory_id"]}]}}',
+        "SELECT pg_notify('foremind_announcements', $1)",
+        f'another-process {{"type":"forgotten","relationship_id":{session["relationship_id"]},'
+        f'"memory_version":9,"layers_version":9,"erasures":1,"removals":1,'
+        f'"turn_ids":[{stored["memory_id"]}]}}',
     )
     (live_session,) = server.app.registry._all()
     await eventually(lambda: live_session._stream.missed(1) is None)

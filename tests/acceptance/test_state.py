@@ -5,15 +5,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.client import Client
-from foremind.domain.session_state import MOST_FLAGS, MOST_TASK
-from foremind.testing.background_answers import curate
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Script, scripted_model
-from tests.acceptance.layers import World, world
+from foremind.domain.session_state import MAX_FLAGS, MAX_TASK_CHARS
+from foremind_client import Client
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.test_identity import open_session_with
 from tests.acceptance.traces import stored_text
-from tests.conftest import PATIENCE, RunningServer, StartServer, everything_heard
+from tests.acceptance.world import World, world
+from tests.conftest import PATIENCE, RunningServer, StartServer, all_announcements_handled
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 QUEST = {"task": "Find the lost compass", "flags": {"door_open": True, "gold": 3, "hint": "dunes"}}
@@ -49,7 +49,7 @@ async def test_the_state_is_in_the_next_prompt(start: StartServer) -> None:
         return ["Yes."]
 
     clock = ManualClock()
-    async with scripted_model(Script(reply=reply, background=curate)) as model:
+    async with scripted_model(Script(reply=reply, background=background_answer)) as model:
         w = World(await start(clock=clock, llm_url=model.url), clock, None)
         client = await w.talk("Hello")
         assert "<state>" not in prompts[-1]
@@ -64,7 +64,7 @@ async def test_the_state_is_in_the_next_prompt(start: StartServer) -> None:
         opened = await other.open_session("wren", user_id="ana", name="Ana")
         assert opened["state"] == QUEST
         await update_state(other, flags={"gold": None, "door_open": False})
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         await client.send("And now?")
         await client.expect("response.done")
         assert "gold" not in prompts[-1]
@@ -84,7 +84,7 @@ async def test_a_game_server_updates_the_state_over_http(start: StartServer) -> 
         assert updated["session"]
         assert {name: updated[name] for name in ("task", "flags")} == QUEST
         assert await w.request("GET", "/state") == updated
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         assert await state_lines(w) == LINES
         remaining = await w.request("PATCH", "/state", {"task": None, "flags": {"gold": None}})
         assert (remaining["task"], remaining["flags"]) == ("", {"door_open": True, "hint": "dunes"})
@@ -103,12 +103,12 @@ async def test_a_game_server_updates_the_state_over_http(start: StartServer) -> 
 @pytest.mark.parametrize(
     ("state", "param"),
     [
-        ({"task": "x" * (MOST_TASK + 1)}, "task"),
+        ({"task": "x" * (MAX_TASK_CHARS + 1)}, "task"),
         ({"flags": {"Door": True}}, "flags"),
         ({"flags": {"door": [1]}}, "flags[...]"),
         ({"flags": {"door": "x" * 201}}, "flags[...]"),
         ({"flags": {"door": 2**53}}, "flags[...]"),
-        ({"flags": {f"f{number}": 1 for number in range(MOST_FLAGS + 1)}}, "flags"),
+        ({"flags": {f"f{number}": 1 for number in range(MAX_FLAGS + 1)}}, "flags"),
     ],
 )
 async def test_the_error_for_state_over_a_limit_names_the_field(
@@ -166,14 +166,14 @@ async def test_the_state_is_erased_exported_and_imported(start: StartServer) -> 
         receipt = await w.request("DELETE", "/memories?about=zarco")
         assert receipt["layers"]["state"] == 1
         assert "zarco" not in await stored_text(w.server)
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         assert await state_lines(w) == LINES
 
         exported = await w.request("GET", "/export")
         assert exported["sessions"][-1]["state"] == QUEST
         await w.request("DELETE", "/memories")
         assert "compass" not in await stored_text(w.server)
-        await everything_heard(w.server)
+        await all_announcements_handled(w.server)
         assert await state_lines(w) == []
 
         w.relationship = int((await w.import_file(exported)).json()["id"])

@@ -1,9 +1,9 @@
 """The status of background steps, and retrying them at once."""
 
 from foremind.background.steps import STEPS
-from foremind.testing.background_answers import curate
-from tests.acceptance.layers import world
-from tests.conftest import StartServer, patiently
+from foremind_eval.doubles.background_answers import background_answer
+from tests.acceptance.world import world
+from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually_async
 
 
 async def test_the_status_of_failed_steps_says_why_and_they_can_be_retried_at_once(
@@ -15,24 +15,24 @@ async def test_the_status_of_failed_steps_says_why_and_they_can_be_retried_at_on
         script = w.model.script
         script.alternating = False
         script.background = lambda chat: (
-            "no" if '{"operations"' in chat["messages"][0]["content"] else curate(chat)
+            "no" if '{"operations"' in chat["messages"][0]["content"] else background_answer(chat)
         )
         client = await w.server.session()
         await client.send("My goal is to run a marathon")
         await client.expect_all("response.done", "memory.stored")
-        w.relationship = 1
+        w.relationship = FIRST_RELATIONSHIP
 
         async def failed() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
             return any(step["state"] == "backing_off" for step in steps)
 
-        await patiently(failed)
+        await eventually_async(failed)
 
         async def stated_first() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
             return any((step["step"], step["state"]) == ("stated", "idle") for step in steps)
 
-        await patiently(stated_first)
+        await eventually_async(stated_first)
         steps = {step["step"]: step for step in (await w.request("GET", "/status"))["steps"]}
         assert list(steps) == [step.name for step in STEPS]
         notes, stated = steps["notes"], steps["stated"]
@@ -40,13 +40,13 @@ async def test_the_status_of_failed_steps_says_why_and_they_can_be_retried_at_on
         assert notes["asks_model"] and not stated["asks_model"]
         assert (stated["state"], stated["behind"]) == ("idle", 0)
         before = w.clock.now()
-        script.background = curate
+        script.background = background_answer
         assert (await w.response_to("POST", "/status")).status_code == 202
 
         async def written() -> bool:
             return bool(await w.records("scratchpad"))
 
-        await patiently(written)
+        await eventually_async(written)
         assert w.clock.now() == before
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.testing.model_server import Script, scripted_model
-from tests.conftest import PATIENCE, StartServer, owner_of
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, StartServer, owner_of
 
 TEXTS = {
     "right to left override": "I promise \u202egnihtemos\u202c to Ana",
@@ -32,7 +32,7 @@ async def test_text_is_returned_exactly_as_given(start: StartServer, text: str) 
         await client.send(text)
         events = await client.expect_all("response.done", "memory.stored")
         assert events["memory.stored"]["stored"]
-        assert model.script.spoken[-1]["messages"][-1]["content"].endswith(text)
+        assert model.script.player_requests[-1]["messages"][-1]["content"].endswith(text)
         await client.draft("What did I promise to Ana, one two, red, alert, remember, turns?")
         recalled = await client.expect("context.ready")
         reconnected = await server.connect()
@@ -49,7 +49,7 @@ async def test_text_is_returned_exactly_as_given(start: StartServer, text: str) 
     [
         ('{"type": "message.send", "id": "m", "text": "a\\u0000b"}', "text"),
         ('{"type": "message.send", "id": "m\\u0000", "text": "ab"}', "id"),
-        ('{"type": "message.send", "id": "m", "text": "a\\ud800b"}', None),
+        ('{"type": "message.send", "id": "m", "text": "a\\ud800b"}', "text"),
         ('{"type": "message.send", "id": "m", "text": "' + "x" * 8001 + '"}', "text"),
         ('{"type": "draft.update", "text": "a\\u0000b"}', "text"),
         ('{"type": "message.send", "id": "m", "text": " \\n\\u2003"}', "text"),
@@ -89,7 +89,7 @@ async def test_text_that_cannot_be_stored_is_refused_over_http(
     client = await server.session()
     await client.send("I promise to remember the red door")
     await client.expect_all("response.done", "memory.stored")
-    url = f"http://127.0.0.1:{server.port}/v1/relationships/1{path}"
+    url = f"http://127.0.0.1:{server.port}/v1/relationships/{FIRST_RELATIONSHIP}{path}"
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url += "" if "user=" in url else "&user=ana" if "?" in url else "?user=ana"
         response = await http.request(method, url, json=body)
@@ -99,6 +99,7 @@ async def test_text_that_cannot_be_stored_is_refused_over_http(
 async def _get(port: int, page: str) -> Any:
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         response = await http.get(
-            f"http://127.0.0.1:{port}/v1/relationships/1/{page}", params={"user": "ana"}
+            f"http://127.0.0.1:{port}/v1/relationships/{FIRST_RELATIONSHIP}/{page}",
+            params={"user": "ana"},
         )
     return json.loads(response.text)

@@ -17,14 +17,17 @@ from loadtests.hostile import attackers
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 
-from foremind.client import Client, connect
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
+from foremind.gateway.transport import enter_precedence
 from foremind.gateway.transport.channel import Channel
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.server_process import free_port, wait_for
+from foremind.gateway.transport.fair_scheduling import AnonymousScheduler
+from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
+from foremind_client import Client, connect
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.processes.server_process import free_port, wait_for
 from tests.acceptance.test_limits import while_time_passes
-from tests.acceptance.test_path import hang_up, metric_value, wait_until_processed
-from tests.conftest import RunningServer, StartServer, eventually, owner_of
+from tests.acceptance.test_message_path import hang_up, metric_value, wait_until_processed
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
 UPGRADE = (
     b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -382,12 +385,115 @@ async def test_a_body_over_its_limit_is_refused(start: StartServer) -> None:
 
 async def test_chunked_bodies_with_excessive_overhead_are_refused(start: StartServer) -> None:
     """One-byte chunks, extensions and trailers are limited."""
-    server = await start()
+    clock = ManualClock()
+    server = await start(clock)
     for many in (b"1\r\n \r\n" * 20_000, b"1;" + b"x" * 100_000, b"0\r\n" + b"X: y\r\n" * 20_000):
         async with raw(server) as attacker:
             attacker.say(IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + many)
-            assert (await attacker.response())[0] in (400, 431)
-            await attacker.read_to_end()
+            status, _ = await while_time_passes(clock, attacker.response())
+            assert status in (400, 431)
+            await while_time_passes(clock, attacker.read_to_end())
+
+
+async def test_a_body_in_tiny_chunks_is_read_slowly(
+    start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand chunks a second, after five hundred at once; a slice may exceed that."""
+    parsed = 0
+    count_before = BoundedHttpProtocol.on_chunk_header
+
+    def on_chunk_header(self: BoundedHttpProtocol) -> None:
+        nonlocal parsed
+        parsed += 1
+        count_before(self)
+
+    monkeypatch.setattr(BoundedHttpProtocol, "on_chunk_header", on_chunk_header)
+    clock = ManualClock()
+    server = await start(clock)
+    in_slice = 4096 // len(b"1\r\n \r\n") + 1
+    async with raw(server) as client:
+        client.say(IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 3000)
+        await eventually(lambda: parsed >= 500)
+        for passed in range(30):
+            assert parsed <= 500 + 100 * passed + in_slice
+            await clock.advance(0.1)
+            await asyncio.sleep(0.001)
+        client.say(b"0\r\n\r\n")
+        assert (await while_time_passes(clock, client.response()))[0] == 400  # no JSON
+        assert parsed == 3001
+
+
+async def test_a_body_in_ordinary_chunks_is_not_slowed(start: StartServer) -> None:
+    """The clock stands still while it arrives."""
+    server = await start(ManualClock())
+    chunk = b"2000\r\n" + b" " * 8192 + b"\r\n"
+    async with raw(server) as client:
+        client.say(IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 400)
+        client.say(b"0\r\n\r\n")
+        assert (await client.response())[0] == 400  # no JSON
+
+
+async def test_requests_wait_while_a_message_is_being_stored(
+    start: StartServer, channels: list[Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are answered as soon as it is stored."""
+    monkeypatch.setattr(enter_precedence, "MAX_HOLD_S", PATIENCE)
+    server = await start()
+    player = await server.session()
+    async with raw(server) as client, owner_of(server.app.core).acquire() as database:
+        await eventually(lambda: len(channels) == 2)
+        block = database.transaction()
+        await block.start()
+        await database.execute("LOCK TABLE turns IN EXCLUSIVE MODE")
+        await player.send("Hello")
+        await eventually(lambda: server.app.precedence.holds)
+        client.say(GET)
+        await eventually(lambda: channels[-1]._unread == GET)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert channels[-1]._unread == GET
+        await block.rollback()
+        await player.expect("message.accepted")
+        assert (await client.response())[0] == 200
+        assert not server.app.precedence.holds
+
+
+async def test_a_message_that_cannot_be_stored_delays_requests_only_briefly(
+    start: StartServer,
+) -> None:
+    """They are answered while it still waits."""
+    server = await start()
+    player = await server.session()
+    async with owner_of(server.app.core).acquire() as database:
+        block = database.transaction()
+        await block.start()
+        await database.execute("LOCK TABLE turns IN EXCLUSIVE MODE")
+        await player.send("Hello")
+        async with raw(server) as client:
+            client.say(GET)
+            assert (await client.response())[0] == 200
+        await block.rollback()
+        await player.expect("message.accepted")
+
+
+async def test_everything_about_an_anonymous_connection_is_metered(
+    start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepting it (four steps), starting it, losing it, and the event loop's own work for it."""
+    charges: list[float] = []
+    charge_before = AnonymousScheduler.charge
+
+    def charge(self: AnonymousScheduler, seconds: float) -> None:
+        charges.append(seconds)
+        charge_before(self, seconds)
+
+    server = await start()
+    monkeypatch.setattr(AnonymousScheduler, "charge", charge)
+    for number in range(1, 11):
+        async with raw(server):
+            await eventually(lambda: metric_value(server, "foremind_tcp_connections") == 1)
+        await eventually(lambda: metric_value(server, "foremind_tcp_connections") == 0)
+        await eventually(lambda: len(charges) >= 7 * number)  # noqa: B023
 
 
 async def test_a_connection_is_closed_after_a_chunked_body(start: StartServer) -> None:

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from foremind.domain.companion import CompanionFile, CompanionSettings
-from tests.acceptance.layers import World, world
 from tests.acceptance.test_identity import close_code
 from tests.acceptance.traces import objects_containing, stored_text
+from tests.acceptance.world import World, world
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
@@ -37,7 +37,7 @@ def token_of(user: str, **more: Any) -> str:
 async def test_an_erased_user_leaves_no_trace(start: StartServer) -> None:
     """No id, name or time zone, with any companion or in audit trails; other users stay."""
     server = await start(auth_secret=SECRET)
-    await server.app.core.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
+    await server.app.core.stores.companions.put(CompanionFile("mara", "Mara", "You are Mara."))
     clients = []
     for user, companion in (("zenobia", "wren"), ("zenobia", "mara"), ("bo", "wren")):
         client = await server.connect(token=token_of(user))
@@ -76,7 +76,9 @@ async def test_an_erased_user_leaves_no_trace(start: StartServer) -> None:
     assert (await send_request(server, "DELETE", user_path, token_of("zenobia"))).status_code == 404
 
 
-@pytest.mark.parametrize("user", ["guild/ana", "ana/export", "export", "/", "a b?c#d%2Fe", "ü"])
+@pytest.mark.parametrize(
+    "user", ["guild/ana", "ana/export", "export", "/", "a b?c#d%2Fe", "ü", r"o'hara\', ''"]
+)
 async def test_a_user_with_any_id_can_be_exported_and_erased(start: StartServer, user: str) -> None:
     """Game platforms choose the ids of their users."""
     server = await start(auth_secret=SECRET)
@@ -160,6 +162,40 @@ async def test_a_message_not_to_be_remembered_is_answered_and_discarded(start: S
         )  # the id stays, so that the message is not answered twice
 
 
+@pytest.mark.parametrize("discarded_by", ["message", "consent"])
+async def test_a_message_sent_again_stays_as_it_was_first_sent(
+    start: StartServer, discarded_by: str
+) -> None:
+    """If it is answered only when it is sent again, as one to remember, its reply is discarded."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        consent = discarded_by == "consent"
+        settings = CompanionSettings(consent="required" if consent else None)
+        await w.server.app.core.stores.companions.put(
+            CompanionFile("wren", "Wren", "You are Wren.", settings=settings)
+        )
+        client = await w.talk()
+        w.model.script.status = 500
+        message = {"type": "message.send", "id": "m9", "text": SAID}
+        await client.send_raw(message if consent else message | {"remember": False})
+        assert (await client.expect("response.done"))["status"] == "failed"
+        w.model.script.status = 200
+        w.model.script.reply = lambda _: [f"You said: {SAID}"]
+        if consent:
+            await w.request("PATCH", "/config", {"consent": True})
+        for duplicate_of_answered in (False, True):
+            await client.send_raw(message)
+            accepted = await client.expect("message.accepted")
+            assert (accepted["duplicate"], accepted["remembered"]) == (True, False)
+            if not duplicate_of_answered:
+                assert WORD in (await client.expect("response.done"))["text"]
+        await w.wait_until_idle()
+        assert WORD not in json.dumps(await w.memories())
+        await client.close()
+        await w.next_day()
+        assert WORD not in await settled_storage(w)
+
+
 async def test_discarding_a_repetition_keeps_the_earlier_statement(
     start: StartServer,
 ) -> None:
@@ -192,7 +228,7 @@ async def test_nothing_is_remembered_without_consent(start: StartServer) -> None
     """If the companion requires it; messages after the consent are remembered."""
     async with world(start, model=False) as w:
         settings = CompanionSettings(consent="required")
-        await w.server.app.core.companions.put(
+        await w.server.app.core.stores.companions.put(
             CompanionFile("wren", "Wren", "You are Wren.", settings=settings)
         )
         client = await w.server.connect()
@@ -223,7 +259,7 @@ async def test_the_transcript_expires(start: StartServer, inactive: bool) -> Non
         owner = owner_of(w.server.app.core)
         if inactive:
             settings = CompanionSettings(retention_days={"transcript": 10})
-            await w.server.app.core.companions.put(
+            await w.server.app.core.stores.companions.put(
                 CompanionFile("wren", "Wren", "You are Wren.", settings=settings)
             )
             await owner.execute("UPDATE relationships SET due_at = NULL")

@@ -1,32 +1,123 @@
-"""The built wheel runs a server in an empty environment."""
+"""The three distributions, as built wheels: what each holds, and what each needs."""
 
+import asyncio
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import urllib.request
 import venv
+from importlib.metadata import distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from tests.conftest import ROOT
+from foremind import __version__
+from tests.conftest import ROOT, StartServer
+
+SERVER, CLIENT, EVALUATION = ROOT, ROOT / "client", ROOT / "evaluation"
+TALK = """
+import asyncio, importlib.util, sys
+from foremind_client import Conversation, Identity
+
+async def talk():
+    async with Conversation(sys.argv[1], Identity("wren", "player-17", "Ana")) as mind:
+        mind.type("I promise to name my boat")
+        reply = await mind.say("I promise to name my boat Zephyrine")
+        print(reply["status"])
+
+unwanted = ("foremind", "foremind_eval", "onnxruntime", "numpy", "msgspec")
+assert not [name for name in unwanted if importlib.util.find_spec(name)]
+asyncio.run(talk())
+"""
+
+
+def build(folder: Path, out: Path) -> Path:
+    """Build the wheel of a distribution without a network, and return its path."""
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+    before = set(out.glob("*.whl"))
+    subprocess.run([*command, str(folder)], check=True, capture_output=True)
+    (wheel,) = set(out.glob("*.whl")) - before
+    return wheel
+
+
+def pip_install(environment: Path, *arguments: str | Path) -> None:
+    """Install into a virtual environment."""
+    python = environment / "bin" / "python"
+    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, "--disable-pip-version-check", *arguments], check=True)
+
+
+@pytest.fixture
+def game_server(tmp_path: Path) -> Path:
+    """A virtual environment with the client and `websockets`, and nothing else."""
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=True)
+    wheel = build(CLIENT, tmp_path / "dist")
+    pip_install(environment, "--no-deps", "--no-index", wheel)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for file in distribution("websockets").files or ():
+        if file.parts[0] != "..":  # but not its command
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file.locate(), packages / file)
+    subprocess.run([environment / "bin" / "python", "-m", "pip", "check"], check=True)
+    return environment
+
+
+def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Path) -> None:
+    """Nor the client, which it depends on."""
+    held = [Path(name) for name in ZipFile(build(SERVER, tmp_path)).namelist()]
+    assert {path.parts[0] for path in held} == {"foremind", f"foremind-{__version__}.dist-info"}
+    others = {
+        file.name
+        for package in (CLIENT / "foremind_client", EVALUATION / "foremind_eval")
+        for file in package.rglob("*.*")
+        if file.suffix != ".pyc" and file.name not in {"__init__.py", "py.typed"}
+    }
+    assert {"socket_client.py", "recall.py", "manual_clock.py"} <= others
+    assert not {path.name for path in held} & others
+
+
+def test_the_distributions_have_one_version() -> None:
+    """Each requires exactly that of the others, so that none meets a stranger."""
+    pinned = set()
+    for folder in (SERVER, CLIENT, EVALUATION):
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        assert project.get("version", __version__) == __version__
+        optional = project.get("optional-dependencies", {})
+        for requirement in [*project["dependencies"], *optional.get("eval", [])]:
+            if requirement.startswith("foremind"):
+                name, _, version = requirement.partition("==")
+                assert version == __version__, requirement
+                pinned.add(name)
+    assert pinned == {"foremind", "foremind-client", "foremind-eval"}
+
+
+async def test_a_game_server_needs_only_the_client_and_websockets(
+    game_server: Path, start: StartServer
+) -> None:
+    """It talks to a server, without any of the server's dependencies."""
+    python = game_server / "bin" / "python"
+    server = await start()
+    program = await asyncio.create_subprocess_exec(
+        python, "-I", "-c", TALK, server.url, stdout=asyncio.subprocess.PIPE
+    )
+    output = (await program.communicate())[0].decode()
+    assert output.split() == ["completed"]
 
 
 @pytest.mark.timeout(600)
-def test_the_wheel_serves_from_an_empty_environment(tmp_path: Path) -> None:
+def test_the_wheels_serve_from_an_empty_environment(tmp_path: Path) -> None:
     """With the locked dependencies and nothing of this checkout."""
-    folder = tmp_path / "dist"
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    environment = tmp_path / "venv"
+    environment, dist = tmp_path / "venv", tmp_path / "dist"
     venv.create(environment, with_pip=True)
-    python = environment / "bin" / "python"
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     lock = ROOT / "requirements" / "runtime.txt"
-    subprocess.run([*pip, "--require-hashes", "-r", str(lock)], check=True)
-    subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
+    pip_install(environment, "--require-hashes", "-r", lock)
+    pip_install(environment, "--no-deps", build(CLIENT, dist), build(SERVER, dist))
     server = subprocess.Popen(
         [environment / "bin" / "foremind", "serve", "--port", "0"],
         cwd=tmp_path,
@@ -44,6 +135,40 @@ def test_the_wheel_serves_from_an_empty_environment(tmp_path: Path) -> None:
         assert response.status == 200
     with urllib.request.urlopen(f"{address}/") as response:
         assert b"foremind" in response.read().lower()
+    socket = f"{address.replace('http', 'ws', 1)}/v1/ws"
+    chat = foremind(environment, "chat", "--url", socket, said="Good morning, little bird\n")
+    assert re.match(r"Wren: \S", chat.stdout), chat.stderr
     server.send_signal(signal.SIGINT)
     server.communicate()
     assert server.returncode == 0
+    _check_that_evaluation_is_an_extra(environment, dist)
+
+
+def _check_that_evaluation_is_an_extra(environment: Path, dist: Path) -> None:
+    """Its commands say what to install until it is installed."""
+    commands = ("bench", "all"), ("bench", "--help"), ("eval", "layers"), ("models", "bench")
+    for command in commands:
+        answer = foremind(environment, *command)
+        assert answer.returncode == 2
+        assert answer.stdout == ""
+        assert len(answer.stderr.splitlines()) == 1
+        assert "pip install 'foremind[eval]'" in answer.stderr
+    pip_install(environment, "--no-deps", "--no-index", build(EVALUATION, dist))
+    for command_path in ("bench", "eval", "models bench"):
+        answer = foremind(environment, *command_path.split(), "--help")
+        assert answer.returncode == 0
+        assert f"Usage: foremind {command_path} " in answer.stdout
+
+
+def foremind(
+    environment: Path, *arguments: str, said: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the installed server in the environment's own folder."""
+    return subprocess.run(
+        [environment / "bin" / "foremind", *arguments],
+        cwd=environment,
+        input=said,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from foremind.client import Closed, Conversation, Identity, Refused
+from foremind_client import Closed, Conversation, Identity, Refused
 
 
 def report(event: dict[str, Any]) -> None:
@@ -35,7 +35,14 @@ async def main(url: str, options: dict[str, Any]) -> None:
         code = error.code if isinstance(error, Closed) else 0
         report({"type": "state", "state": "waiting", "code": code})
 
-    conversation = Conversation(url, identity, first_retry_s=0.01, open_timeout_s=None, lost=lost)
+    conversation = Conversation(
+        url,
+        identity,
+        first_retry_s=0.01,
+        open_timeout_s=None,
+        answer_timeout_s=options.get("answerTimeoutMs", 30_000) / 1000,
+        on_lost=lost,
+    )
     commands = asyncio.create_task(run_commands(conversation))
     try:
         async with conversation:
@@ -54,11 +61,12 @@ async def run_commands(conversation: Conversation) -> None:
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     while line := await reader.readline():
-        match json.loads(line):
-            case {"type": text}:
-                conversation.type(text)
+        command = json.loads(line)
+        for draft in command.get("type", ()):  # within one moment, however busy the machine is
+            conversation.type(draft)
+        match command:
             case {"send": text}:
-                conversation.send(text)
+                conversation.send(text, **command.get("how", {}))
             case {"state": state}:
                 conversation.set_state(**state)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
+from foremind_eval.processes.server_process import free_port
+
 Step = dict[str, Any]
 # Fields of every session.opened, unless a step overrides them.
 _OPENED = {
@@ -18,8 +20,14 @@ _OPENED = {
 }
 
 
-class Recording:
-    """Replays the steps; a value like `$id` matches anything at first, then only the same again."""
+class ScriptedServer:
+    """Replays the steps; a value like `$id` matches anything at first, then only the same again.
+
+    `$absent` is a field that must not be there.
+
+    `$here` is the client's URL, `$elsewhere` another one that leads here too, and nothing listens
+    at `$nowhere`.
+    """
 
     def __init__(
         self, connections: list[list[Step]], command: Callable[[Step], Awaitable[None]]
@@ -30,6 +38,14 @@ class Recording:
         self._next_connection = 0
         #: Resolves when all steps are done; fails with the first unexpected frame.
         self.played: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def listen_at(self, url: str) -> None:
+        """Record the URL under which the recording is played."""
+        self._values |= {
+            "$here": url,
+            "$elsewhere": f"{url}?gateway=2",
+            "$nowhere": f"ws://127.0.0.1:{free_port()}/v1/ws",
+        }
 
     async def play(self, socket: ServerConnection) -> None:
         """Replay the steps of the next connection."""
@@ -49,6 +65,9 @@ class Recording:
 
     async def _play(self, step: Step, socket: ServerConnection) -> None:
         match step:
+            case {"at": url}:
+                assert socket.request is not None
+                assert self._values[url].endswith(socket.request.path), socket.request.path
             case {"receive": expected}:
                 frame = json.loads(await socket.recv())
                 assert self._matches(expected, frame), f"expected {expected}, received {frame}"
@@ -67,7 +86,9 @@ class Recording:
     def _matches(self, expected: Any, actual: Any) -> bool:
         if isinstance(expected, dict):
             return isinstance(actual, dict) and all(
-                name in actual and self._matches(value, actual[name])
+                name not in actual
+                if value == "$absent"
+                else name in actual and self._matches(value, actual[name])
                 for name, value in expected.items()
             )
         if isinstance(expected, str) and expected.startswith("$"):
@@ -81,8 +102,10 @@ class Recording:
 
 
 @asynccontextmanager
-async def playing(recording: Recording) -> AsyncIterator[str]:
+async def playing(script: ScriptedServer) -> AsyncIterator[str]:
     """Run the server; yield its URL."""
-    async with serve(recording.play, "127.0.0.1", 0) as server:
+    async with serve(script.play, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        yield f"ws://127.0.0.1:{port}/v1/ws"
+        url = f"ws://127.0.0.1:{port}/v1/ws"
+        script.listen_at(url)
+        yield url

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from foremind.client import Conversation, Identity, Unreachable
-from foremind.client.token_source import renewal_delay
-from foremind.testing.server_process import free_port
-from tests.clients.scripted_server import Recording, Step, playing
+from foremind_client import Closed, Conversation, Identity, Unreachable
+from foremind_client.token_source import renewal_delay
+from foremind_eval.processes.server_process import free_port
+from tests.clients.scripted_server import ScriptedServer, Step, playing
 from tests.unit.auth.test_access_tokens import token
 
 HERE = Path(__file__).parent
@@ -29,12 +29,83 @@ CLIENTS = {
 _TIMEOUT_S = 120.0  # patient with a busy machine
 
 
+# What only the JavaScript client can do: connect at any time.
+_CONNECTING = [
+    {
+        "name": "connecting before the retry is due opens one session",
+        "options": {"impatient": True, "firstRetryMs": 1},
+        "connections": [
+            [{"receive": {"type": "session.open"}}, {"close": 4503}],
+            [
+                {"receive": {"type": "session.open"}},
+                {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
+                {"command": {"send": "Hello"}},
+                {"receive": {"type": "message.send", "id": "$m"}},
+            ],
+        ],
+        "events": [{"type": "state", "state": "waiting"}, {"type": "session.opened"}],
+    },
+    {
+        "name": "connecting right after leaving opens the session again",
+        "connections": [
+            [
+                {"receive": {"type": "session.open"}},
+                {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
+                {"command": {"send": "Hello"}},
+                {"receive": {"type": "message.send", "id": "$m"}},
+                {"command": {"reopen": True}},
+            ],
+            [
+                {"receive": {"type": "session.open"}},
+                {"send": {"type": "session.opened", "seq": 2, "session_id": "s", "resumed": True}},
+                {"receive": {"type": "message.send", "id": "$m"}},
+            ],
+        ],
+        "events": [{"type": "session.opened"}, {"type": "session.opened", "resumed": True}],
+    },
+]
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(
     "conversation", CONVERSATIONS, ids=lambda conversation: conversation["name"]
 )
 async def test_a_client_follows_the_recording(client: str, conversation: dict[str, Any]) -> None:
     """The server receives the expected frames, and the game the expected events."""
+    await _replay(client, conversation)
+
+
+@pytest.mark.parametrize("conversation", _CONNECTING, ids=lambda conversation: conversation["name"])
+async def test_a_game_may_connect_at_any_time(conversation: dict[str, Any]) -> None:
+    """Whatever the client is waiting for, there is one connection."""
+    await _replay("javascript", conversation)
+
+
+async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
+    """A message that nobody has answered fails, and the events end."""
+
+    async def command(_: Step) -> None:
+        pass
+
+    opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
+    steps: list[Step] = [
+        {"receive": {"type": "session.open"}},
+        {"send": opened},
+        {"receive": {"type": "message.send", "id": "$m"}},
+    ]
+    script = ScriptedServer([steps], command)
+    async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
+        async with Conversation(url, Identity("wren", user_id="ana")) as conversation:
+            unanswered = conversation.say("Hello")
+            await script.played
+        with pytest.raises(Closed):
+            await unanswered
+        with pytest.raises(Closed):
+            await conversation.send("Hello again")
+        assert [event["type"] async for event in conversation.events()] == ["session.opened"]
+
+
+async def _replay(client: str, conversation: dict[str, Any]) -> None:
     process: asyncio.subprocess.Process | None = None
 
     async def command(step: Step) -> None:
@@ -43,8 +114,8 @@ async def test_a_client_follows_the_recording(client: str, conversation: dict[st
         process.stdin.write(json.dumps(step).encode() + b"\n")
         await process.stdin.drain()
 
-    recording = Recording(conversation["connections"], command)
-    async with asyncio.timeout(_TIMEOUT_S), playing(recording) as url:
+    script = ScriptedServer(conversation["connections"], command)
+    async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
         process = await asyncio.create_subprocess_exec(
             *CLIENTS[client],
             url,
@@ -55,7 +126,7 @@ async def test_a_client_follows_the_recording(client: str, conversation: dict[st
         try:
             for step in conversation.get("commands", ()):
                 await command(step)
-            await recording.played
+            await script.played
             await _expect_events(process, conversation["events"])
             if conversation.get("over"):
                 assert await process.wait() == 0
@@ -84,10 +155,10 @@ async def test_an_unreachable_server_is_reported() -> None:
         f"ws://127.0.0.1:{free_port()}/v1/ws",
         Identity("wren", user_id="ana"),
         first_retry_s=0.01,
-        open_timeout_s=0.5,
-        lost=losses.append,
+        open_timeout_s=2.0,
+        on_lost=losses.append,
     )
-    with pytest.raises(Unreachable, match=r"No session was opened in 0\.5 s: "):
+    with pytest.raises(Unreachable, match="No session was opened in 2 s: "):
         async with conversation:
             pass
     assert losses

@@ -13,10 +13,11 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from foremind.api.openapi import openapi
-from foremind.client import connect
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.testing.server_process import running_server
+from foremind_client import connect
+from foremind_eval.processes.server_process import running_server
+from tests.conftest import FIRST_RELATIONSHIP
 
 # Draining would end the server for all other requests; /metrics takes no input.
 _EXCLUDED = ("/v1/admin/drain", "/metrics")
@@ -48,7 +49,7 @@ async def _store_data(url: str) -> None:
     """Store some messages and memories to request."""
     async with connect(url) as client:
         opened = await client.open_session("wren", user_id="ana", name="Ana")
-        assert opened["relationship_id"] == "1"
+        assert opened["relationship_id"] == str(FIRST_RELATIONSHIP)
         for text in ("I promise to bring the map", "My name is Ana and I love rain"):
             await client.send(text)
             await client.expect_all("response.done", "memory.stored")
@@ -63,6 +64,8 @@ def test_no_request_causes_a_server_error(case: "schemathesis.Case[Any]", addres
     """Any path, query and body get a described response or a described error."""
     case.query = {**(case.query or {}), "user": "ana"}
     if str(case.path_parameters.get("id", "")).isdigit():
-        case.path_parameters["id"] = 1  # Ana's, so that not every response is "not found"
+        case.path_parameters["id"] = (
+            FIRST_RELATIONSHIP  # Ana's, so that not every response is "not found"
+        )
     response = case.call(base_url=address)
     case.validate_response(response, checks=[not_a_server_error, response_schema_conformance])

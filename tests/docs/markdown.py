@@ -28,8 +28,11 @@ class Block:
 
 
 def documents() -> list[Path]:
-    """Return every Markdown file at the root, in docs/ and in deploy/."""
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "deploy").glob("*.md")]
+    """Return every Markdown file at the root, of each distribution, in docs/ and in deploy/."""
+    folders = (ROOT, ROOT / "client", ROOT / "evaluation", ROOT / "deploy")
+    return [path for folder in folders for path in folder.glob("*.md")] + [
+        *(ROOT / "docs").glob("**/*.md")
+    ]
 
 
 def blocks() -> list[Block]:

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.gateway.transport.listener import listening
-from foremind.testing.model_server import chunk_line
+from foremind_eval.doubles.model_server import chunk_line
 
 _THINKING = ("<think>\n", "The user said something. I should answer.", "\n</think>\n\n")
 _TEMPLATE_TOKENS = 8  # added to each message by the chat template

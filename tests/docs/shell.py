@@ -8,14 +8,15 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from foremind.testing.server_process import free_port
+from foremind_eval.processes.server_process import free_port
 from tests.conftest import ROOT
 
-_READY = "Foremind is ready on "
+_READY = " is ready on "
 _COMMENT = re.compile(r"(^|\s{2,})#.*$")
-_SERVES = re.compile(r"(^|\s)(make|foremind) serve$")
+_SERVES = re.compile(r"(^|\s)(make serve|foremind (serve|embed)( --\S+ \S+)*)$")
 
 
 def commands(text: str) -> list[str]:
@@ -43,7 +44,7 @@ class Shell:
     folder: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     swaps: Mapping[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=partial(free_port, in_row=5))  # and those of its workers
 
     async def run(self, command: str) -> str:
         """Run a command that must succeed, and return what it printed."""

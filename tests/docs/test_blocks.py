@@ -10,32 +10,43 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import jwt
 import msgspec
 import pytest
+import yaml
 from playwright.async_api import Page, expect
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from foremind.client import Client, connect
 from foremind.domain.companion import read_companion
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.gateway.transport.listener import listening
 from foremind.memory.erase import ErasureReceipt
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.testing.random_model import write_random_model
-from foremind.testing.server_process import free_port
-from tests.acceptance.test_page import browser, page  # noqa: F401 - fixtures
-from tests.conftest import ROOT, StartServer
+from foremind_client import Client, Conversation, Identity, connect
+from foremind_eval.doubles.random_model import write_random_model
+from foremind_eval.processes.server_process import free_port
+from tests.acceptance.test_demo_page import browser, page  # noqa: F401 - fixtures
+from tests.conftest import (
+    PATIENCE,
+    ROOT,
+    StartServer,
+    all_announcements_handled,
+    eventually_async,
+    owner_of,
+)
 from tests.contract.check import check_event
 from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands
 from tests.integration.test_evaluation import LOCOMO
+from tests.programs import program
 from tests.unit.auth.test_access_tokens import SECRET, token
 
+_MAINTENANCE = "docker compose --file deploy/compose.yaml run --rm maintenance"
 PICTURE = "text"  # a diagram or formula, which is not run
 # Each block that does something, by its file and its first line, and the test that runs it.
 RUN = {
@@ -43,13 +54,18 @@ RUN = {
     ("README.md", "make serve"): "test_one_command_serves_the_page",
     ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
-    ("README.md", "from foremind.client"): "test_the_client_in_python_talks",
+    ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
     ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
     ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
     ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
+    ("docs/hosting.md", "sh deploy/compose/new-env.sh"): "test_compose_is_commanded_as_shown",
+    ("docs/hosting.md", "kubectl"): "test_kubernetes_is_commanded_as_shown",
+    ("docs/hosting.md", "docker compose"): "test_compose_is_commanded_as_shown",
     ("docs/hosting.md", 'slug = "mara"'): "test_a_companion_is_put_and_listed",
     ("docs/hosting.md", "foremind companions put"): "test_a_companion_is_put_and_listed",
+    ("docs/hosting.md", "foremind embed"): "test_embedding_runs_apart_as_shown",
+    ("docs/hosting.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
     ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
     ("docs/http.md", '{"memories"'): "test_the_receipt_is_what_erasing_answers",
     ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_valid",
@@ -92,6 +108,16 @@ def test_the_commands_for_contributors_are_there() -> None:
             assert command.split()[1] in _targets(), command
         else:
             assert (ROOT / command.split()[3]).is_dir(), command
+
+
+async def test_workers_share_a_port_as_shown(shell: Shell) -> None:
+    """Fewer here; a conversation begins at the shared port."""
+    (command,) = commands(block("docs/hosting.md", "foremind serve --workers").text)
+    shell.swaps = {"--workers 4": "--workers 2"}
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(shell.serving(command))
+        wren = await stack.enter_async_context(Conversation(url, Identity("wren", user_id="ana")))
+        assert (await wren.say("Hello"))["status"] == "completed"
 
 
 async def test_one_command_serves_the_page(shell: Shell) -> None:
@@ -236,14 +262,20 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
             Route("/favicon.ico", lambda _: PlainTextResponse("")),
         ]
     )
+
+    async def is_remembered() -> bool:
+        return bool(await owner_of(server.app.core).fetchval("SELECT count(*) FROM memories"))
+
     async with listening(site, load_settings(host="127.0.0.1", port=port)):
         await page.goto(f"{game}/")
         for text in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
+            await all_announcements_handled(server)
             await page.locator("#chat input").click()
             await page.keyboard.type(text, delay=10)
             await page.keyboard.press("Enter")
             await expect(page.locator("#chat input")).to_have_value("")
             await expect(page.locator("#reply")).not_to_be_empty()
+            await eventually_async(is_remembered)
         await expect(page.locator("#reply")).to_contain_text("Zephyrine")
         assert page.url == f"{game}/"
 
@@ -253,7 +285,7 @@ async def test_the_client_in_python_talks(
 ) -> None:
     """The sample, exactly as documented, prints a reply."""
     server = await start()
-    text = block("README.md", "from foremind.client").text
+    text = block("README.md", "from foremind_client").text
     assert "ws://127.0.0.1:8770/v1/ws" in text
     body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
     names: dict[str, Any] = {}
@@ -272,7 +304,7 @@ async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None
 
 
 async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Path) -> None:
-    """A model from a folder; downloads are tested against a hub in test_hub.py."""
+    """A model from a folder; downloads are tested against a hub in test_model_download.py."""
     listed, from_hub, from_folder, bench = commands(
         block("docs/hosting.md", "foremind models").text
     )
@@ -284,6 +316,70 @@ async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Pat
     assert "my-model" in await shell.run(listed)
     shell.settings = {}
     assert "int8" in await shell.run(bench)
+
+
+async def test_embedding_runs_apart_as_shown(shell: Shell) -> None:
+    """The second command's server uses that of the first."""
+    embed, serve = commands(block("docs/hosting.md", "foremind embed").text)
+    port = str(free_port())
+    shell.swaps = {"foremind embed": f"foremind embed --port {port}", "8769": port}
+    async with shell.serving(embed), shell.serving(serve) as url:
+        ready = url.replace("ws://", "http://").replace("/v1/ws", "/readyz")
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+
+            async def is_used() -> bool:
+                return bool((await http.get(ready)).json()["embedding_server"] == "ok")
+
+            await eventually_async(is_used)  # on a busy machine, only when it is checked again
+
+
+async def test_compose_is_commanded_as_shown(shell: Shell) -> None:
+    """Each line names services that there are; those for the database run, on one.
+
+    Starting the services is tested in tests/deployment/test_topology.py.
+    """
+    shown = [
+        line
+        for sample in blocks()
+        if sample.file == "docs/hosting.md" and "docker compose" in sample.text
+        for line in commands(sample.text)
+    ]
+    make, *compose = shown
+    (shell.folder / "deploy").mkdir()
+    shell.swaps = {"sh deploy/": f"sh {ROOT}/deploy/"}
+    await shell.run(make)
+    assert "POSTGRES_PASSWORD=" in (shell.folder / "deploy" / ".env").read_text()
+    file = ROOT / "deploy" / "compose.yaml"
+    services = yaml.safe_load(file.read_text())["services"]
+    shell.swaps = {f"{_MAINTENANCE} ": "foremind ", "/data/": f"{shell.folder}/"}
+    backups = 0
+    for command in compose:
+        assert command.startswith("docker compose --file deploy/compose.yaml "), command
+        if command.startswith(_MAINTENANCE):
+            await shell.run(command)
+            backups += "db backup" in command
+        else:
+            subcommand, *words = command.split()[4:]
+            assert subcommand in ("up", "build"), command
+            assert {word for word in words if not word.startswith("--")} <= services.keys(), command
+    assert len(list(shell.folder.glob("*.backup"))) == backups == 2
+
+
+async def test_kubernetes_is_commanded_as_shown(shell: Shell) -> None:
+    """The secrets are what kubectl makes; the other lines name what there is, but need a cluster.
+
+    The manifests are tested in tests/deployment/test_kubernetes.py.
+    """
+    program("kubectl")
+    (shell.folder / "site.pem").write_text("a certificate and its key")
+    for command in commands(block("docs/hosting.md", "kubectl").text):
+        if " create namespace " in command or " create secret " in command:
+            made = yaml.safe_load(await shell.run(f"{command} --dry-run=client --output yaml"))
+            assert made["kind"] in ("Namespace", "Secret")
+        else:
+            paths = re.findall(r"deploy/\S+", command)
+            assert paths or "job/foremind-migrate" in command, command
+            assert all((ROOT / path).exists() for path in paths), command
 
 
 async def test_every_benchmark_can_be_run(shell: Shell) -> None:

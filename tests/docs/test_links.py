@@ -22,6 +22,7 @@ _ROOTS = (ROOT, PACKAGE)
 NOT_OURS = {
     "conflicts.md": "written by `foremind files read`",
     "history.md": "written by `foremind files write`",
+    "deploy/.env": "written by deploy/compose/new-env.sh",
     "foremind.toml": "the operator's",
     "tokenizer.json": "a model's",
     "onnx/model.onnx": "a model's",
@@ -50,9 +51,11 @@ def _files(text: str) -> set[str]:
 def _names() -> frozenset[str]:
     """Return the names of all files of the repository."""
     folders = (
+        "client",
         "client_demo",
         "deploy",
         "docs",
+        "evaluation",
         "examples",
         "loadtests",
         "models",

@@ -9,8 +9,8 @@ import typer
 
 from foremind.api.operations import OPERATIONS
 from foremind.cli.main import app
-from foremind.domain.setting_syntax import OTHER_PREFIXES, OTHER_VARIABLES
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_syntax import OTHER_PREFIXES, OTHER_VARIABLES
+from foremind.domain.settings.settings import Settings
 from tests.conftest import ROOT
 from tests.docs.markdown import documents
 from tests.integration.test_deploy import exported, labels_of
@@ -23,7 +23,7 @@ SHAPES = {
     "target": re.compile(r"make ([a-z]+)\b.*"),
     "request": re.compile(r"((?:GET|POST|PUT|PATCH|DELETE) (?:/|…)\S*)( .*)?"),
 }
-NO_METRIC = {"foremind_server"}  # a database role
+NO_METRIC = {"foremind_server", "foremind_client"}  # a database role, a package
 REFUSED = {"DELETE …/memories?abot=x"}  # shown as an example of an error
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from foremind.client import Conversation, Identity
+from foremind_client import Conversation, Identity
 from tests.conftest import RunningServer, StartServer, eventually, owner_of
 from tests.faults.proxy import Faults, fault_proxy
 

@@ -14,16 +14,17 @@ import httpx2
 import psutil
 import pytest
 
-from foremind.app import serving
-from foremind.client import connect
+from foremind.app.server import serving
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import DatabaseUnsuitable
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.migrations import migrate
-from tests.conftest import PATIENCE, eventually, patiently
+from foremind_client import connect
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.conftest import PATIENCE, eventually, eventually_async
 from tests.faults.proxy import fault_proxy
 from tests.faults.traffic import Traffic, traffic_on
 
@@ -111,8 +112,35 @@ async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_pat
                     await accepts(traffic, 1)
                 await accepts(traffic)
             await traffic.check(url)
-            await patiently(lambda: ready(port))
+            await eventually_async(lambda: ready(port))
     assert len(traffic.accepted) > RESTARTS
+
+
+async def test_a_reply_that_ends_while_the_database_restarts_is_stored(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The player has read it, so it must be there for the next session, too."""
+    async with (
+        own_postgres(tmp_path) as url,
+        scripted_model(Script(hold_before=asyncio.Event())) as model,
+    ):
+        changed = settings.model_copy(
+            update={"database_url": _secret(settings, url), "llm_url": model.url}
+        )
+        async with serving(changed) as (_, port):
+            async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
+                await client.open_session("wren", user_id="ana")
+                await client.send("Hello")
+                await client.expect("message.accepted")
+                await kill(tmp_path)
+                assert model.script.hold_before is not None
+                model.script.hold_before.set()
+                done = await client.expect("response.done")
+            assert done["status"] == "completed"
+            database = await asyncpg.connect(url)
+            stored = "SELECT content FROM turns WHERE speaker = 'companion'"
+            assert [row["content"] for row in await database.fetch(stored)] == [done["text"]]
+            await database.close()
 
 
 async def test_the_embedded_database_stops_with_its_last_user(tmp_path: Path) -> None:
@@ -167,11 +195,11 @@ async def test_a_bad_connection_to_the_database_loses_nothing(
                 await accepts(traffic)
                 proxy.faults.refuses = True
                 proxy.cut()
-                await patiently(lambda: unready(port))
+                await eventually_async(lambda: unready(port))
                 proxy.faults.refuses = False
                 await accepts(traffic)
             await traffic.check(database_url)
-            await patiently(lambda: ready(port))
+            await eventually_async(lambda: ready(port))
     assert traffic.errors
 
 
@@ -229,13 +257,13 @@ async def test_a_frozen_database_is_reported_until_it_resumes(
                     process.suspend()
                 try:
                     await refuses(traffic)
-                    await patiently(lambda: unready(port))
+                    await eventually_async(lambda: unready(port))
                 finally:
                     for process in processes:
                         process.resume()
                 await accepts(traffic)
             await traffic.check(url)
-            await patiently(lambda: ready(port))
+            await eventually_async(lambda: ready(port))
 
 
 async def test_a_full_disk_is_a_retryable_error(settings: Settings, small_disk: Path) -> None:
@@ -251,11 +279,11 @@ async def test_a_full_disk_is_a_retryable_error(settings: Settings, small_disk: 
                 free = os.statvfs(small_disk)
                 ballast.write_bytes(b"\0" * (free.f_bavail * free.f_bsize - 65_536))
                 await refuses(traffic)
-                await patiently(lambda: unready(port))
+                await eventually_async(lambda: unready(port))
                 ballast.unlink()
                 await accepts(traffic)
             await traffic.check(url)
-            await patiently(lambda: ready(port))
+            await eventually_async(lambda: ready(port))
 
 
 class _SteppingClock(SystemClock):

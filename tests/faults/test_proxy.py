@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.acceptance.test_path import hang_up
+from tests.acceptance.test_message_path import hang_up
 from tests.conftest import eventually
 from tests.faults.proxy import fault_proxy
 

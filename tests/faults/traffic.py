@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from foremind.client import Closed, connect
+from foremind_client import Closed, connect
 from tests.conftest import PATIENCE
 
 PLAYERS = 4
@@ -52,18 +52,20 @@ class Traffic:
             await asyncio.sleep(0.02)
 
     async def check(self, database_url: str) -> None:
-        """Wait for the jobs; then check that accepted messages are stored and ingested once."""
+        """Wait for ingest; then check that accepted messages are stored and ingested once."""
         database = await asyncpg.connect(database_url)
         try:
             async with asyncio.timeout(PATIENCE):
                 while await database.fetchval(
-                    "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked', 'failed')"
+                    "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
                 ):
                     await asyncio.sleep(0.2)
             stored = await database.fetch(
                 "SELECT message_id, id::text, content, "
-                "(SELECT count(*) FROM memories WHERE source_turn_id = turn.id) "
-                "+ (SELECT count(*) FROM memory_sources WHERE turn_id = turn.id) AS memories "
+                "(SELECT count(*) FROM memories WHERE source_turn_id = turn.id"
+                " AND relationship_id = turn.relationship_id) "
+                "+ (SELECT count(*) FROM memory_sources WHERE turn_id = turn.id"
+                " AND relationship_id = turn.relationship_id) AS memories "
                 "FROM turns AS turn WHERE speaker = 'user'"
             )
         finally:

@@ -10,18 +10,25 @@ from uuid import UUID
 
 import numpy as np
 
-from foremind.background import extractive_summary, markdown_files, notes, profile, stated_facts
+from foremind.background import (
+    extractive_summary,
+    markdown_files,
+    note_rules,
+    profile,
+    stated_facts,
+)
 from foremind.background.prompts import EpisodesAnswer
 from foremind.domain.companion import CompanionSettings, SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.errors import NOT_JSON, InvalidMessage
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
 from foremind.domain.policy import policy_for
-from foremind.domain.settings import load_settings
+from foremind.domain.record import RECORD_LAYERS, Details, Record
+from foremind.domain.settings.settings import load_settings
 from foremind.gateway.protocol import decoding
 from foremind.llm import answer_parsing as answers_read
 from foremind.llm import offline, stream_events, thinking_filter
-from foremind.llm.prompt import quoted_lines, record_format
+from foremind.llm.prompt import quoted_lines, record_format, sections
 from foremind.llm.prompt.layout import Prompt
 from foremind.memory import (
     consolidation,
@@ -33,11 +40,12 @@ from foremind.memory import (
     short_answers,
 )
 from foremind.retrieval import attribution, layer_recall, query_parser, ranking, recall_gate
-from foremind.retrieval.candidates import gathered
+from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.documents import chunking, text_extraction
 from foremind.text import (
     features,
     proper_names,
+    questions,
     relative_time,
     sentences,
     time_expressions,
@@ -48,7 +56,7 @@ from foremind.text.statements import (
     clauses,
     conversation_style,
     extraction,
-    health,
+    health_and_diet,
     identity,
     places,
     preferences,
@@ -70,17 +78,17 @@ _EVENT_SPANS = (
 def read_dates(text: str, now: datetime) -> None:
     """Every span ends after its start and can be represented in UTC."""
     spans = time_expressions.spans_in(text, now)
-    assert len(spans) <= time_expressions.MOST_EXPRESSIONS
+    assert len(spans) <= time_expressions.MAX_EXPRESSIONS
     for span in spans:
         assert span.start < span.end
         assert span.start.astimezone(UTC) < span.end.astimezone(UTC)
         for side in ("before", "since", "until", "after"):
-            time_expressions.beside(span, side)
+            time_expressions.open_ended_span(span, side)
 
 
 def search(text: str, now: datetime) -> list[Recalled]:
     """Parse a draft, and rank memories of any date for it."""
-    query = query_parser.read_draft(text, now)
+    query = query_parser.parse_query(text, now)
     terms = sorted(set(query.terms))
     candidates = [
         Candidate(
@@ -105,8 +113,8 @@ def search(text: str, now: datetime) -> list[Recalled]:
         )
     ]
     statistics = WordStatistics(len(candidates), 9.0, dict.fromkeys(terms, 1))
-    ranked = ranking.rank(gathered(candidates, terms), query, statistics, _POLICY, now)
-    attribution.used_in(text, ranked)
+    ranked = ranking.rank(to_candidate_set(candidates, terms), query, statistics, _POLICY, now)
+    attribution.used_memories(text, ranked)
     record_format.memory_lines(ranked, text, now)
     return ranked
 
@@ -138,15 +146,15 @@ def summarise(text: str, _: datetime) -> None:
     extractive_summary.conclusions_of(utterances, 3)
     extractive_summary.left_open(utterances, 3)
     extractive_summary.settles(text, text)
-    extractive_summary.key_of(text)
+    extractive_summary.topic_key(text)
 
 
 def take_notes(text: str, _: datetime) -> None:
     """Extract notes and profile entries by rules."""
-    notes.by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
-    stated_facts.asked_to_save(text)
+    note_rules.updates_by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
+    stated_facts.text_to_pin(text)
     profile.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
-    profile.key_of(text, text)
+    profile.entry_key(text, text)
 
 
 def extract_statements(text: str, _: datetime) -> None:
@@ -162,7 +170,7 @@ def read_answer(text: str, _: datetime) -> None:
     quoted = json.dumps(text)
     for output in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
         with contextlib.suppress(answers_read.UnparsableAnswer):
-            answers_read.read(output, EpisodesAnswer)
+            answers_read.parse_answer(output, EpisodesAnswer)
 
 
 def read_stream(text: str, _: datetime) -> None:
@@ -179,9 +187,23 @@ def read_stream(text: str, _: datetime) -> None:
             events.end()
 
 
+def format_records(text: str, now: datetime) -> None:
+    """Write a record of each layer into a prompt."""
+    sections.standing_sections(
+        [
+            Record(
+                *(number, layer, "", text, text, (), Details(), None, "model", None),
+                *(now, now, 1),
+            )
+            for number, layer in enumerate(RECORD_LAYERS)
+        ],
+        len,
+    )
+
+
 def find_erased(text: str, _: datetime) -> None:
     """Find what an erasure covers in a transcript and records."""
-    texts = erasure_scope.ErasedTexts()
+    texts = erasure_scope.RelationshipTexts()
     texts.add_turns(
         [
             TranscriptText(1, UUID(int=1), "user", None, True, text, None, None),
@@ -189,14 +211,14 @@ def find_erased(text: str, _: datetime) -> None:
         ]
     )
     texts.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
-    erasure_scope.all_that_holds(texts, [1], about=text, repeated=True)
-    erasure_scope.all_that_holds(texts, [1], alone=True)
-    erasure_scope.all_that_holds(texts, [1], instead=f"{text} again")
+    erasure_scope.find_erased_content(texts, [1], about=text, include_repetitions=True)
+    erasure_scope.find_erased_content(texts, [1], keep_other_mentions=True)
+    erasure_scope.find_erased_content(texts, [1], replacement=f"{text} again")
 
 
 def type_draft(text: str, _: datetime) -> None:
     """Decide when a draft is settled."""
-    _EAGER.typed(text, 0.0)
+    _EAGER.typed(text)
     _EAGER.settle_s(text, 0.0)
 
 
@@ -204,13 +226,13 @@ def read_page(text: str, _: datetime) -> None:
     """Extract an HTML page with the text in every kind of node."""
     html = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
     with contextlib.suppress(InvalidMessage):
-        text_extraction.text_of(html.encode(errors="replace"), "text/html")
+        text_extraction.document_text(html.encode(errors="replace"), "text/html")
 
 
 #: By module, so that a test can check that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     time_expressions: read_dates,
-    query_parser: query_parser.read_draft,
+    query_parser: query_parser.parse_query,
     ranking: search,
     tokenization: lambda text, _: (
         tokenization.terms_of(text),
@@ -224,7 +246,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
             clauses,
             identity,
             conversation_style,
-            health,
+            health_and_diet,
             self_reference,
             places,
             extraction,
@@ -232,42 +254,48 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
         ),
         extract_statements,
     ),
-    minimum_scores: lambda text, _: minimum_scores.floors_in(text),
+    minimum_scores: lambda text, _: minimum_scores.minimum_scores_in(text),
     scoring_signals: lambda text, _: scoring_signals.signals_in(text),
     scoring: lambda text, _: (
-        scoring.judge(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
-        scoring.judge_rated(text, 5, SignificanceRules()),
+        scoring.score_significance(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
+        scoring.score_from_rating(text, 5, SignificanceRules()),
     ),
     short_answers: lambda text, _: (
         short_answers.is_short_answer(text),
-        short_answers.asks_about_other(text, "user"),
-        short_answers.asks_about_other(f"{text}?", "companion"),
+        short_answers.asks_about_listener(text, "user"),
+        short_answers.asks_about_listener(f"{text}?", "companion"),
     ),
     recall_gate: lambda text, _: recall_gate.worth_searching(text, -1.0),
-    features: lambda text, _: np.isfinite(features.shape_of(text)).all() or 1 / 0,
+    features: lambda text, _: np.isfinite(features.text_features(text)).all() or 1 / 0,
     consolidation: consolidate,
     relative_time: lambda _, now: [
         relative_time.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)
     ],
     extractive_summary: summarise,
-    notes: take_notes,
+    note_rules: take_notes,
     profile: take_notes,
     stated_facts: take_notes,
     erasure_scope: find_erased,
     answers_read: read_answer,
     stream_events: read_stream,
     thinking_filter: read_stream,
-    proper_names: lambda text, _: proper_names.meant_as_names(text),
-    sentences: lambda text, _: sentences.said_in(text),
-    markdown_files: lambda text, _: markdown_files.edits_of(
+    questions: lambda text, _: (
+        questions.is_question(text),
+        questions.is_pure_question(text),
+        questions.is_turn_of_phrase(text),
+    ),
+    proper_names: lambda text, _: proper_names.everyday_names_in(text),
+    sentences: lambda text, _: sentences.sentence_keys_in(text),
+    markdown_files: lambda text, _: markdown_files.find_edits(
         {"profile.md": f"## {text}\n\n{text}"}, markdown_files.ExportedBase("1", {})
     ),
     text_extraction: read_page,
-    chunking: lambda text, _: chunking.joined(chunking.passages_of(text)),
+    chunking: lambda text, _: chunking.split_into_chunks(text),
     layer_recall: lambda text, _: layer_recall.references_in(text),
+    sections: format_records,
     record_format: lambda text, _: record_format.labelled(text),
     quoted_lines: lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
-    draft_text: lambda text, _: draft_text.says_something(draft_text.normalise(text)),
+    draft_text: lambda text, _: draft_text.has_searchable_text(draft_text.normalise(text)),
     prefetch_policy: type_draft,
     offline: reply_offline,
     decoding: lambda text, _: decoding.cause_in(text),

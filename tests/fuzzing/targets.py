@@ -10,15 +10,15 @@ import msgspec
 from starlette.requests import Request
 
 from foremind.api.admin_routes import CompanionBody, Revocation
-from foremind.api.dependencies import body_of
+from foremind.api.dependencies import read_json
 from foremind.api.record_routes import RecordBody
 from foremind.auth.access_tokens import read_token
 from foremind.auth.signing_keys import KeyRing
 from foremind.domain.errors import NOT_JSON, InvalidMessage, NotAuthenticated
 from foremind.domain.export_file import Export
 from foremind.gateway.protocol.decoding import cause_in, decode
-from foremind.retrieval.documents.chunking import passages_of
-from foremind.retrieval.documents.text_extraction import MEDIA_TYPES, text_of
+from foremind.retrieval.documents.chunking import split_into_chunks
+from foremind.retrieval.documents.text_extraction import MEDIA_TYPES, document_text
 from tests.fuzzing.readers import read_by_all
 
 _NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ def body(data: bytes) -> None:
             return {"type": "http.request", "body": data, "more_body": False}
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-        coroutine = body_of(request, body_type)
+        coroutine = read_json(request, body_type)
         with contextlib.suppress(InvalidMessage, StopIteration):
             while True:  # decoding a large body yields to the event loop
                 coroutine.send(None)
@@ -83,7 +83,7 @@ def document(data: bytes) -> None:
     """A document; the first byte chooses its media type."""
     kind = MEDIA_TYPES[data[0] % len(MEDIA_TYPES)] if data else MEDIA_TYPES[0]
     with contextlib.suppress(InvalidMessage), contextlib.redirect_stderr(io.StringIO()):
-        passages_of(text_of(data[1:], kind))
+        split_into_chunks(document_text(data[1:], kind))
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

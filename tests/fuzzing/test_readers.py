@@ -139,7 +139,7 @@ def test_only_the_first_dates_of_a_draft_are_parsed(
     time_expressions._span.cache_clear()
     text = " ".join(expression.format(n=number % 100) for number in range(3000))[:8000]
     search(text, EVERY_DAY[0])
-    assert 0 < len(parsed) <= time_expressions.MOST_EXPRESSIONS
+    assert 0 < len(parsed) <= time_expressions.MAX_EXPRESSIONS
 
 
 def test_calendar_dates_are_parsed_without_the_date_library(
@@ -157,8 +157,7 @@ def test_only_the_beginning_of_a_long_text_is_searched_for_times() -> None:
     """At most two thousand characters."""
     assert time_expressions.spans_in("x " * 900 + "in 2021", EVERY_DAY[0]) != []
     assert (
-        time_expressions.spans_in("x " * time_expressions.MOST_CHARS + "in 2021", EVERY_DAY[0])
-        == []
+        time_expressions.spans_in("x " * time_expressions.MAX_CHARS + "in 2021", EVERY_DAY[0]) == []
     )
 
 

@@ -12,24 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from foremind.testing.server_process import free_port
+from foremind_eval.processes.server_process import free_port
 from tests.conftest import ROOT
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Instruction:
     """One instruction, with its continued lines joined."""
 
     name: str
     rest: str
 
 
-def stages() -> list[list[Step]]:
+def stages() -> list[list[Instruction]]:
     """Return the steps of each stage, its FROM first."""
     text = re.sub(r"^#.*\n", "", (ROOT / "deploy" / "Dockerfile").read_text(), flags=re.M)
     lines = text.replace("\\\n", " ").splitlines()
-    steps = [Step(*line.split(maxsplit=1)) for line in lines if line.strip()]
-    found: list[list[Step]] = []
+    steps = [Instruction(*line.split(maxsplit=1)) for line in lines if line.strip()]
+    found: list[list[Instruction]] = []
     for step in steps:
         if step.name == "FROM":
             found.append([])
@@ -47,7 +47,7 @@ class Image:
         """Return a text with the image's folders where they are here."""
         return re.sub(r"(?<![\w.])/(opt/foremind|src|data)\b", rf"{self.root}/\1", text)
 
-    def build(self, steps: list[Step]) -> None:
+    def build(self, steps: list[Instruction]) -> None:
         """Copy and run what the steps say."""
         folder = self.root
         for step in steps:
@@ -61,7 +61,7 @@ class Image:
             elif step.name == "RUN":
                 subprocess.run(["bash", "-ec", self.inside(step.rest)], cwd=folder, check=True)
 
-    def environment(self, steps: list[Step]) -> dict[str, str]:
+    def environment(self, steps: list[Instruction]) -> dict[str, str]:
         """Return what the last stage sets, over a path of its own."""
         given = {"PATH": "/usr/bin:/bin"}
         for step in steps:
@@ -80,9 +80,9 @@ class Image:
             shutil.copy(source, target)
 
 
-def arguments(steps: list[Step], name: str) -> list[str]:
+def arguments(steps: list[Instruction], name: str) -> list[str]:
     """Return the words of an instruction that is written as JSON."""
-    (step,) = [each for each in steps if each.name == name]
+    (step,) = [step for step in steps if step.name == name]
     words: list[str] = json.loads(step.rest[step.rest.index("[") :])
     return words
 
@@ -91,7 +91,7 @@ def arguments(steps: list[Step], name: str) -> list[str]:
 def test_what_the_container_file_builds_serves(tmp_path: Path) -> None:
     """`foremind` is on its path; it wants authentication; its health check finds it healthy."""
     build, final = stages()
-    assert {each.name for each in build} <= {"FROM", "WORKDIR", "COPY", "RUN"}
+    assert {step.name for step in build} <= {"FROM", "WORKDIR", "COPY", "RUN"}
     image = Image(tmp_path / "image")
     image.build(build)
     port = free_port()
@@ -112,7 +112,7 @@ def test_what_the_container_file_builds_serves(tmp_path: Path) -> None:
     try:
         assert server.stderr is not None
         assert any("Foremind is ready" in line for line in server.stderr)
-        (check,) = [each for each in final if each.name == "HEALTHCHECK"]
+        (check,) = [step for step in final if step.name == "HEALTHCHECK"]
         python, *words = json.loads(check.rest[check.rest.index("[") :])
         python = shutil.which(python, path=given["PATH"])
         words = [word.replace("8770", str(port)) for word in words]

@@ -1,24 +1,26 @@
 """What operators are given works with this version: dashboard, alerts, unit, container, backups."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from foremind.app import core
-from foremind.auth.principal import PLAYER, SCOPES
-from foremind.client import connect
+from foremind.app.core import core
+from foremind.auth.principal import PLAYER_SCOPES, SCOPES
 from foremind.domain.errors import DatabaseUnsuitable
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.runtime.metrics import Metrics
 from foremind.storage.backup import back_up, restore
 from foremind.storage.embedded_postgres import embedded_postgres
-from foremind.testing.server_process import running_server
-from tests.conftest import ROOT, patiently
+from foremind_client import connect
+from foremind_eval.processes.server_process import running_server
+from tests.conftest import PATIENT, ROOT, eventually_async
 
 DEPLOY = ROOT / "deploy"
 _METRIC = re.compile(r"foremind_\w+")
@@ -27,9 +29,9 @@ _METRIC = re.compile(r"foremind_\w+")
 def exported() -> set[str]:
     """The names of what this version counts, as Prometheus stores them."""
     names = set()
-    for each in Metrics().registry.collect():
+    for metric in Metrics().registry.collect():
         kinds = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
-        names |= {each.name + suffix for suffix in kinds.get(each.type, ("",))}
+        names |= {metric.name + suffix for suffix in kinds.get(metric.type, ("",))}
     return names
 
 
@@ -46,7 +48,9 @@ def labels_of(name: str) -> set[str]:
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are(name: str) -> None:
     """With labels that these have."""
     text = (DEPLOY / name).read_text()
-    used = {each for each in _METRIC.findall(text) if not each.startswith("foremind_sessions,")}
+    used = {
+        metric for metric in _METRIC.findall(text) if not metric.startswith("foremind_sessions,")
+    }
     assert used <= exported(), used - exported()
     for metric, grouped in re.findall(r"sum by \(([\w, ]+)\) \(rate\((foremind_\w+)", text):
         wanted = set(metric.split(", ")) - {"le", "instance"}
@@ -61,14 +65,14 @@ def test_prometheus_collects_with_a_token_for_metrics() -> None:
     assert f'job="{set_to["job_name"]}"' in (DEPLOY / "alerts.yaml").read_text()
     assert f"> {set_to['credentials_file']}\n" in text
     (scope,) = re.findall(r"--scope (\S+)", text)
-    assert scope in SCOPES - PLAYER
+    assert scope in SCOPES - PLAYER_SCOPES
 
 
 def test_the_dashboard_shows_everything_that_is_counted() -> None:
     """A metric without a panel is one that nobody looks at."""
     dashboard = json.loads((DEPLOY / "grafana.json").read_text())
     shown = set(_METRIC.findall(json.dumps(dashboard["panels"])))
-    hidden = {each for each in exported() - shown if not each.endswith(("_sum", "_count"))}
+    hidden = {metric for metric in exported() - shown if not metric.endswith(("_sum", "_count"))}
     assert hidden <= {"foremind_prepared_contexts", "foremind_layers_left_out_total"}, hidden
 
 
@@ -108,7 +112,7 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await client.send("I promise to call my boat Zephyrine")
             await client.expect_all("response.done", "memory.stored")
         async with embedded_postgres(source.data_dir) as database:
-            await patiently(lambda: _rests(database))
+            await eventually_async(lambda: _rests(database))
             await back_up(database, file)
             before = await _everything(database)
     target = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "b"})
@@ -119,21 +123,23 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await restore(database, file)
     async with core(target) as parts:
         assert await parts.database.value("ping") == 1
-    with running_server(target) as (url, _):
+    with running_server(target, PATIENT) as (url, _):
         async with connect(url) as client:
             opened = await client.open_session("wren", user_id="ana", name="Ana")
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
             await client.draft("What is my boat called?")
             recalled = await client.expect("context.ready")
-    assert [each["content"] for each in recalled["memories"]] == [opened["turns"][0]["text"]]
+    assert [memory["content"] for memory in recalled["memories"]] == [opened["turns"][0]["text"]]
 
 
-async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    """Half a backup is worse than none."""
-    file = tmp_path / "foremind.backup"
+async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path, database_url: str) -> None:
+    """Half a backup is worse than none: here, what row-level security shows."""
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    url = database_url.replace("//postgres:@", "//foremind_server:@")
     with pytest.raises(DatabaseUnsuitable, match="pg_dump"):
-        await back_up("postgresql://nobody@127.0.0.1:1/none", file)
-    assert list(tmp_path.iterdir()) == []
+        await back_up(url, folder / "foremind.backup")
+    assert list(folder.iterdir()) == []
 
 
 async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
@@ -166,14 +172,26 @@ async def _everything(url: str) -> dict[str, list[str]]:
     try:
         tables = await raw.fetch(
             "SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace "
-            "WHERE relkind = 'r' AND nspname = 'public' AND relname !~ 'pgqueuer' ORDER BY 1"
+            "WHERE relkind = 'r' AND nspname = 'public' ORDER BY 1"
         )
         return {
             row["relname"]: sorted(
-                each["whole"]
-                for each in await raw.fetch(f"SELECT whole::text FROM {row['relname']} AS whole")
+                stored["whole"]
+                for stored in await raw.fetch(f"SELECT whole::text FROM {row['relname']} AS whole")
             )
             for row in tables
         }
     finally:
         await raw.close()
+
+
+def test_joining_a_running_database_warns_of_nothing() -> None:
+    """Also where no user is logged in, as in a container."""
+    result = subprocess.run(
+        [sys.executable, "-c", "from foremind.storage.embedded_postgres import tools; tools()"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == ""

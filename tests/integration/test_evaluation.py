@@ -12,21 +12,21 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from foremind.app import Core
-from foremind.cli.evaluate import read_dialogues
+from foremind.app.core import Core
 from foremind.domain.errors import InvalidFile
 from foremind.domain.memory import Recalled
-from foremind.domain.settings import Settings
-from foremind.evaluation.benchmarks import memory_search, run_benchmarks
-from foremind.evaluation.chart import draw, recall_bar
-from foremind.evaluation.dialogues import Dialogue, DialogueTurn, Question
-from foremind.evaluation.labelled_file import read_labelled
-from foremind.evaluation.locomo import read_locomo
-from foremind.evaluation.madial import read_madial
-from foremind.evaluation.recall import measure, steps
-from foremind.evaluation.variants import ablation, one_variant
+from foremind.domain.settings.settings import Settings
 from foremind.retrieval.search import Query
 from foremind.text.tokenization import terms_of
+from foremind_eval.benchmarks import memory_search, run_benchmarks
+from foremind_eval.chart import draw, recall_bar
+from foremind_eval.cli.evaluate import read_dialogues
+from foremind_eval.dialogues import Dialogue, DialogueTurn, Question
+from foremind_eval.labelled_file import read_labelled
+from foremind_eval.locomo import read_locomo
+from foremind_eval.madial import read_madial
+from foremind_eval.recall import count_steps, measure
+from foremind_eval.variants import ablation, configured_variant
 
 LOCOMO = [
     {
@@ -81,10 +81,10 @@ async def test_labelled_evidence_is_found_through_store_and_search(
     assert [turn.session for turn in dialogue.turns].count(dialogue.turns[0].session) == 3
     assert (dialogue.user_name, dialogue.companion_name) == ("Ida", "Jon")
     done: list[int] = []
-    variants = [one_variant(significance=False, age_window=False)]
+    variants = [configured_variant(significance=False, age_window=False)]
     (report,) = await measure(built, [dialogue], variants, done.append)
     assert (report.questions, report.stored_fraction, report.recall_at_5) == (2, 1.0, 1.0)
-    assert sum(done) == steps([dialogue], variants) == 6
+    assert sum(done) == count_steps([dialogue], variants) == 6
 
 
 IN_PLACE = [
@@ -143,7 +143,7 @@ async def test_a_question_is_asked_in_its_place(built: Core, tmp_path: Path) -> 
             asked.append((query.text, len(found), query.now.date().isoformat()))
             return found
 
-    variants = [one_variant(significance=False, age_window=False)]
+    variants = [configured_variant(significance=False, age_window=False)]
     (report,) = await measure(
         replace(built, search=Watched()), [dialogue], variants, lambda _: None
     )
@@ -162,7 +162,7 @@ async def test_every_variant_is_asked_at_the_same_place(built: Core, tmp_path: P
     done: list[int] = []
     dialogues, variants = read_locomo(path), ablation(age_window=False)
     reports = await measure(built, dialogues, variants, done.append)
-    assert sum(done) == steps(dialogues, variants)
+    assert sum(done) == count_steps(dialogues, variants)
     assert {report.questions for report in reports} == {3}
 
 
@@ -203,7 +203,7 @@ async def test_the_significance_filter_is_the_servers_own(built: Core, tmp_path:
     """With it on, what does not matter is not stored, and recalls nothing."""
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(LOCOMO))
-    variants = [one_variant(significance=True, age_window=False)]
+    variants = [configured_variant(significance=True, age_window=False)]
     (report,) = await measure(built, read_locomo(path), variants, lambda _: None)
     assert (report.stored_fraction, report.asked_kept, report.others_dropped) == (0.75, 1.0, 0.5)
     assert report.filler_memories == 0.0
@@ -229,7 +229,7 @@ async def test_a_dialogue_brings_up_its_memories(built: Core, tmp_path: Path) ->
     )
     (read,) = read_madial(tmp_path)
     assert read.questions[0].text == '<Tom>: "Tomorrow is the swimming gala!"'
-    variants = [one_variant(significance=False, age_window=False)]
+    variants = [configured_variant(significance=False, age_window=False)]
     (report,) = await measure(built, [read], variants, lambda _: None)
     assert (report.questions, report.recall_at_5) == (1, 1.0)
 
@@ -249,7 +249,7 @@ async def test_an_ablation_compares_every_improvement(built: Core, tmp_path: Pat
 async def test_no_change_makes_the_companion_forget(built: Core) -> None:
     """The gate: a conversation of our own, through the whole path, at what it reaches today."""
     dialogues = read_labelled(Path(__file__).parent / "harbour.toml")
-    variants = [one_variant(significance=True, age_window=False)]
+    variants = [configured_variant(significance=True, age_window=False)]
     (report,) = await measure(built, dialogues, variants, lambda _: None)
     assert report.recall_at_5 >= 0.90
     assert report.recall_at_10 >= 0.95
@@ -263,7 +263,7 @@ async def test_what_is_asked_in_other_words_is_found(built: Core) -> None:
     """Also where other memories hold the words: meaning is not drowned by them."""
     raw = (Path(__file__).parent / "other_words.toml").read_text("utf-8")
     dialogue = _among_others(tomllib.loads(raw)["facts"])
-    variants = [one_variant(significance=False, age_window=False)]
+    variants = [configured_variant(significance=False, age_window=False)]
     (report,) = await measure(built, [dialogue], variants, lambda _: None)
     assert report.questions == 40
     assert report.recall_at_5 >= 0.70
@@ -275,7 +275,7 @@ async def test_of_a_small_life_few_memories_come_back(built: Core, evenings: int
     """Of sixteen to thirty-two facts: what answers is among them, and fewer than ten is normal."""
     raw = (Path(__file__).parent / "small_life.toml").read_text("utf-8")
     dialogue = _small_life(tomllib.loads(raw), evenings)
-    variants = [one_variant(significance=True, age_window=False)]
+    variants = [configured_variant(significance=True, age_window=False)]
     (report,) = await measure(built, [dialogue], variants, lambda _: None)
     assert report.questions >= 10
     assert report.recall_at_10 >= 0.95
@@ -292,10 +292,10 @@ def _small_life(life: dict[str, Any], evenings: int) -> Dialogue:
             turns.append(DialogueTurn(where, f"{evening}", "user", fact, at))
             answer = DialogueTurn(f"{where}a", f"{evening}", "companion", "Tell me more.", at)
             turns.append(answer)
-    for each in life["asked"]:
-        told = [turn.id for turn in turns if turn.text.startswith(each["told"])]
+    for case in life["asked"]:
+        told = [turn.id for turn in turns if turn.text.startswith(case["told"])]
         if told:
-            questions.append(Question(each["draft"], frozenset(told)))
+            questions.append(Question(case["draft"], frozenset(told)))
     return Dialogue("small", "Ana", "Wren", tuple(turns), tuple(questions))
 
 

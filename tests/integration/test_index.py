@@ -1,5 +1,6 @@
 """The memory index returns the same results as the database, and never stale ones."""
 
+import asyncio
 import dataclasses
 import itertools
 from collections.abc import AsyncIterator
@@ -8,17 +9,19 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from foremind.app import Core
+from foremind.app.core import Core
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.memory import IndexedMemory, IndexState
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.domain.turn import OpenedSession
-from foremind.evaluation.seeding import fill, words_said
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.index import vector_search
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Query, RankedSearch, StoredCandidates
+from foremind.storage.memory_store import MemoryStore
+from foremind_eval.seeding import fill, sample_words
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = dataclasses.replace(
@@ -31,7 +34,9 @@ _TIE = 2e-4
 @pytest.fixture
 async def index(built: Core) -> AsyncIterator[IndexedCandidates]:
     """An index with room for everything."""
-    async with IndexedCandidates(built.memories, INDEX_BYTES, built.metrics) as candidates:
+    async with IndexedCandidates(
+        built.stores.memories, INDEX_BYTES, built.runtime.metrics
+    ) as candidates:
         yield candidates
 
 
@@ -40,8 +45,8 @@ async def remember(
 ) -> MemoryAnnouncement:
     """Store a message of some days ago and ingest it."""
     at = NOW - timedelta(days=days)
-    turn = await built.turns.commit_message(session, f"{text}-{days}", text, at)
-    announced = await built.rememberer.remember(session.relationship_id, turn.id)
+    turn = await built.stores.turns.commit_message(session, f"{text}-{days}", text, at)
+    announced = await built.ingester.ingest(session.relationship_id, turn.id)
     assert announced is not None
     return announced
 
@@ -52,9 +57,9 @@ async def search_both(
     """Search the index and the database; assert equal results, and return them."""
     vector = await built.embedder.embed_query(text, Priority.ENTER)
     query = Query(session.relationship_id, text, vector, policy, NOW)
-    assert index.holds(session.relationship_id)
+    assert index.is_current(session.relationship_id)
     first = await RankedSearch(index).search(query)
-    second = await RankedSearch(StoredCandidates(built.memories)).search(query)
+    second = await RankedSearch(StoredCandidates(built.stores.memories)).search(query)
     assert [memory.score for memory in first] == pytest.approx(
         [memory.score for memory in second], abs=1e-3
     )
@@ -87,22 +92,22 @@ async def test_index_and_database_agree_on_random_memories(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With random memories of all ages and significances, and various policies."""
-    monkeypatch.setattr(vector_search, "_WORTH_CODES", worth_codes)
+    monkeypatch.setattr(vector_search, "_MIN_QUANTISED_VECTORS", worth_codes)
     session = await fill(built, NOW, own=300, others=300)
-    assert await index.loaded(session.relationship_id)
+    assert await index.wait_until_current(session.relationship_id)
     rng = np.random.default_rng(7)
     for number in range(12):
         when = " on 3 May" if number % 3 == 0 else ""
-        await search_both(built, index, session, " ".join(words_said(rng, 5)) + when, policy)
+        await search_both(built, index, session, " ".join(sample_words(rng, 5)) + when, policy)
 
 
 async def test_the_index_follows_every_kind_of_change(
     built: Core, index: IndexedCandidates
 ) -> None:
     """Stored, re-embedded, merged, superseded and refreshed, as announced."""
-    companion = await built.companions.put(CompanionFile("mara", "Mara", "A persona."))
-    session = await built.turns.open_session("ana", "Ana", companion.id, NOW)
-    assert await index.loaded(session.relationship_id)
+    companion = await built.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    session = await built.stores.turns.open_session("ana", "Ana", companion.id, NOW)
+    assert await index.wait_until_current(session.relationship_id)
     statements = [
         ("I live in Lisbon", 30), ("My dog is called Scout", 29), ("I love rain", 20),
         ("rain is my favourite", 10), ("Last Saturday my sister got married in Faro", 9),
@@ -111,20 +116,20 @@ async def test_the_index_follows_every_kind_of_change(
     questions = ["Where do I live?", "Do I like rain?", "What is my dog called?", "my sister"]
     for text, days in statements:
         announced = await remember(built, session, text, days)
-        index.heard(announced)
-        assert await index.loaded(session.relationship_id)
+        index.on_announcement(announced)
+        assert await index.wait_until_current(session.relationship_id)
         for question in questions:
             await search_both(built, index, session, question, DEFAULT)
 
 
 async def test_announced_memories_are_found_at_once(built: Core, index: IndexedCandidates) -> None:
     """From the announcement until the index is updated, the database is searched."""
-    companion = await built.companions.put(CompanionFile("mara", "Mara", "A persona."))
-    session = await built.turns.open_session("ana", "Ana", companion.id, NOW)
-    assert await index.loaded(session.relationship_id)
+    companion = await built.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    session = await built.stores.turns.open_session("ana", "Ana", companion.id, NOW)
+    assert await index.wait_until_current(session.relationship_id)
     for number in itertools.count():
         announced = await remember(built, session, f"I promise to bring lamp {number}")
-        index.heard(announced)
+        index.on_announcement(announced)
         text = f"lamp {number}"
         vector = await built.embedder.embed_query(text, Priority.ENTER)
         query = Query(session.relationship_id, text, vector, DEFAULT, NOW)
@@ -134,42 +139,82 @@ async def test_announced_memories_are_found_at_once(built: Core, index: IndexedC
             break
 
 
-async def test_indexes_are_reloaded_after_missed_announcements(
-    built: Core, index: IndexedCandidates
-) -> None:
-    """A gap in the announcements invalidates all of them."""
-    companion = await built.companions.put(CompanionFile("mara", "Mara", "A persona."))
-    session = await built.turns.open_session("ana", "Ana", companion.id, NOW)
-    assert await index.loaded(session.relationship_id)
-    await remember(built, session, "I promise to bring the lamp")
-    await index.forget()
-    assert not index.holds(session.relationship_id)
-    assert await index.loaded(session.relationship_id)
-    assert await search_both(built, index, session, "the lamp", DEFAULT) != []
-
-
 async def test_the_least_recently_used_index_is_evicted(built: Core) -> None:
     """A relationship whose index exceeds the byte limit is searched in the database."""
-    companion = await built.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    companion = await built.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
     sessions = [
-        await built.turns.open_session(name, name, companion.id, NOW)
+        await built.stores.turns.open_session(name, name, companion.id, NOW)
         for name in ("ana", "bo", "cy")
     ]
     for session in sessions:
         await remember(built, session, "I promise to bring the lamp")
-    async with IndexedCandidates(built.memories, INDEX_BYTES, built.metrics) as large:
-        assert await large.loaded(sessions[0].relationship_id)
-        size = built.metrics.registry.get_sample_value("foremind_index_bytes") or 0.0
-    async with IndexedCandidates(built.memories, int(size * 2.5), built.metrics) as small:
+    async with IndexedCandidates(
+        built.stores.memories, INDEX_BYTES, built.runtime.metrics
+    ) as large:
+        assert await large.wait_until_current(sessions[0].relationship_id)
+        size = built.runtime.metrics.registry.get_sample_value("foremind_index_bytes") or 0.0
+    async with IndexedCandidates(
+        built.stores.memories, int(size * 2.5), built.runtime.metrics
+    ) as small:
         for session in sessions[:2]:
-            assert await small.loaded(session.relationship_id)
-        assert small.holds(sessions[0].relationship_id)  # which counts as a use
-        assert await small.loaded(sessions[2].relationship_id)
-        loaded = [small.holds(session.relationship_id) for session in sessions]
+            assert await small.wait_until_current(session.relationship_id)
+        assert small.is_current(sessions[0].relationship_id)  # which counts as a use
+        assert await small.wait_until_current(sessions[2].relationship_id)
+        loaded = [small.is_current(session.relationship_id) for session in sessions]
         assert loaded == [True, False, True]
-    async with IndexedCandidates(built.memories, int(size / 2), built.metrics) as tiny:
+    async with IndexedCandidates(
+        built.stores.memories, int(size / 2), built.runtime.metrics
+    ) as tiny:
         vector = await built.embedder.embed_query("lamp", Priority.ENTER)
         query = Query(sessions[0].relationship_id, "lamp", vector, DEFAULT, NOW)
         for _ in range(3):
             assert len(await RankedSearch(tiny).search(query)) == 1
-        assert not tiny.holds(sessions[0].relationship_id)
+        assert not tiny.is_current(sessions[0].relationship_id)
+
+
+async def test_an_index_evicted_while_it_is_updated_is_not_taken_for_current(built: Core) -> None:
+    """What was announced meanwhile still counts."""
+    companion = await built.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    ana, bo = [
+        await built.stores.turns.open_session(name, name, companion.id, NOW)
+        for name in ("ana", "bo")
+    ]
+    await remember(built, ana, "I promise to bring the lamp")
+    for object_name in ("lamp", "rope", "map"):
+        await remember(built, bo, f"I promise to bring the {object_name}")
+    store, metrics = SlowMemoryStore(built), built.runtime.metrics
+    async with IndexedCandidates(store, INDEX_BYTES, metrics) as large:
+        assert await large.wait_until_current(bo.relationship_id)
+        size = metrics.registry.get_sample_value("foremind_index_bytes") or 0.0
+    async with IndexedCandidates(store, int(size * 1.2), metrics) as small:
+        assert await small.wait_until_current(ana.relationship_id)
+        store.slow.add(ana.relationship_id)
+        small.on_announcement(await remember(built, ana, "I promise to bring the rope"))
+        await store.read.wait()  # without what follows
+        small.on_announcement(await remember(built, ana, "I promise to bring the map"))
+        assert await small.wait_until_current(bo.relationship_id)  # which evicts the other
+        store.slow.clear()
+        store.answered.set()
+        assert await small.wait_until_current(ana.relationship_id)
+        recalled = await search_both(built, small, ana, "the map", DEFAULT)
+        assert "I promise to bring the map" in recalled
+
+
+class SlowMemoryStore(MemoryStore):
+    """Answers about some relationships late, with what was there when it was asked."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core.database, core.embedder.manifest.fingerprint)
+        self.slow: set[int] = set()
+        self.read = asyncio.Event()
+        self.answered = asyncio.Event()
+
+    async def changes(
+        self, relationship_id: int, after_version: int
+    ) -> tuple[IndexState, list[IndexedMemory]]:
+        """Return what `MemoryStore` returns, later."""
+        found = await super().changes(relationship_id, after_version)
+        if relationship_id in self.slow:
+            self.read.set()
+            await self.answered.wait()
+        return found

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from foremind.app import Core
+from foremind.app.core import Core
 from foremind.domain.companion import CompanionFile, CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.layer_cache import DraftRecall
-from tests.conftest import PATIENCE, owner_of
+from foremind.retrieval.layer_cache import LayerQuery
+from tests.conftest import PATIENCE
 
 FERRY = Path(__file__).with_name("ferry.md").read_text()
-PAIRS = [each for each in FERRY.split("\n\n") if not each.startswith("# ")]
-UNMARKED = "\n".join(each.replace("**", "") for each in PAIRS)
+PAIRS = [pair for pair in FERRY.split("\n\n") if not pair.startswith("# ")]
+UNMARKED = "\n".join(pair.replace("**", "") for pair in PAIRS)
 # What is asked in other words than those of the answer, and words of the answer.
 ASKED = [
     ("Would my poodle be welcome aboard?", "dogs sail free"),
@@ -46,10 +46,12 @@ NOT_ASKED = [
 
 
 @asynccontextmanager
-async def shelved(built: Core, *documents: str) -> AsyncIterator[tuple[Library, int]]:
+async def indexed_library(built: Core, *documents: str) -> AsyncIterator[tuple[Library, int]]:
     """A companion with documents, all embedded."""
-    library = Library(built.documents, built.embedder, built.clock, built.supervisor)
-    companion = await built.companions.put(CompanionFile("wren", "Wren", "p"))
+    library = Library(
+        built.stores.documents, built.embedder, built.runtime.clock, built.runtime.supervisor
+    )
+    companion = await built.stores.companions.put(CompanionFile("wren", "Wren", "p"))
     for number, text in enumerate(documents):
         await library.add(companion.id, f"Leaflet {number}", "text/plain", text.encode())
     async with library:
@@ -60,18 +62,18 @@ async def shelved(built: Core, *documents: str) -> AsyncIterator[tuple[Library, 
 
 
 async def _embedded(built: Core, companion_id: int) -> bool:
-    documents = await built.documents.of_companion(companion_id)
+    documents = await built.stores.documents.documents_of(companion_id)
     return all(document.embedded == document.chunks for document in documents)
 
 
 async def found(built: Core, library: Library, companion_id: int, text: str) -> tuple[str, ...]:
     """What stands in a prompt for a draft."""
-    draft = DraftRecall(
+    draft = LayerQuery(
         text=text,
         references=(),
         vector=await built.embedder.embed_query(text, Priority.ENTER),
         user_name="Ana",
-        policy=policy_for(CompanionSettings(), built.settings).layers,
+        policy=policy_for(CompanionSettings(), built.runtime.settings).layers,
         now=datetime(2026, 5, 20, tzinfo=UTC),
     )
     return (await library.recall(companion_id, draft)).lines
@@ -86,34 +88,10 @@ async def test_an_answer_is_found_by_what_is_meant_however_the_text_is_filed(
     built: Core, documents: tuple[str, ...]
 ) -> None:
     """Thirty questions and answers in one file as well as in thirty."""
-    async with shelved(built, *documents) as (library, companion_id):
+    async with indexed_library(built, *documents) as (library, companion_id):
         lines = {text: await found(built, library, companion_id, text) for text, _ in ASKED}
-        hits = [text for text, words in ASKED if any(words in each for each in lines[text])]
+        hits = [text for text, words in ASKED if any(words in line for line in lines[text])]
         assert len(hits) >= 13, sorted(set(lines) - set(hits))
-        assert all(len(each) < 700 for shown in lines.values() for each in shown)
+        assert all(len(line) < 700 for shown in lines.values() for line in shown)
         for text in NOT_ASKED:
             assert await found(built, library, companion_id, text) == ()
-
-
-async def test_what_was_cut_in_an_earlier_way_is_cut_anew(built: Core) -> None:
-    """Without being sent again: its text is in its chunks."""
-    library = Library(built.documents, built.embedder, built.clock, built.supervisor)
-    companion = await built.companions.put(CompanionFile("wren", "Wren", "p"))
-    document = await library.add(companion.id, "Ferry", "text/plain", b"-")
-    async with owner_of(built).acquire() as raw:
-        await raw.execute("DELETE FROM document_chunks")
-        await raw.execute("UPDATE documents SET cut = 1, chunks = 3")
-        await raw.executemany(
-            "INSERT INTO document_chunks (document_id, companion_id, position, content) "
-            "VALUES ($1, $2, $3, $4)",
-            [
-                (document, companion.id, place, FERRY[start : start + 2400])
-                for place, start in enumerate(range(0, len(FERRY), 1200))
-            ],
-        )
-    async with library:
-        async with asyncio.timeout(PATIENCE):
-            while await built.documents.cut_before() or not await _embedded(built, companion.id):
-                await asyncio.sleep(0.02)
-        assert len(await built.documents.contents(document)) == len(PAIRS)
-        assert await found(built, library, companion.id, ASKED[0][0])

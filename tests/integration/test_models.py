@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +18,17 @@ from onnx import TensorProto, helper
 
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import ModelUnusable
+from foremind.retrieval.embedding.backend import LocalBackend, Vector
 from foremind.retrieval.embedding.bert_graph import build_bert
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest import FolderSource, Manifest, PackageSource
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.embedding.service import EmbeddingService, Vector
+from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
-from foremind.testing.random_model import write_random_model
+from foremind_eval.doubles.random_model import write_random_model
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,22 @@ def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("hub") / "random-768"
     write_random_model(folder, dimension=768)
     yield folder
+
+
+def test_embedding_reports_nothing_to_anyone(model: ConvertedEncoder, tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry would leave an identifier and a queue in the home directory."""
+    program = (
+        "import pathlib, sys;"
+        "from foremind.retrieval.embedding.conversion import prepare_model;"
+        "from foremind.retrieval.embedding.model_registry import find_model;"
+        "models = pathlib.Path(sys.argv[2]);"
+        "prepare_model(find_model(sys.argv[1], models), models, print).encoder()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, model.manifest.name, str(model.folder.parent)],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, check=True,
+    )  # fmt: skip
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_the_default_model_knows_near_from_far(model: ConvertedEncoder) -> None:
@@ -259,7 +279,9 @@ def test_a_check_that_fails_refuses_the_model(random_folder: Path, tmp_path: Pat
 def _embedding(model: ConvertedEncoder, metrics: Metrics) -> EmbeddingService:
     clock = SystemClock()
     supervisor = Supervisor(clock, metrics)
-    return EmbeddingService(model.encoder(), model.manifest, 64, clock, metrics, supervisor)
+    return EmbeddingService(
+        LocalBackend(model.encoder()), model.manifest, 64, clock, metrics, supervisor
+    )
 
 
 async def test_enter_overtakes_what_waits(model: ConvertedEncoder) -> None:

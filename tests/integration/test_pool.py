@@ -5,26 +5,23 @@ import asyncio
 import asyncpg
 import pytest
 
-from foremind.app import Core
+from foremind.app.core import Core
+from foremind.domain.errors import StorageUnavailable
 from foremind.storage.database import Database, connect_as_server
-from foremind.storage.job_queue import PoolDriver
-from tests.conftest import PATIENCE
+from tests.conftest import PATIENCE, CommitsOnly
 
 
-async def test_a_lost_connection_that_listened_is_given_back(built: Core) -> None:
-    """Though it can no longer be reset: else each restart of the database costs one for good."""
+async def test_a_connection_lost_within_a_transaction_is_given_back(built: Core) -> None:
+    """Though it can no longer be rolled back: else each restart costs the pool one for good."""
     pool = built.database.pool
-    driver = PoolDriver(pool)
-    await driver.add_listener("anything", lambda *_: None)
-    listening = driver._listener_connection
-    assert listening is not None
-    listening._con._protocol.abort()  # as a restarting server does, before anybody is told
-    await driver.__aenter__()
-    with pytest.raises(asyncpg.InterfaceError):
-        await driver.__aexit__(None, None, None)
+    with pytest.raises(StorageUnavailable):
+        async with built.database.transaction() as connection:
+            # As a restarting server does, before anybody is told.
+            connection.raw._con._protocol.abort()
+            await connection.row("ping")
     everyone = [await pool.acquire(timeout=PATIENCE) for _ in range(pool.get_max_size())]
-    for each in everyone:
-        await pool.release(each)
+    for connection in everyone:
+        await pool.release(connection)
 
 
 async def test_a_pool_closes_though_a_connection_is_never_given_back(
@@ -32,7 +29,9 @@ async def test_a_pool_closes_though_a_connection_is_never_given_back(
 ) -> None:
     """Whoever holds it is not waited for beyond a limit, and the connection ends."""
     monkeypatch.setattr("foremind.storage.database._CLOSE_S", 0)
-    async with Database.connect(database_url, size=2, timeout_s=10) as database:
+    async with Database.connect(
+        database_url, size=2, timeout_s=10, publisher=CommitsOnly()
+    ) as database:
         held = await database.pool.acquire()
     with pytest.raises(asyncpg.InterfaceError):
         await held.fetchval("SELECT 1")

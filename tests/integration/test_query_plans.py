@@ -22,8 +22,17 @@ _GROWING = frozenset(
 # Queries that are about everything, and why that is all right.
 _ABOUT_ALL = {
     "revocations_since": "who was revoked meanwhile, for every session of a process",
+    "full_places": "the claims of lanes that run, of which each model server has a few",
     "curation_waiting": "at most 10,000 steps, from an index of those that wait or failed",
 }
+# Queries of Citus's own catalogue, which a plain database lacks.
+_OF_CITUS = frozenset(
+    {
+        "is_distributed", "is_coordinator", "tables_to_distribute", "nodes_for_shards",
+        "copy_to_nodes", "distribute_owner", "distribute_owned", "truncate_local_data",
+        "shard_nodes", "shard_tables",
+    }
+)  # fmt: skip
 # Asked for within the database, because a driver would want values for the query's parameters.
 _EXPLAIN = """
 CREATE FUNCTION pg_temp.plan_of(query text) RETURNS json LANGUAGE plpgsql AS $$
@@ -42,14 +51,14 @@ _FILLED = f"""
 SET session_replication_role = replica;
 INSERT INTO companions (slug, name, greeting, persona) VALUES ('wren', 'Wren', '', '');
 INSERT INTO users (external_id, name) SELECT 'u' || n, 'n' FROM generate_series(1, {_USERS}) AS n;
-INSERT INTO relationships (user_id, companion_id, due_at, shares_counts)
-    SELECT id, 1, now() + id * interval '1 s', id % 2 = 0 FROM users;
+INSERT INTO relationships (id, user_id, companion_id, due_at, shares_counts)
+    SELECT id * 4194304 + 1, id, 1, now() + id * interval '1 s', id % 2 = 0 FROM users;
 INSERT INTO sessions (relationship_id, opened_at, active_at)
     SELECT id, now(), now() FROM relationships;
 INSERT INTO turns
     (relationship_id, session_id, user_id, speaker, message_id, status, content, created_at, kept)
-    SELECT relationship_id, id, relationship_id, 'user', 'm', 'completed', '', now(),
-        relationship_id % 2 = 0
+    SELECT relationship_id, id, relationship_id / 4194304, 'user', 'm', 'completed', '', now(),
+        relationship_id / 4194304 % 2 = 0
     FROM sessions;
 INSERT INTO memories (relationship_id, created_at, source_turn_id, significance, term_count,
         memory_type, speaker, embedding, content, version, words)
@@ -95,6 +104,8 @@ async def _plans(raw: asyncpg.Connection) -> dict[str, dict[str, Any]]:
     """The plan of every query, whatever its values, by name."""
     plans = {}
     for name, query in load_queries().items():
+        if name in _OF_CITUS:
+            continue
         kind, _, _ = query.lstrip().upper().partition(" ")
         if kind in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE"):
             (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
@@ -113,9 +124,9 @@ async def test_no_query_walks_a_table_that_grows_with_the_users(database_url: st
         if name not in _ABOUT_ALL
         and (
             whole := {
-                each["Relation Name"]
-                for each, _ in _nodes(plan)
-                if each.get("Relation Name") in _GROWING and _walks(each)
+                node["Relation Name"]
+                for node, _ in _nodes(plan)
+                if node.get("Relation Name") in _GROWING and _walks(node)
             }
         )
     }
@@ -132,7 +143,7 @@ async def test_at_two_hundred_thousand_users_few_rows_are_read(
         if role != "owner":
             await raw.execute(f"GRANT SELECT, INSERT ON schema_migrations TO {role}")
             await raw.execute(f"SET ROLE {role}")
-            await raw.execute("SELECT set_config('foremind.relationship', '7', false)")
+            await raw.execute("SELECT set_config('foremind.relationship', '29360129', false)")
         plans = await _plans(raw)
     walked = {
         name: many
@@ -140,10 +151,10 @@ async def test_at_two_hundred_thousand_users_few_rows_are_read(
         if name not in _ABOUT_ALL
         and (
             many := [
-                (each["Node Type"], each.get("Relation Name", each.get("Index Name")))
-                for each, cut in _nodes(plan)
-                if _of_users(each)
-                and (_walks(each) or (each["Plan Rows"] > _MOST_ROWS and not cut))
+                (node["Node Type"], node.get("Relation Name", node.get("Index Name")))
+                for node, cut in _nodes(plan)
+                if _of_users(node)
+                and (_walks(node) or (node["Plan Rows"] > _MOST_ROWS and not cut))
             ]
         )
     }
@@ -157,8 +168,8 @@ def _of_users(node: dict[str, Any]) -> bool:
 def _nodes(plan: dict[str, Any], cut: bool = False) -> Iterator[tuple[dict[str, Any], bool]]:
     """Yield the steps of a plan, and whether each ends once there is enough."""
     yield plan, cut
-    for each in plan.get("Plans", ()):
-        yield from _nodes(each, cut or plan["Node Type"] == "Limit")
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child, cut or plan["Node Type"] == "Limit")
 
 
 def _walks(node: dict[str, Any]) -> bool:

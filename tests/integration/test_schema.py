@@ -92,10 +92,10 @@ async def test_row_level_security_applies_to_the_owner_of_the_tables(
     await owner.execute("""
         INSERT INTO companions (slug, name, greeting, persona) VALUES ('wren', 'Wren', '', '');
         INSERT INTO users (external_id, name) VALUES ('ana', 'Ana');
-        INSERT INTO relationships (user_id, companion_id) VALUES (1, 1);
-        SET foremind.relationship = '1';
+        INSERT INTO relationships (id, user_id, companion_id) VALUES (4194305, 1, 1);
+        SET foremind.relationship = '4194305';
         INSERT INTO records (relationship_id, layer, content, made_by, created_at, updated_at)
-        VALUES (1, 'vault', 'I live in Porto', 'user', now(), now());
+        VALUES (4194305, 'vault', 'I live in Porto', 'user', now(), now());
     """)
     assert await owner.fetchval("SELECT count(*) FROM records") == 1
     for other in ("2", ""):
@@ -104,5 +104,5 @@ async def test_row_level_security_applies_to_the_owner_of_the_tables(
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await owner.execute(
                 "INSERT INTO audit (relationship_id, actor, action, subject, happened_at)"
-                " VALUES (1, 'ana', 'read', 'everything', now())"
+                " VALUES (4194305, 'ana', 'read', 'everything', now())"
             )

@@ -2,120 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from foremind.app import Core, core, curation_of
-from foremind.background.status import StepStatus
-from foremind.background.steps import HELD_FOR
-from foremind.background.worker import BackgroundWorker
-from foremind.domain.companion import CompanionFile, CompanionSettings
-from foremind.domain.record import NewRecord, Record
-from foremind.domain.settings import Settings, load_settings
-from foremind.domain.turn import OpenedSession
-from foremind.llm.model_selection import ChatModels
-from foremind.runtime.supervision import Supervisor
-from foremind.testing.background_answers import curate
-from foremind.testing.manual_clock import ManualClock
-from foremind.testing.model_server import Chat, Script, scripted_model
+from foremind.background.retry_policy import HELD_FOR
+from foremind.domain.record import NewRecord
+from foremind.domain.settings.settings import Settings
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.model_server import Chat
 from tests.conftest import PATIENCE, eventually, owner_of
-
-SESSION_LENGTH = timedelta(hours=24)
-
-
-class Bench:
-    """A background worker, a clock that the test advances, and a scripted model."""
-
-    def __init__(self, built: Core, clock: ManualClock, script: Script) -> None:
-        self.built = built
-        self.clock = clock
-        self.script = script
-        self.voices = ChatModels(built.settings)
-        self.worker = self.another()
-        self._said = 0
-
-    def another(self) -> BackgroundWorker:
-        """Return another worker, as of another process."""
-        supervisor = Supervisor(self.clock, self.built.metrics)
-        return curation_of(replace(self.built, supervisor=supervisor), self.voices)
-
-    async def open_session(
-        self, user: str = "ana", companion: str = "wren", **settings: Any
-    ) -> OpenedSession:
-        """Open a session of a user with a companion of these settings."""
-        file = CompanionFile(companion, companion.title(), "p", "", CompanionSettings(**settings))
-        stored = await self.built.companions.put(file)
-        return await self.built.turns.open_session(
-            user, user.title(), stored.id, self.clock.now(), lives=SESSION_LENGTH
-        )
-
-    async def say(self, session: OpenedSession, *texts: str) -> None:
-        """Store messages with replies."""
-        for text in texts:
-            self._said += 1
-            now = self.clock.now()
-            stored = await self.built.turns.commit_message(session, f"m{self._said}", text, now)
-            await self.built.turns.commit_reply(session, stored.id, "completed", "I see.", now)
-            self.worker.look()
-
-    async def records(self, session: OpenedSession, layer: str) -> list[Record]:
-        """Return the records of a layer."""
-        records = await self.built.records.all(session.relationship_id)
-        return [record for record in records if record.layer == layer]
-
-    async def step(self, session: OpenedSession, name: str) -> StepStatus:
-        """Return the status of a step."""
-        status = await self.worker.status(session.relationship_id)
-        return next(step for step in status if step.step == name)
-
-    async def until(self, condition: Callable[[], Awaitable[object]], seconds: float = 0.5) -> None:
-        """Advance the clock until a condition holds."""
-        async with asyncio.timeout(PATIENCE):
-            while not await condition():
-                await self.clock.advance(seconds)
-                await asyncio.sleep(0.01)
-
-    async def wait_until_idle(self) -> None:
-        """Wait until no step is due or running."""
-
-        async def nothing_due() -> bool:
-            waiting = await owner_of(self.built).fetchval(
-                "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
-                "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
-                "(SELECT count(*) FROM curation_claims)",
-                self.clock.now(),
-            )
-            return not waiting
-
-        await self.until(nothing_due)
+from tests.integration.step_bench import Bench, chat_model_of, step_bench
 
 
 @pytest.fixture
 async def bench(settings: Settings) -> AsyncIterator[Bench]:
     """A worker that is not started yet."""
-    clock = ManualClock()
-    async with scripted_model(Script(background=curate)) as model:
-        model_settings = load_settings(
-            **(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4})
-        )
-        async with core(model_settings, clock=clock) as built:
-            bench = Bench(built, clock, model.script)
-            await bench.voices.prepare(_voice(model_settings))
-            try:
-                yield bench
-            finally:
-                await bench.voices.close()
-
-
-def _voice(settings: Settings) -> Any:
-    from foremind.domain.policy import policy_for  # noqa: PLC0415
-
-    return policy_for(CompanionSettings(), settings).voice
+    async with step_bench(settings) as bench:
+        yield bench
 
 
 def asks_for(chat: Chat, work: str) -> bool:
@@ -129,13 +35,17 @@ def notes_of_facts(chat: Chat) -> str:
     prompt = chat["messages"][1]["content"].partition("Said:")[2]
     facts = [line.split('"')[-2] for line in prompt.splitlines() if '"Fact' in line]
     operations = [{"op": "ADD", "kind": "other", "entry": fact} for fact in facts]
-    return json.dumps({"operations": operations}) if asks_for(chat, "notes") else curate(chat)
+    return (
+        json.dumps({"operations": operations})
+        if asks_for(chat, "notes")
+        else background_answer(chat)
+    )
 
 
 async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
     """It is retried with backoff, then suspended, and resumed at the next message."""
     session = await bench.open_session()
-    bench.script.refuses = lambda chat: 429 if asks_for(chat, "summary") else None
+    bench.script.refusal_status = lambda chat: 429 if asks_for(chat, "summary") else None
     async with bench.worker:
         await bench.say(session, *(f"I like the number {number} very much" for number in range(12)))
         await bench.say(session, "I live in Porto", "Save this: the gate code is 4711")
@@ -149,9 +59,9 @@ async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
             await bench.wait_until_idle()
         summary = await bench.step(session, "summary")
         assert (summary.state, summary.code, summary.behind) == ("held", "model_refused", 28)
-        requests = [chat for chat in bench.script.asked if asks_for(chat, "summary")]
+        requests = [chat for chat in bench.script.background_requests if asks_for(chat, "summary")]
         assert len(requests) <= 8
-        bench.script.refuses = lambda _: None
+        bench.script.refusal_status = lambda _: None
         await bench.clock.leap(HELD_FOR.total_seconds())
         await bench.say(session, "Good morning")
         await bench.wait_until_idle()
@@ -162,7 +72,9 @@ async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
 async def test_rules_replace_a_model_without_a_usable_answer(bench: Bench) -> None:
     """After a second attempt; the next batch is the model's again."""
     session = await bench.open_session()
-    bench.script.background = lambda chat: "no" if asks_for(chat, "notes") else curate(chat)
+    bench.script.background = lambda chat: (
+        "no" if asks_for(chat, "notes") else background_answer(chat)
+    )
     async with bench.worker:
         await bench.say(session, "I live in Porto")
         await bench.wait_until_idle()
@@ -171,7 +83,7 @@ async def test_rules_replace_a_model_without_a_usable_answer(bench: Bench) -> No
         await bench.wait_until_idle()
         (entry,) = await bench.records(session, "scratchpad")
         assert (entry.made_by, (await bench.step(session, "notes")).state) == ("rules", "idle")
-        bench.script.background = curate
+        bench.script.background = background_answer
         await bench.say(session, "My goal is to learn Greek")
         await bench.wait_until_idle()
         assert {record.made_by for record in await bench.records(session, "scratchpad")} == {
@@ -182,7 +94,7 @@ async def test_rules_replace_a_model_without_a_usable_answer(bench: Bench) -> No
 async def test_a_suspended_step_is_retried_daily_without_new_messages(bench: Bench) -> None:
     """The operator who repairs the model server need not restart anything."""
     session = await bench.open_session()
-    bench.script.refuses = lambda chat: 401 if asks_for(chat, "notes") else None
+    bench.script.refusal_status = lambda chat: 401 if asks_for(chat, "notes") else None
     async with bench.worker:
         await bench.say(session, "My goal is to learn Greek")
         for _ in range(30):
@@ -190,12 +102,15 @@ async def test_a_suspended_step_is_retried_daily_without_new_messages(bench: Ben
             await bench.clock.leap(300.0)
         assert (await bench.step(session, "notes")).state == "held"
         for _ in range(2):
-            before = sum(asks_for(chat, "notes") for chat in bench.script.asked)
+            before = sum(asks_for(chat, "notes") for chat in bench.script.background_requests)
             await bench.clock.leap(25 * 3600.0)
             await bench.wait_until_idle()
             assert (await bench.step(session, "notes")).state == "held"
-            assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == before + 1
-        bench.script.refuses = lambda _: None
+            assert (
+                sum(asks_for(chat, "notes") for chat in bench.script.background_requests)
+                == before + 1
+            )
+        bench.script.refusal_status = lambda _: None
         await bench.clock.leap(25 * 3600.0)
         await bench.wait_until_idle()
         assert (await bench.step(session, "notes")).state == "idle"
@@ -214,9 +129,9 @@ async def test_rules_fill_every_layer_from_what_a_model_refuses_to_read(
         return "poison" in str(chat)
 
     if how == "refused":
-        bench.script.refuses = lambda chat: 400 if is_refused(chat) else None
+        bench.script.refusal_status = lambda chat: 400 if is_refused(chat) else None
     else:
-        bench.script.background = lambda chat: "" if is_refused(chat) else curate(chat)
+        bench.script.background = lambda chat: "" if is_refused(chat) else background_answer(chat)
     async with bench.worker:
         for day in range(3):
             await bench.say(
@@ -241,7 +156,7 @@ async def test_a_hanging_companion_delays_neither_others_nor_steps_without_a_mod
 ) -> None:
     """On one model server, with more of its users waiting than the server has slots."""
     never = asyncio.Event()
-    bench.script.holds = lambda chat: never if "HANGS" in str(chat) else None
+    bench.script.hold_for = lambda chat: never if "HANGS" in str(chat) else None
     async with bench.worker:
         sessions = [await bench.open_session(f"user{number}") for number in range(6)]
         for session in sessions:
@@ -251,11 +166,11 @@ async def test_a_hanging_companion_delays_neither_others_nor_steps_without_a_mod
             return all([await bench.records(session, "vault") for session in sessions])
 
         await bench.until(all_pinned)
-        await eventually(lambda: len(bench.script.asked) >= 3)
+        await eventually(lambda: len(bench.script.background_requests) >= 3)
         ivy = await bench.open_session("ana", "ivy")
         await bench.say(ivy, "My goal is to learn Greek")
         await bench.until(lambda: bench.records(ivy, "scratchpad"))
-        assert sum("HANGS" in str(chat) for chat in bench.script.asked) == 3
+        assert sum("HANGS" in str(chat) for chat in bench.script.background_requests) == 3
         steps = [await bench.step(session, "notes") for session in sessions]
         states = [step.state for step in steps]
         assert states.count("running") == 3
@@ -265,8 +180,8 @@ async def test_a_hanging_companion_delays_neither_others_nor_steps_without_a_mod
             "model",
         }  # depends on whether ivy has the fourth slot
         await bench.clock.advance(10.0)
-        await bench.worker.measure()
-        sample_value = bench.built.metrics.registry.get_sample_value
+        await bench.worker.update_metrics()
+        sample_value = bench.built.runtime.metrics.registry.get_sample_value
         running = {"step": "notes", "reason": "running"}
         assert sample_value("foremind_curation_waiting", running) == 3
         assert (sample_value("foremind_curation_oldest_seconds") or 0) >= 10
@@ -278,11 +193,13 @@ async def test_messages_during_a_slow_request_for_notes_are_noted_once(bench: Be
     """By two concurrent processes, for longer than a lease lasts."""
     slow = asyncio.Event()
     bench.script.background = notes_of_facts
-    bench.script.holds = lambda chat: slow if asks_for(chat, "notes") else None
+    bench.script.hold_for = lambda chat: slow if asks_for(chat, "notes") else None
     session = await bench.open_session()
     async with bench.another(), bench.worker:
         await bench.say(session, "Fact 0")
-        await eventually(lambda: any(asks_for(chat, "notes") for chat in bench.script.asked))
+        await eventually(
+            lambda: any(asks_for(chat, "notes") for chat in bench.script.background_requests)
+        )
         for number in range(1, 8):
             await bench.say(session, f"Fact {number}")
             for _ in range(10):
@@ -293,7 +210,7 @@ async def test_messages_during_a_slow_request_for_notes_are_noted_once(bench: Be
     entries = [record.content for record in await bench.records(session, "scratchpad")]
     assert sorted(entries) == [f"Fact {number}" for number in range(8)]
     # One request for the first message, then batches of ten turns.
-    assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == 3
+    assert sum(asks_for(chat, "notes") for chat in bench.script.background_requests) == 3
 
 
 async def test_rules_and_a_model_can_update_the_profile_concurrently(
@@ -307,30 +224,32 @@ async def test_rules_and_a_model_can_update_the_profile_concurrently(
         return "entries" in chat["messages"][0]["content"] and not asks_for(chat, "notes")
 
     bench.script.background = lambda chat: (
-        json.dumps(extracted) if asks_for_profile(chat) else curate(chat)
+        json.dumps(extracted) if asks_for_profile(chat) else background_answer(chat)
     )
-    bench.script.holds = lambda chat: slow if asks_for_profile(chat) else None
+    bench.script.hold_for = lambda chat: slow if asks_for_profile(chat) else None
     session = await bench.open_session()
     async with bench.worker:
         await bench.say(session, *(f"I bake {count} loaves a day" for count in range(6)))
-        await eventually(lambda: any(asks_for_profile(chat) for chat in bench.script.asked))
+        await eventually(
+            lambda: any(asks_for_profile(chat) for chat in bench.script.background_requests)
+        )
         await bench.say(session, "I live in Porto")
         await bench.until(lambda: bench.records(session, "profile"))
         slow.set()
         await bench.wait_until_idle()
     profile = "\n".join(record.content for record in await bench.records(session, "profile"))
     assert "Porto" in profile and "baker" in profile
-    assert sum(asks_for_profile(chat) for chat in bench.script.asked) == 1
+    assert sum(asks_for_profile(chat) for chat in bench.script.background_requests) == 1
 
 
 async def test_the_status_of_a_step_that_waits_for_a_slot_says_so(bench: Bench) -> None:
     """While players use the model server."""
     session = await bench.open_session()
-    server = bench.voices.server_of(_voice(bench.built.settings))
+    server = bench.chat_models.model_server_for(chat_model_of(bench.built.runtime.settings))
     assert server is not None
     with ExitStack() as players:
         for _ in range(4):
-            players.enter_context(server.slots.taken())
+            players.enter_context(server.slots.foreground())
         async with bench.worker:
             await bench.say(session, "My goal is to learn Greek")
 
@@ -338,11 +257,11 @@ async def test_the_status_of_a_step_that_waits_for_a_slot_says_so(bench: Bench) 
                 return (await bench.step(session, "notes")).state == "slot"
 
             await bench.until(waits_for_slot)
-            await bench.worker.measure()
+            await bench.worker.update_metrics()
             slot = {"step": "notes", "reason": "slot"}
-            value = bench.built.metrics.registry.get_sample_value
+            value = bench.built.runtime.metrics.registry.get_sample_value
             assert value("foremind_curation_waiting", slot) == 1
-            assert bench.script.asked == []
+            assert bench.script.background_requests == []
             players.close()
             await bench.until(lambda: bench.records(session, "scratchpad"))
 
@@ -350,12 +269,12 @@ async def test_the_status_of_a_step_that_waits_for_a_slot_says_so(bench: Bench) 
 async def test_work_interrupted_by_a_clean_stop_is_resumed_at_once(bench: Bench) -> None:
     """By another process, without waiting for the lease to expire."""
     never = asyncio.Event()
-    bench.script.holds = lambda _: never
+    bench.script.hold_for = lambda _: never
     session = await bench.open_session()
     async with bench.worker:
         await bench.say(session, "My goal is to learn Greek")
-        await eventually(lambda: bool(bench.script.asked))
-    bench.script.holds = lambda _: None
+        await eventually(lambda: bool(bench.script.background_requests))
+    bench.script.hold_for = lambda _: None
     now = bench.clock.now()
     async with bench.another():
 
@@ -371,17 +290,17 @@ async def test_work_interrupted_by_a_clean_stop_is_resumed_at_once(bench: Bench)
 async def test_work_of_a_killed_worker_is_resumed_within_a_minute(bench: Bench) -> None:
     """Its lease is not released and has to expire."""
     never = asyncio.Event()
-    bench.script.holds = lambda _: never
+    bench.script.hold_for = lambda _: never
     session = await bench.open_session()
     killed = bench.another()
     await killed.__aenter__()
     await bench.say(session, "My goal is to learn Greek")
-    killed.look()
-    await eventually(lambda: bool(bench.script.asked))
+    killed.wake()
+    await eventually(lambda: bool(bench.script.background_requests))
     assert killed._loop is not None
     await killed._loop.stop()
     await killed._tasks.stop()
-    bench.script.holds = lambda _: None
+    bench.script.hold_for = lambda _: None
     stopped_at = bench.clock.now()
     async with bench.worker:
         await bench.until(lambda: bench.records(session, "scratchpad"), 1.0)
@@ -391,7 +310,9 @@ async def test_work_of_a_killed_worker_is_resumed_within_a_minute(bench: Bench) 
 async def test_note_operations_that_fail_do_not_affect_others(bench: Bench) -> None:
     """A model deletes an entry and then updates it; its other operations are applied."""
     session = await bench.open_session()
-    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
+    async with bench.built.stores.records.begin_changes(
+        session.relationship_id, bench.clock.now()
+    ) as changes:
         entry = await changes.add(NewRecord("scratchpad", "Has a goat", "model", kind="other"))
     operations = [
         {"op": "DELETE", "id": entry},
@@ -400,13 +321,15 @@ async def test_note_operations_that_fail_do_not_affect_others(bench: Bench) -> N
         {"op": "ADD", "kind": "goal", "entry": "Wants to learn Greek"},
     ]
     answer = json.dumps({"operations": operations})
-    bench.script.background = lambda chat: answer if asks_for(chat, "notes") else curate(chat)
+    bench.script.background = lambda chat: (
+        answer if asks_for(chat, "notes") else background_answer(chat)
+    )
     async with bench.worker:
         await bench.say(session, "I sold the goat. My goal is to learn Greek")
         await bench.wait_until_idle()
     entries = [record.content for record in await bench.records(session, "scratchpad")]
     assert entries == ["Wants to learn Greek"]
-    assert sum(asks_for(chat, "notes") for chat in bench.script.asked) == 1
+    assert sum(asks_for(chat, "notes") for chat in bench.script.background_requests) == 1
 
 
 async def test_a_thousand_turns_are_processed_without_summaries(bench: Bench) -> None:
@@ -414,11 +337,11 @@ async def test_a_thousand_turns_are_processed_without_summaries(bench: Bench) ->
     session = await bench.open_session(llm_url="", layers_off=("summary",))
     await bench.say(session, *(f"It rained {count} times" for count in range(600)))
     await bench.say(session, "My goal is to learn Greek", "I live in Porto")
-    await bench.worker.curate(session.relationship_id)
+    await bench.worker.run_due_steps(session.relationship_id)
     assert "Greek" in str(await bench.records(session, "scratchpad"))
     assert "Porto" in str(await bench.records(session, "profile"))
     await bench.clock.leap(26 * 3600.0)
-    await bench.worker.curate(session.relationship_id)
+    await bench.worker.run_due_steps(session.relationship_id)
     for name in ("stated", "notes", "episodes"):
         assert (await bench.step(session, name)).behind == 0, name
     assert "Porto" in str(await bench.records(session, "episodes"))
@@ -429,7 +352,9 @@ async def test_later_retention_settings_reach_inactive_relationships(
 ) -> None:
     """Also those that the operator sets for a single relationship."""
     session = await bench.open_session()
-    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
+    async with bench.built.stores.records.begin_changes(
+        session.relationship_id, bench.clock.now()
+    ) as changes:
         await changes.add(NewRecord("vault", "The gate code is 4711", "user"))
     async with bench.worker:
         await bench.clock.leap(20 * 24 * 3600.0)
@@ -448,12 +373,16 @@ async def test_later_retention_settings_reach_inactive_relationships(
 async def test_a_model_cannot_delete_notes_of_the_user(bench: Bench) -> None:
     """Its other operations are applied."""
     session = await bench.open_session()
-    async with bench.built.records.changing(session.relationship_id, bench.clock.now()) as changes:
+    async with bench.built.stores.records.begin_changes(
+        session.relationship_id, bench.clock.now()
+    ) as changes:
         by_user = await changes.add(NewRecord("scratchpad", "Has a goat", "user", kind="other"))
         by_model = await changes.add(NewRecord("scratchpad", "Has a cow", "model", kind="other"))
     operations = [{"op": "DELETE", "id": note} for note in (by_user, by_model)]
     bench.script.background = lambda chat: (
-        json.dumps({"operations": operations}) if asks_for(chat, "notes") else curate(chat)
+        json.dumps({"operations": operations})
+        if asks_for(chat, "notes")
+        else background_answer(chat)
     )
     async with bench.worker:
         await bench.say(session, "I sold the goat and the cow")
@@ -474,4 +403,4 @@ async def test_a_model_is_not_asked_for_disabled_layers(bench: Bench) -> None:
         await bench.wait_until_idle()
         steps = await bench.worker.status(session.relationship_id)
         assert {step.step: step.behind for step in steps}["episodes"] == 0
-    assert bench.script.asked == []
+    assert bench.script.background_requests == []

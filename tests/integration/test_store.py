@@ -12,16 +12,14 @@ import asyncpg
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pgqueuer.queries import Queries
 from pgvector import HalfVector
 
-from foremind.app import Core, core
+from foremind.app.core import Core, core
 from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
 from foremind.domain.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings, load_settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
-from foremind.evaluation.seeding import fill, words_said
 from foremind.memory.context_window import contextual_text
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
@@ -31,8 +29,9 @@ from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.named_queries import load_queries
-from foremind.testing.random_model import write_random_model
-from tests.conftest import PATIENCE, owner_of
+from foremind_eval.doubles.random_model import write_random_model
+from foremind_eval.seeding import fill, sample_words
+from tests.conftest import CommitsOnly, eventually_async, owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = policy_for(CompanionSettings(), load_settings()).recall
@@ -49,10 +48,10 @@ OPEN = dataclasses.replace(
 
 async def open_session(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
     """Open a session of `user` with a companion of these settings."""
-    companion = await parts.companions.put(
+    companion = await parts.stores.companions.put(
         CompanionFile("mara", "Mara", "A persona.", settings=CompanionSettings(**settings))  # type: ignore[arg-type]
     )
-    return await parts.turns.open_session(user, user.title(), companion.id, NOW)
+    return await parts.stores.turns.open_session(user, user.title(), companion.id, NOW)
 
 
 async def say(
@@ -60,8 +59,8 @@ async def say(
 ) -> int | None:
     """Store a message and ingest it; return the id of its memory, if it has one."""
     message_id = f"{number}-{text}"[:100]
-    turn = await parts.turns.commit_message(session, message_id, text, said_at)
-    announced = await parts.rememberer.remember(session.relationship_id, turn.id)
+    turn = await parts.stores.turns.commit_message(session, message_id, text, said_at)
+    announced = await parts.ingester.ingest(session.relationship_id, turn.id)
     return announced.memory_id if announced else None
 
 
@@ -100,43 +99,39 @@ async def test_an_unreachable_database_is_a_clear_error() -> None:
     with pytest.raises(DatabaseUnsuitable, match="FOREMIND_DATABASE_URL"):
         await migrate("postgresql://nobody@127.0.0.1:1/none")
     with pytest.raises(StorageUnavailable):
-        async with Database.connect("postgresql://nobody@127.0.0.1:1/none", size=2, timeout_s=1):
+        async with Database.connect(
+            "postgresql://nobody@127.0.0.1:1/none", size=2, timeout_s=1, publisher=CommitsOnly()
+        ):
             pass
 
 
-async def test_the_job_queue_schema_is_that_of_pgqueuer(built: Core) -> None:
-    """The frozen migration is what this version of pgqueuer would install."""
-    async with owner_of(built).acquire() as raw:
-        plan = await Queries.from_asyncpg_connection(raw).plan_upgrade()
-    assert list(plan.statements) == []
-
-
-async def test_a_message_and_its_job_are_stored_once(built: Core) -> None:
+async def test_a_message_and_its_wait_for_ingest_are_stored_once(built: Core) -> None:
     """The same id is the same turn, also concurrently."""
     session = await open_session(built)
     stored = await asyncio.gather(
-        *(built.turns.commit_message(session, "m1", "Hello", NOW) for _ in range(5))
+        *(built.stores.turns.commit_message(session, "m1", "Hello", NOW) for _ in range(5))
     )
     assert len({turn.id for turn in stored}) == 1
     assert sum(not turn.duplicate for turn in stored) == 1
-    assert await built.database.value("waiting_jobs") == 1
+    waiting = await owner_of(built).fetch("SELECT step, turn_id FROM curation_steps")
+    assert [tuple(row) for row in waiting] == [("ingest", stored[0].id)]
 
 
 async def test_message_ids_are_unique_per_user(built: Core) -> None:
     """Two users may use the same id."""
     ana, bo = await open_session(built, "ana"), await open_session(built, "bo")
-    first = await built.turns.commit_message(ana, "m1", "Hello", NOW)
-    second = await built.turns.commit_message(bo, "m1", "Hello", NOW)
+    first = await built.stores.turns.commit_message(ana, "m1", "Hello", NOW)
+    second = await built.stores.turns.commit_message(bo, "m1", "Hello", NOW)
     assert not second.duplicate
     assert first.id != second.id
 
 
 async def test_ingesting_a_turn_twice_stores_one_memory(built: Core) -> None:
-    """A job may run again after a crash."""
+    """It may be ingested again after a crash."""
     session = await open_session(built)
-    turn = await built.turns.commit_message(session, "m1", "I promise to remember you", NOW)
+    turn = await built.stores.turns.commit_message(session, "m1", "I promise to remember you", NOW)
     first, second = [
-        await built.rememberer.remember(session.relationship_id, turn.id) for _ in range(2)
+        await built.ingester.ingest(session.relationship_id, turn.id) for _ in range(2)
     ]
     assert first is not None
     assert second is not None
@@ -166,15 +161,15 @@ async def test_memories_do_not_depend_on_the_order_of_ingest(
     turns: list[int] = []
     for number, text in enumerate(texts):
         if number % 2:
-            turn = await built.turns.commit_reply(session, None, "completed", text, NOW)
+            turn = await built.stores.turns.commit_reply(session, None, "completed", text, NOW)
         else:
-            turn = (await built.turns.commit_message(session, f"m{number}", text, NOW)).id
+            turn = (await built.stores.turns.commit_message(session, f"m{number}", text, NOW)).id
         assert turn is not None
         turns.append(turn)
     order = [*turns, turns[2], turns[5]]
     randomness.shuffle(order)
     for turn in order:
-        await built.rememberer.remember(session.relationship_id, turn)
+        await built.ingester.ingest(session.relationship_id, turn)
     vectors = [await built.embedder.embed_passage(text) for text in texts]
     names: dict[Speaker, NDArray[np.float32]] = {
         "user": await built.embedder.embed_passage("Ana"),
@@ -323,7 +318,7 @@ async def test_candidate_selection_loses_no_top_result(built: Core) -> None:
     for _ in range(10):
         vector = rng.standard_normal(384).astype(np.float32)
         vector /= np.linalg.norm(vector)
-        text = " ".join(words_said(rng, 5))
+        text = " ".join(sample_words(rng, 5))
         query = Query(session.relationship_id, text, vector, OPEN, NOW)
         recalled = await built.search.search(query)
         expected = await _score_all(built, query)
@@ -334,7 +329,8 @@ async def _score_all(parts: Core, query: Query) -> list[float]:
     """Score every memory of a relationship with a plain implementation of BM25."""
     rows = await owner_of(parts).fetch(
         "SELECT embedding, jsonb_object_agg(term, frequency)::text AS words "
-        "FROM memories JOIN memory_terms ON memory_terms.memory_id = memories.id "
+        "FROM memories JOIN memory_terms "
+        "ON memory_terms.relationship_id = memories.relationship_id AND memory_id = memories.id "
         "WHERE memories.relationship_id = $1 GROUP BY memories.relationship_id, memories.id",
         query.relationship_id,
     )
@@ -373,7 +369,7 @@ async def test_a_repeated_statement_is_one_memory_of_higher_significance(built: 
     change, reason = await pool.fetchrow("SELECT change, reason FROM memory_changes")
     assert (change, reason[:23]) == ("merged", "says the same, cosine 0")
     turn = await pool.fetchval("SELECT turn_id FROM memory_sources")
-    await built.rememberer.remember(session.relationship_id, turn)
+    await built.ingester.ingest(session.relationship_id, turn)
     assert await pool.fetchval("SELECT count(*) FROM memory_changes") == 1
 
 
@@ -385,11 +381,11 @@ async def test_a_contradicted_memory_is_superseded_and_not_lost(
     session = await open_session(built)
     statements = [("I live in Lisbon", 30), ("I moved to Porto", 1)]
     turns = [
-        await built.turns.commit_message(session, text, text, NOW - timedelta(days=days))
+        await built.stores.turns.commit_message(session, text, text, NOW - timedelta(days=days))
         for text, days in statements
     ]
     for index in order:
-        await built.rememberer.remember(session.relationship_id, turns[index].id)
+        await built.ingester.ingest(session.relationship_id, turns[index].id)
     assert (await recall(built, session, "Where do I live?"))[0] == "I moved to Porto"
     assert (await recall(built, session, "Where in Lisbon did I live before?"))[0] == (
         "I live in Lisbon"
@@ -444,23 +440,22 @@ async def test_use_refreshes_a_memory(built: Core) -> None:
         for number, days in ((1, 60), (2, 80))
     ]
     assert old is not None and older is not None
-    await built.memories.refresh(session.relationship_id, [older], NOW)
+    await built.stores.memories.mark_used(session.relationship_id, [older], NOW)
     policy = dataclasses.replace(OPEN, decay="half_life", recency_weight=1.0, max_age_days=None)
     assert (await recall(built, session, "the boat", policy))[0].endswith("2")
 
 
-async def test_a_turn_erased_before_its_job_runs_is_not_remembered(built: Core) -> None:
-    """Not even by a job that has already read it and waits for the lock."""
+async def test_a_turn_erased_before_it_is_ingested_is_not_remembered(built: Core) -> None:
+    """Not even by a worker that has already read it and waits for the lock."""
     session = await open_session(built)
-    turn = await built.turns.commit_message(session, "m1", "I promise to keep the secret", NOW)
+    turn = await built.stores.turns.commit_message(
+        session, "m1", "I promise to keep the secret", NOW
+    )
     async with ErasureTransaction.begin(built.database, session.relationship_id) as erasure:
-        job = asyncio.create_task(built.rememberer.remember(session.relationship_id, turn.id))
-        lock_waiters = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        async with asyncio.timeout(PATIENCE):
-            while not await owner_of(built).fetchval(lock_waiters):
-                await asyncio.sleep(0.01)
+        ingest = asyncio.create_task(built.ingester.ingest(session.relationship_id, turn.id))
+        await eventually_async(owner_of(built).is_waited_for)
         assert await erasure.remove([], [turn.id], NOW) == 1
-    assert await job is None
+    assert await ingest is None
     stored = await owner_of(built).fetchrow("SELECT content, embedding FROM turns")
     assert tuple(stored) == ("", None)
     assert await owner_of(built).fetchval("SELECT count(*) FROM memories") == 0

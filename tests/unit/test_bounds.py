@@ -10,7 +10,7 @@ import pytest
 
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.gateway.pending_session import PendingSession
 from foremind.gateway.replay_buffer import ReplayBuffer
 from foremind.gateway.transport.admission import Admission, AdmittedConnection
@@ -23,16 +23,15 @@ from foremind.storage.fair_queue import FairQueue
 from foremind.text import packed_terms, tokenization
 from tests.conftest import ROOT
 
-_PACKAGE = ROOT / "server" / "foremind"
+_PACKAGES = (ROOT / "server" / "foremind", ROOT / "client" / "foremind_client")
 #: What has no bound of its own, and why it needs none.
 _UNBOUNDED = {
-    "evaluation/benchmarks/crowd.py: Queue": "not part of the server",
     "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",
     "llm/response_format.py: cache": "one entry for each response format",
     "llm/answer_parsing.py: cache": "one entry for each response format",
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
-    "domain/setting_bounds.py: cache": "one entry for each setting",
+    "domain/settings/setting_bounds.py: cache": "one entry for each setting",
     "storage/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
     "storage/named_queries.py: cache": "it has no arguments",
 }
@@ -68,30 +67,30 @@ def pending_announcements() -> int:
     """Announcements received while a session is being opened."""
     opening = PendingSession(cast("Any", None))
     for number in range(10_000):
-        opening.announce(cast("Any", number))
+        opening.on_announcement(cast("Any", number))
     with pytest.raises(ForemindError):
         opening.check()
-    return len(opening.take_heard())
+    return len(opening.take_announcements())
 
 
 def slot_prompts() -> int:
     """Prompts that the slots of a model server are assumed to have cached."""
     slots = SlotPool(3)
     for number in range(100):
-        slots.asked([cast("Message", {"role": "user", "content": f"{number} and so on"})])
+        slots.record_prompt([cast("Message", {"role": "user", "content": f"{number} and so on"})])
     return len(slots._prompts)
 
 
 def model_clients() -> int:
     """Clients of model servers, one for each URL."""
-    voices = ChatModels(load_settings())
+    chat_models = ChatModels(load_settings())
     for number in range(100):
         policy = ChatModelPolicy(
             url=f"http://{number}.example/v1", model="m", key_env=None, max_tokens=1,
             temperature=0.0, ahead="off",
         )  # fmt: skip
-        voices.server_of(policy)
-    return len(voices._clients)
+        chat_models.model_server_for(policy)
+    return len(chat_models._clients)
 
 
 class _Silent:
@@ -105,11 +104,11 @@ class _Silent:
 
 def unidentified_bytes() -> int:
     """Bytes received on connections that have not authenticated."""
-    admission = Admission(1000, 1000, lambda _: False, Metrics(), most_bytes=10_000)
+    admission = Admission(1000, 1000, lambda _: False, Metrics(), max_bytes=10_000)
     for _ in range(100):
         member: AdmittedConnection = _Silent()
         admission.enter(member)
-        admission.heard(member, 900)
+        admission.record_activity(member, 900)
     return admission._bytes
 
 
@@ -146,8 +145,8 @@ def test_an_overfilled_cache_or_queue_stays_within_its_bound(
 ) -> None:
     """And is nearly full, so that the test counts what it filled."""
     assert bound * 0.8 <= overfill() <= bound
-    tokenization.forget_words()
-    packed_terms.forget_hashes()
+    tokenization.clear_stem_cache()
+    packed_terms.clear_hash_cache()
 
 
 def unbounded(path: Path) -> Iterator[str]:
@@ -172,8 +171,9 @@ def unbounded(path: Path) -> Iterator[str]:
 def test_no_cache_or_queue_is_built_without_a_bound() -> None:
     """Except those that something else bounds; the list of exceptions is complete and current."""
     found = {
-        f"{path.relative_to(_PACKAGE)}: {name}"
-        for path in _PACKAGE.rglob("*.py")
+        f"{path.relative_to(package)}: {name}"
+        for package in _PACKAGES
+        for path in package.rglob("*.py")
         for name in unbounded(path)
     }
     assert found == set(_UNBOUNDED)

@@ -27,6 +27,10 @@ def test_the_table_of_codes_is_complete() -> None:
     statuses = {int(status) for status, _ in table if status.isdigit()}
     transport_statuses = {
         refusal.status
-        for refusal in (request_heads.TOO_LARGE, request_heads.LONG_TARGET, request_heads.TOO_LATE)
+        for refusal in (
+            request_heads.TOO_LARGE,
+            request_heads.TARGET_TOO_LONG,
+            request_heads.REQUEST_TIMEOUT,
+        )
     }
     assert statuses == {status for _, status in STATUSES} | {405} | transport_statuses

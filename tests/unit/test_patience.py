@@ -11,7 +11,7 @@ _TESTS = Path(__file__).parents[1]
 _ALLOWED = {
     "faults/traffic.py: timeout": "a player without an answer reconnects",
     "faults/test_background.py: timeout": "it is repeated at a later virtual time",
-    "integration/test_curation.py: wait": "it must not be finished, however long the test waits",
+    "integration/test_step_leases.py: wait": "it must not be finished, however long the test waits",
 }
 _WAITS = {"timeout", "wait_for", "wait", "acquire", "AsyncClient"}
 _TIMEOUT_POSITIONS = {"timeout": 0, "wait_for": 1}

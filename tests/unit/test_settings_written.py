@@ -15,8 +15,8 @@ from foremind.cli.main import main
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import InvalidFile
 from foremind.domain.policy import policy_for
-from foremind.domain.setting_syntax import unknown_variables
-from foremind.domain.settings import SETTINGS_FILE, Settings, load_settings
+from foremind.domain.settings.setting_syntax import unknown_variables
+from foremind.domain.settings.settings import SETTINGS_FILE, Settings, load_settings
 from tests.conftest import ROOT
 
 NAMES = sorted(Settings.model_fields)
@@ -188,6 +188,7 @@ def test_every_variable_named_in_the_repository_is_known() -> None:
     files = [
         *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("server/**/*.py"),
         *ROOT.glob("examples/*"), *ROOT.glob("deploy/*"), *ROOT.glob("loadtests/**/*.py"),
+        *ROOT.glob("client/**/*.py"), *ROOT.glob("evaluation/**/*.py"),
     ]  # fmt: skip
     mentioned = {
         name

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m training.significance.train [MODEL]
 
-Writes `models/MODEL.heads.json` and prints the classifiers' accuracy on the held-out fifth of the
-corpus. The corpus was written for this project; every file is a category, every line something that
-a player might say to a companion.
+Writes `models/MODEL.classifiers.json` and prints the classifiers' accuracy on the held-out fifth of
+the corpus. The corpus was written for this project; every file is a category, every line something
+that a player might say to a companion.
 """
 
 import argparse
@@ -16,11 +16,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.settings import load_settings
-from foremind.retrieval.classifiers import ClassifierFile, LinearClassifier, features_of, heads_path
+from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.classifiers import (
+    ClassifierFile,
+    LinearClassifier,
+    classifiers_path,
+    features_of,
+)
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.text.features import NAMES
+from foremind.text.features import FEATURE_NAMES
 
 CORPUS = Path(__file__).parent / "corpus"
 Array = npt.NDArray[np.float64]
@@ -55,7 +60,7 @@ _KEEP_BOUNDARY, _RECALL_BOUNDARY = -0.6, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class CorpusLine:
     """One line of the corpus."""
 
     text: str
@@ -67,17 +72,17 @@ class Utterance:
         return hashlib.sha256(self.text.encode()).digest()[0] % 5 == 0
 
 
-def read_corpus() -> list[Utterance]:
+def read_corpus() -> list[CorpusLine]:
     """Return every line of every category."""
     return [
-        Utterance(line, category)
+        CorpusLine(line, category)
         for category in CATEGORIES
         for line in (CORPUS / f"{category}.txt").read_text("utf-8").splitlines()
         if line.strip()
     ]
 
 
-def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str) -> ClassifierFile:
+def train(corpus: list[CorpusLine], vectors: npt.NDArray[np.float32], model: str) -> ClassifierFile:
     """Fit both classifiers on the lines that are not held out."""
     features = _features(corpus, vectors)
     trained = np.array([not example.held_out for example in corpus])
@@ -92,14 +97,14 @@ def train(corpus: list[Utterance], vectors: npt.NDArray[np.float32], model: str)
 
     return ClassifierFile(
         model=model,
-        shape=list(NAMES),
+        shape=list(FEATURE_NAMES),
         keep=fit([label.keep for label in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
         recall=fit([label.recall for label in labels], _RECALL_PENALTY, _RECALL_BOUNDARY),
     )
 
 
 def held_out_accuracy(
-    corpus: list[Utterance], vectors: npt.NDArray[np.float32], file: ClassifierFile
+    corpus: list[CorpusLine], vectors: npt.NDArray[np.float32], file: ClassifierFile
 ) -> dict[str, float]:
     """Return the accuracy of each classifier on the held-out lines."""
     features = _features(corpus, vectors)
@@ -112,7 +117,7 @@ def held_out_accuracy(
     return accuracy
 
 
-def _features(corpus: list[Utterance], vectors: npt.NDArray[np.float32]) -> Array:
+def _features(corpus: list[CorpusLine], vectors: npt.NDArray[np.float32]) -> Array:
     rows = [
         features_of(example.text, vector) for example, vector in zip(corpus, vectors, strict=True)
     ]
@@ -145,7 +150,7 @@ def main() -> None:
     corpus = read_corpus()
     vectors = encoder.encode([manifest.passage_prefix + example.text for example in corpus])
     file = train(corpus, vectors, manifest.name)
-    heads_path(manifest.name).write_bytes(msgspec.json.encode(file) + b"\n")
+    classifiers_path(manifest.name).write_bytes(msgspec.json.encode(file) + b"\n")
     accuracy = held_out_accuracy(corpus, vectors, file)
     print(f"{len(corpus)} lines, {sum(example.held_out for example in corpus)} of them held out")
     print(", ".join(f"{name}: {share:.1%} correct" for name, share in accuracy.items()))

@@ -13,16 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.api.dependencies import body_of
+from foremind.api.dependencies import read_json
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import json_response
-from foremind.auth.authority import Authority, require
+from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import MAX_USER_CHARS
 from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion, CompanionFile, CompanionSettings, wrong_field
+from foremind.domain.companion import (
+    Companion,
+    CompanionFile,
+    CompanionSettings,
+    first_invalid_field,
+)
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.storage.companion_store import CompanionStore
 
@@ -32,7 +37,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
 class SessionControl(Protocol):
     """The open sessions of this process."""
 
-    def listed(self) -> Sequence[object]:
+    def snapshots(self) -> Sequence[object]:
         """Return snapshots of all sessions."""
 
     def dismiss(self, session_id: str) -> bool:
@@ -45,7 +50,7 @@ class SessionControl(Protocol):
 class CompanionSource(Protocol):
     """The companions of this process's open sessions."""
 
-    async def changed(self, announcement: CompanionChanged) -> None:
+    async def reload(self, announcement: CompanionChanged) -> None:
         """Reload the companion that has changed."""
 
 
@@ -53,13 +58,13 @@ class CompanionSource(Protocol):
 class AdminServices:
     """The services of these routes."""
 
-    entrance: RequestAuthenticator
+    authenticator: RequestAuthenticator
     settings: Settings
     clock: Clock
     companions: CompanionStore
     authority: Authority
     sessions: SessionControl
-    current: CompanionSource
+    live_settings: CompanionSource
 
 
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,16 +118,16 @@ class _AdminEndpoints:
 
     async def put_companion(self, request: Request) -> Response:
         await self._require_admin(request)
-        body = await body_of(request, CompanionBody)
+        body = await read_json(request, CompanionBody)
         companion = CompanionFile(
             request.path_params["slug"], body.name, body.persona, body.greeting, body.settings
         )
-        problem = wrong_field(companion)
+        problem = first_invalid_field(companion)
         if problem is not None:
             raise InvalidMessage(": ".join(problem), param=problem[0])
         await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
         stored = await self._services.companions.put(companion)
-        await self._services.current.changed(CompanionChanged(stored.id))
+        await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(_detail(stored))
 
     async def retire_companion(self, request: Request) -> Response:
@@ -133,7 +138,7 @@ class _AdminEndpoints:
 
     async def list_sessions(self, request: Request) -> Response:
         await self._require_admin(request)
-        return json_response({"sessions": self._services.sessions.listed()})
+        return json_response({"sessions": self._services.sessions.snapshots()})
 
     async def end_session(self, request: Request) -> Response:
         await self._require_admin(request)
@@ -143,7 +148,7 @@ class _AdminEndpoints:
 
     async def revoke_tokens(self, request: Request) -> Response:
         await self._require_admin(request)
-        body = await body_of(request, Revocation)
+        body = await read_json(request, Revocation)
         until = await self._services.authority.revoke(body.user, body.token_id)
         return json_response(Revoked(None if body.token_id else until), 201)
 
@@ -155,7 +160,7 @@ class _AdminEndpoints:
         return response
 
     async def _require_admin(self, request: Request) -> None:
-        require(await self._services.entrance.authenticate(request), "admin")
+        require_scope(await self._services.authenticator.authenticate(request), "admin")
 
 
 def admin_routes(services: AdminServices) -> list[BaseRoute]:

@@ -9,16 +9,16 @@ from msgspec.structs import asdict
 from foremind.api.dependencies import RelationshipServices, ResolvedRelationship
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE
-from foremind.domain.setting_groups import LAYERS
-from foremind.llm.prompt.assembly import MOST_TURNS, AssembledPrompt, assemble
+from foremind.domain.settings.setting_groups import LAYERS
+from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.layout import PastTurn
-from foremind.llm.prompt.sections import state_section
 from foremind.llm.prompt.token_budget import BudgetShare
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_text import normalise
+from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 
 
 async def preview_context(
@@ -27,34 +27,24 @@ async def preview_context(
     """Return the prompt for a draft, the layers it was assembled from, and what that cost."""
     relationship, policy = resolved.relationship, resolved.policy
     zone = ZoneInfo(relationship.time_zone)
-    now = services.clock.now().astimezone(zone)
+    now = services.runtime.clock.now().astimezone(zone)
     count = counter_for(policy.layers.tokenizer)
     scope = _retrieval_scope(services, resolved, zone)
-    prepared = await services.preparer.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
+    prepared = await services.context.builder.prepare(
+        normalise(draft), lambda: scope, Priority.PAUSE
+    )
     session = await active_session(services, resolved)
     turns, state = [], NO_STATE
     if session is not None:
-        turns = await services.turns.working(relationship.id, session, MOST_TURNS)
-        state = await services.states.read(relationship.id, session)
-    standing = prepared.standing
-    started = services.clock.monotonic()
-    assembled = assemble(
-        resolved.companion,
-        policy.layers,
-        user_name=relationship.user_name,
-        standing={**standing.sections, "state": state_section(state, count)},
-        recalled=prepared.recalled,
-        memories=prepared.memories,
-        history=[
-            PastTurn(turn.speaker, turn.content, turn.id)
-            for turn in turns
-            if turn.id > standing.summarised_turn_id
-        ],
-        message=draft,
-        opening=not turns,
-        now=now,
+        turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
+        state, _ = await services.stores.states.read(relationship.id, session)
+    started = services.runtime.clock.monotonic()
+    history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
+    snapshot = ConversationSnapshot(relationship.user_name, history, now, state)
+    assembled = build_prompt(
+        resolved.companion, policy.layers, snapshot, prepared.standing, prepared, draft
     )
-    assembly_ms = round((services.clock.monotonic() - started) * 1000, 3)
+    assembly_ms = round((services.runtime.clock.monotonic() - started) * 1000, 3)
     prompt = assembled.prompt
     messages = prompt.messages()
     return {
@@ -62,7 +52,7 @@ async def preview_context(
         "tokens": sum(count(message["content"]) for message in messages),
         "budget": int(policy.layers.context_tokens * policy.layers.share),
         "layers": _layers(policy.layers, prepared, assembled, len(turns)),
-        "left_out": list(prepared.left_out),
+        "left_out": list(prepared.missing_layers),
         "missing": dict(prepared.missing),
         "memories": [asdict(memory) | {"id": str(memory.id)} for memory in prompt.memories],
         "timings": asdict(prepared.timings) | {"assembly_ms": assembly_ms},
@@ -73,8 +63,8 @@ async def active_session(
     services: RelationshipServices, resolved: ResolvedRelationship
 ) -> UUID | None:
     """Return the id of the relationship's active session, if there is one."""
-    since = services.clock.now() - resolved.policy.layers.session
-    return await services.relationships.running_session(resolved.relationship.id, since)
+    since = services.runtime.clock.now() - resolved.policy.layers.session
+    return await services.stores.relationships.latest_open_session(resolved.relationship.id, since)
 
 
 def _retrieval_scope(
@@ -90,9 +80,9 @@ def _retrieval_scope(
             layers_version=-1,
             companion_version=companion.version,
             model="",
-            embedding=services.embedder.manifest.fingerprint,
-            limits=policy.recall,
-            layers=policy.layers,
+            embedding=services.context.embedder.manifest.fingerprint,
+            recall_policy=policy.recall,
+            layer_policy=policy.layers,
         ),
         zone,
     )
@@ -105,7 +95,7 @@ def _layers(
     prompt = assembled.prompt
     layers: dict[str, dict[str, object]] = {}
     for layer in LAYERS:
-        shares = [share for share in assembled.portions if share.section.layer == layer]
+        shares = [share for share in assembled.shares if share.section.layer == layer]
         layers[layer] = {
             "on": policy.on(layer),
             "tokens": assembled.tokens.get(layer, 0),

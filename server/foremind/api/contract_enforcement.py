@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foremind.api.dependencies import body_of
+from foremind.api.dependencies import read_json
 from foremind.api.operations import OPERATIONS, Operation
 from foremind.api.responses import with_error_responses
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
@@ -67,4 +67,4 @@ async def _check_body(operation: Operation, request: Request) -> None:
             f"content-type: expected {' or '.join(operation.media_types)}", param="content-type"
         )
     if operation.body is None:
-        await body_of(request, EmptyBody, _MAX_EMPTY_BODY_BYTES)
+        await read_json(request, EmptyBody, _MAX_EMPTY_BODY_BYTES)

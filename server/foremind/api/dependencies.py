@@ -8,32 +8,25 @@ from starlette.requests import Request
 from foremind.api.json_bodies import Check, decode_json
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.spooled_bodies import SpooledResponses, receive_body
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.background.manual_edits import ManualEditor
 from foremind.background.record_removal import RecordRemover
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.announcements import SettingsChanged
-from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotAllowed, TooLarge
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship
-from foremind.domain.setting_levels import in_force
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.storable_text import check_storable
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
-from foremind.retrieval.documents.library import Library
-from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.storage.companion_store import CompanionStore
-from foremind.storage.record_store import RecordStore
-from foremind.storage.relationship_store import RelationshipStore
-from foremind.storage.state_store import StateStore
+from foremind.runtime.services import RuntimeServices
+from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
-from foremind.storage.turn_store import TurnStore
-from foremind.typeahead.context_builder import ContextBuilder
+from foremind.typeahead.context_services import ContextServices
 
 MAX_ID = 2**62
 _MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own
@@ -44,34 +37,41 @@ Shape = TypeVar("Shape")
 class SettingsSource(Protocol):
     """The settings of this process's open sessions."""
 
-    async def changed(self, announcement: SettingsChanged) -> None:
+    async def reload(self, announcement: SettingsChanged) -> None:
         """Reload the settings that have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditingServices:
+    """What changes and erases stored memories and records on request."""
+
+    eraser: Eraser
+    corrector: Corrector
+    editor: ManualEditor
+    remover: RecordRemover
+
+
+@dataclass(frozen=True, slots=True)
+class TransferServices:
+    """What exports and imports a relationship."""
+
+    store: TransferStore
+    exports: SpooledResponses
+    importer: RelationshipImporter
 
 
 @dataclass(frozen=True, slots=True)
 class RelationshipServices:
     """The services of the routes of relationships."""
 
-    entrance: RequestAuthenticator
-    settings: Settings
-    clock: Clock
-    companions: CompanionStore
-    relationships: RelationshipStore
-    turns: TurnStore
-    states: StateStore
-    preparer: ContextBuilder
-    records: RecordStore
-    library: Library
-    curation: BackgroundWorker
-    embedder: EmbeddingService
-    forgetter: Eraser
-    corrector: Corrector
-    editor: ManualEditor
-    remover: RecordRemover
-    transfer: TransferStore
-    exports: SpooledResponses
-    restorer: RelationshipImporter
-    current: SettingsSource
+    runtime: RuntimeServices
+    authenticator: RequestAuthenticator
+    stores: Stores
+    live_settings: SettingsSource
+    context: ContextServices
+    editing: EditingServices
+    transfer: TransferServices
+    background_worker: BackgroundWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +105,25 @@ async def resolve_relationship(
         NotAuthenticated, NotAllowed: the principal may not access it.
         NotFound: it does not exist, or is another user's.
     """
-    principal = await services.entrance.authenticate(request)
+    principal = await services.authenticator.authenticate(request)
     reads = request.method in ("GET", "HEAD")
-    require(principal, "memory:read" if reads else "memory:write")
+    require_scope(principal, "memory:read" if reads else "memory:write")
     id_ = parse_number(request.path_params["id"], "id", 0, MAX_ID)
-    relationship = await services.relationships.find(id_, principal.effective_user_id)
+    relationship = await services.stores.relationships.find(id_, principal.effective_user_id)
     if not principal.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
-    base_companion = await services.companions.find(relationship.companion)
+    base_companion = await services.stores.companions.find(relationship.companion)
     resource = "".join(request.url.path.split("/")[4:5])
     await audit_foreign_access(services, principal, id_, "read" if reads else "change", resource)
-    settings = in_force(base_companion.settings, relationship.settings, services.settings)
+    settings = effective_settings(
+        base_companion.settings, relationship.settings, services.runtime.settings
+    )
     return ResolvedRelationship(
         principal,
         relationship,
         replace(base_companion, settings=settings),
         base_companion,
-        policy_for(settings, services.settings),
+        policy_for(settings, services.runtime.settings),
     )
 
 
@@ -134,8 +136,10 @@ async def audit_foreign_access(
 ) -> None:
     """Write an access to the relationship's audit trail, unless its own user made it."""
     if principal.effective_user_id != principal.user_id:
-        now = services.clock.now()
-        await services.records.note(relationship_id, principal.user_id, action, resource, now)
+        now = services.runtime.clock.now()
+        await services.stores.records.add_audit_entry(
+            relationship_id, principal.user_id, action, resource, now
+        )
 
 
 def parse_number(text: str, name: str, minimum: int, maximum: int) -> int:
@@ -151,7 +155,7 @@ def parse_number(text: str, name: str, minimum: int, maximum: int) -> int:
     return int(text)
 
 
-async def body_of(
+async def read_json(
     request: Request,
     shape: type[Shape],
     max_bytes: int = _MAX_JSON_BYTES,

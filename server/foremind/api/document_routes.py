@@ -6,7 +6,7 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import MAX_ID, RelationshipServices, parse_number, read_bytes
 from foremind.api.responses import json_response
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.domain.errors import InvalidMessage
 from foremind.storage.document_store import DocumentStore
 
@@ -20,7 +20,7 @@ class _DocumentEndpoints:
         self._store = store
 
     async def list_documents(self, request: Request) -> Response:
-        documents = await self._store.of_companion(await self._companion_id(request))
+        documents = await self._store.documents_of(await self._companion_id(request))
         return json_response({"documents": documents})
 
     async def add(self, request: Request) -> Response:
@@ -32,8 +32,8 @@ class _DocumentEndpoints:
             )
         media_type = request.headers.get("content-type", "")
         body = await read_bytes(request, _MAX_DOCUMENT_BYTES)
-        id_ = str(await self._services.library.add(companion_id, title, media_type, body))
-        documents = await self._store.of_companion(companion_id)
+        id_ = str(await self._services.context.library.add(companion_id, title, media_type, body))
+        documents = await self._store.documents_of(companion_id)
         return json_response(next(document for document in documents if document.id == id_), 202)
 
     async def remove(self, request: Request) -> Response:
@@ -43,8 +43,8 @@ class _DocumentEndpoints:
         return json_response({"status": "ok"})
 
     async def _companion_id(self, request: Request) -> int:
-        require(await self._services.entrance.authenticate(request), "admin")
-        return (await self._services.companions.find(request.path_params["slug"])).id
+        require_scope(await self._services.authenticator.authenticate(request), "admin")
+        return (await self._services.stores.companions.find(request.path_params["slug"])).id
 
 
 def document_routes(services: RelationshipServices, store: DocumentStore) -> list[BaseRoute]:

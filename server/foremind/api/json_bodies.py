@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.storable_text import half_character
 
 Shape = TypeVar("Shape")
 #: Checks a decoded value, given the path of its field, which is empty for the whole body.
@@ -64,7 +65,9 @@ def _decode(raw: bytes, shape: Any, path: str = "", first: int = 0) -> Any:
         param = message.rpartition("$.")[2].rstrip("`") if "$." in message else path or "body"
         raise InvalidMessage(f"{param}: {message}", param=param) from None
     except NOT_JSON as error:
-        raise _malformed(str(error)) from None
+        is_small = not path and len(raw) <= _BATCH_BYTES  # to be read once more
+        half = half_character(raw) if is_small else None
+        raise (half or _malformed(str(error))) from None
 
 
 def _malformed(reason: str) -> InvalidMessage:

@@ -10,10 +10,10 @@ from starlette.routing import BaseRoute, Route
 from foremind.api.dependencies import (
     MAX_ID,
     RelationshipServices,
-    body_of,
     page_body,
     page_parameters,
     parse_number,
+    read_json,
     resolve_relationship,
 )
 from foremind.api.responses import json_response
@@ -37,7 +37,7 @@ class _MemoryEndpoints:
     async def list_turns(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
-        page = await self._services.relationships.turns(
+        page = await self._services.stores.relationships.turns(
             resolved.relationship.id, after, limit, _session_id(request)
         )
         return json_response(page_body("turns", page, limit))
@@ -45,39 +45,39 @@ class _MemoryEndpoints:
     async def list_memories(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
-        relationships = self._services.relationships
+        relationships = self._services.stores.relationships
         page = await relationships.memories(resolved.relationship.id, after, limit)
         return json_response(page_body("memories", page, limit))
 
     async def correct(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        content = (await body_of(request, Correction)).content.strip()
-        max_chars = self._services.settings.max_text_chars
+        content = (await read_json(request, Correction)).content.strip()
+        max_chars = self._services.runtime.settings.max_text_chars
         if not content or len(content) > max_chars:
             raise InvalidMessage(
                 f"content: expected text of 1 to {max_chars} characters", param="content"
             )
-        await self._services.corrector.correct(
+        await self._services.editing.corrector.correct(
             resolved.relationship.id,
             resolved.names,
             parse_number(request.path_params["memory"], "memory", 1, MAX_ID),
             content,
             actor=resolved.principal.user_id,
-            in_exchange=resolved.policy.storage.read_in_exchange,
+            read_in_exchange=resolved.policy.storage.read_in_exchange,
         )
-        self._services.curation.look()
+        self._services.background_worker.wake()
         return json_response({"status": "ok"})
 
     async def erase(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        receipt = await self._services.forgetter.forget(
+        receipt = await self._services.editing.eraser.erase(
             resolved.relationship.id,
             resolved.names,
             _erasure_scope(request),
             actor=resolved.principal.user_id,
             read_in_exchange=resolved.policy.storage.read_in_exchange,
         )
-        self._services.curation.look()
+        self._services.background_worker.wake()
         return json_response(receipt)
 
 

@@ -112,8 +112,10 @@ _SERVER_OPERATIONS = (
         "/readyz",
         "Check readiness",
         "Checks everything that a message needs. Each of `model`, `database`, `migrations`, "
-        "`background` and `server` is `ok` or describes the problem; `status` is `ok` with 200, "
-        "or `unavailable` with 503. Checks that cost time run at most once a second.",
+        "`background` and `server`, and `embedding_server` where one is configured, is `ok` or "
+        "describes the problem; `status` is `ok` with 200, or `unavailable` with 503. A problem "
+        "that begins with `degraded: ` makes the server slower and leaves the status at 200. "
+        "Checks that cost time run at most once a second.",
         dict[str, str],
         scope=None,
         other_responses={503: dict[str, str]},

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from foremind.api.responses import error_response
 from foremind.auth.origins import host_allowed, request_origin_allowed
 from foremind.domain.errors import ForemindError, InvalidMessage, NotAllowed, NotAuthenticated
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 
 # There are no cookies, so credentials need not be allowed: a page of an allowed origin sends a
 # token, or the server runs in open mode.

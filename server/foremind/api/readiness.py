@@ -23,9 +23,10 @@ _log = structlog.get_logger("foremind.api")
 class Readiness:
     """Checks everything that a message needs; answers within seconds.
 
-    `database` is ok if it accepts writes, `background` if no background loop keeps failing, and
-    `server` unless it is draining. The endpoint needs no token, so expensive checks run at most
-    once a second; `background` and `server` are always current.
+    `database` is ok if it accepts writes, `background` if no background loop keeps failing,
+    `server` unless it is draining, `announcements` while other processes are heard, and
+    `embedding_server`, where one is configured, while it is used. The endpoint needs no token, so
+    expensive checks run at most once a second; the others are always current.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Readiness:
         embedder: EmbeddingService,
         supervisor: Supervisor,
         draining: Callable[[], bool],
+        announcements: Callable[[], dict[str, str]],
         clock: Clock,
     ) -> None:
         self.database = database
@@ -42,6 +44,7 @@ class Readiness:
         self._probe = probe
         self._supervisor = supervisor
         self._draining = draining
+        self._announcements = announcements
         self._clock = clock
         self._lock = asyncio.Lock()
         self._cached: tuple[float, dict[str, str]] | None = None
@@ -55,6 +58,8 @@ class Readiness:
             return {
                 **self._cached[1],
                 "background": self._background(),
+                **self.embedder.health(),
+                **self._announcements(),
                 "server": "draining" if self._draining() else "ok",
             }
 
@@ -67,7 +72,7 @@ class Readiness:
         return {"model": model, "database": database, "migrations": migrations}
 
     def _background(self) -> str:
-        troubles = self._supervisor.troubles()
+        troubles = self._supervisor.problems()
         return "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items()) or "ok"
 
     async def _model(self) -> str:

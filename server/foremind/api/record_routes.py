@@ -13,19 +13,19 @@ from foremind.api.dependencies import (
     MAX_ID,
     RelationshipServices,
     ResolvedRelationship,
-    body_of,
     page_body,
     page_parameters,
     parse_number,
+    read_json,
     resolve_relationship,
 )
 from foremind.api.responses import json_response
 from foremind.background.manual_edits import ManualEdit
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.record import (
-    MOST_CONTENT,
-    MOST_LISTED,
-    MOST_TITLE,
+    MAX_CONTENT_CHARS,
+    MAX_LIST_ITEMS,
+    MAX_TITLE_CHARS,
     RECORD_LAYERS,
     Details,
     MadeBy,
@@ -38,9 +38,9 @@ from foremind.domain.record import (
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000
 
-Content = Annotated[str, Meta(min_length=1, max_length=MOST_CONTENT)]
-Title = Annotated[str, Meta(max_length=MOST_TITLE)]
-Refs = Annotated[list[Title], Meta(max_length=MOST_LISTED)]
+Content = Annotated[str, Meta(min_length=1, max_length=MAX_CONTENT_CHARS)]
+Title = Annotated[str, Meta(max_length=MAX_TITLE_CHARS)]
+Refs = Annotated[list[Title], Meta(max_length=MAX_LIST_ITEMS)]
 Revision = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -107,14 +107,14 @@ class _RecordEndpoints:
             raise InvalidMessage(
                 f"layer: expected one of {', '.join(RECORD_LAYERS)}", param="layer"
             )
-        records = await self._services.records.all(resolved.relationship.id)
+        records = await self._services.stores.records.all(resolved.relationship.id)
         return json_response(
             {"records": [_view(record) for record in records if layer in (None, record.layer)]}
         )
 
     async def create(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        body = await body_of(request, RecordBody)
+        body = await read_json(request, RecordBody)
         record = NewRecord(
             layer=body.layer,
             kind=body.kind,
@@ -123,7 +123,7 @@ class _RecordEndpoints:
             refs=tuple(body.refs),
             made_by=_author(resolved, body.by),
         )
-        id_ = await self._services.editor.write(
+        id_ = await self._services.editing.editor.write(
             resolved.relationship.id,
             resolved.principal.user_id,
             record,
@@ -133,8 +133,8 @@ class _RecordEndpoints:
 
     async def change(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        body = await body_of(request, RecordPatch)
-        await self._services.editor.change(
+        body = await read_json(request, RecordPatch)
+        await self._services.editing.editor.change(
             resolved.relationship.id,
             resolved.principal.user_id,
             _record_id(request),
@@ -146,14 +146,14 @@ class _RecordEndpoints:
     async def list_revisions(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         relationship_id = resolved.relationship.id
-        record = await self._services.records.find(relationship_id, _record_id(request))
-        revisions = await self._services.records.revisions(relationship_id, record.id)
+        record = await self._services.stores.records.find(relationship_id, _record_id(request))
+        revisions = await self._services.stores.records.revisions(relationship_id, record.id)
         return json_response({"revisions": revisions, "present": record.revision})
 
     async def restore(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        body = await body_of(request, RevisionBody)
-        await self._services.editor.restore(
+        body = await read_json(request, RevisionBody)
+        await self._services.editing.editor.restore(
             resolved.relationship.id,
             resolved.principal.user_id,
             _record_id(request),
@@ -163,7 +163,7 @@ class _RecordEndpoints:
 
     async def remove(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        receipt = await self._services.remover.remove(
+        receipt = await self._services.editing.remover.remove(
             resolved.relationship.id, resolved.principal.user_id, _record_id(request)
         )
         return await self._respond_changed(resolved, receipt)
@@ -171,14 +171,14 @@ class _RecordEndpoints:
     async def list_audit(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
-        page = await self._services.records.audit(resolved.relationship.id, after, limit)
+        page = await self._services.stores.records.audit(resolved.relationship.id, after, limit)
         return json_response(page_body("audit", page, limit))
 
     async def _respond_changed(
         self, resolved: ResolvedRelationship, content: object, status: int = 200
     ) -> Response:
         """Schedule the background work that derives from records, and respond."""
-        await self._services.curation.make_due(resolved.relationship.id)
+        await self._services.background_worker.schedule_now(resolved.relationship.id)
         return json_response(content, status)
 
 

@@ -14,25 +14,25 @@ from foremind.api.dependencies import (
     RelationshipServices,
     ResolvedRelationship,
     audit_foreign_access,
-    body_of,
+    read_json,
     resolve_relationship,
 )
 from foremind.api.responses import json_response
-from foremind.auth.authority import require
-from foremind.domain.announcements import SettingsChanged
-from foremind.domain.companion import RelationshipSettings
+from foremind.auth.authority import require_scope
+from foremind.domain.companion import Companion, RelationshipSettings
 from foremind.domain.errors import InvalidMessage, NotFound
-from foremind.domain.policy import laid_over
+from foremind.domain.policy import overlay_settings
+from foremind.domain.relationship import Relationship
 from foremind.domain.session_state import Flags, StatePatch
-from foremind.domain.setting_levels import (
-    changed,
+from foremind.domain.settings.setting_levels import (
+    apply_settings_patch,
     check_player,
     check_relationship,
-    given_in,
-    origins_of,
-    values_of,
+    decode_values,
+    set_names,
+    setting_origins,
 )
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 
 _MAX_SESSIONS = 200
 
@@ -67,11 +67,13 @@ class _RelationshipEndpoints:
 
     async def list_relationships(self, request: Request) -> Response:
         services = self._services
-        principal = await services.entrance.authenticate(request)
-        require(principal, "memory:read")
+        principal = await services.authenticator.authenticate(request)
+        require_scope(principal, "memory:read")
         relationships = [
             relationship
-            for relationship in await services.relationships.of_user(principal.effective_user_id)
+            for relationship in await services.stores.relationships.relationships_of_user(
+                principal.effective_user_id
+            )
             if principal.may_open(relationship.companion)
         ]
         for relationship in relationships:
@@ -91,9 +93,11 @@ class _RelationshipEndpoints:
 
     async def config(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        relationship = resolved.relationship
-        settings = origins_of(
-            resolved.base_companion.settings, relationship.settings, self._services.settings
+        return self._config_of(resolved.base_companion, resolved.relationship)
+
+    def _config_of(self, companion: Companion, relationship: Relationship) -> Response:
+        settings = setting_origins(
+            companion.settings, relationship.settings, self._services.runtime.settings
         )
         settings["consented"] = {"value": relationship.consented, "from": "relationship"}
         settings["shares_counts"] = {"value": relationship.shares_counts, "from": "relationship"}
@@ -103,39 +107,46 @@ class _RelationshipEndpoints:
         services = self._services
         resolved = await resolve_relationship(services, request)
         relationship_id, user_id = resolved.relationship.id, resolved.principal.user_id
-        body = await body_of(request, Config)
-        await services.relationships.change(
+        body = await read_json(request, Config)
+        announced = await services.stores.relationships.change(
             relationship_id,
-            partial(_patched_settings, resolved, body.settings, services.settings),
+            partial(_patched_settings, resolved, body.settings, services.runtime.settings),
             None if body.shares_counts is msgspec.UNSET else bool(body.shares_counts),
         )
-        await services.current.changed(SettingsChanged(relationship_id))
-        await services.curation.make_due(relationship_id)  # retention may have become shorter
+        await services.live_settings.reload(announced)
+        await services.background_worker.schedule_now(
+            relationship_id
+        )  # retention may have become shorter
         if body.consent is not None:
-            await services.relationships.consent(
-                relationship_id, user_id, services.clock.now(), given=body.consent
+            await services.stores.relationships.consent(
+                relationship_id, user_id, services.runtime.clock.now(), given=body.consent
             )
-        async with services.records.changing(relationship_id, services.clock.now()) as changes:
+        async with services.stores.records.begin_changes(
+            relationship_id, services.runtime.clock.now()
+        ) as changes:
             await changes.audit(user_id, "configure", "settings")
         if not resolved.principal.allows("memory:read"):
             return json_response({})
-        return await self.config(request)
+        changed = await services.stores.relationships.find(
+            relationship_id, resolved.principal.effective_user_id
+        )
+        return self._config_of(resolved.base_companion, changed)
 
     async def list_sessions(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        sessions = await self._services.relationships.sessions(
+        sessions = await self._services.stores.relationships.sessions(
             resolved.relationship.id, _MAX_SESSIONS
         )
         return json_response({"sessions": sessions})
 
     async def status(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        steps = await self._services.curation.status(resolved.relationship.id)
+        steps = await self._services.background_worker.status(resolved.relationship.id)
         return json_response({"steps": steps})
 
     async def run_background_work(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        await self._services.curation.take_up(resolved.relationship.id)
+        await self._services.background_worker.retry_now(resolved.relationship.id)
         return json_response({"status": "begun"}, 202)
 
     async def state(self, request: Request) -> Response:
@@ -143,18 +154,18 @@ class _RelationshipEndpoints:
         session = await active_session(self._services, resolved)
         if session is None:
             return json_response(StateView(None, "", {}))
-        state = await self._services.states.read(resolved.relationship.id, session)
+        state, _ = await self._services.stores.states.read(resolved.relationship.id, session)
         return json_response(StateView(str(session), state.task, state.flags))
 
     async def change_state(self, request: Request) -> Response:
         services = self._services
         resolved = await resolve_relationship(services, request)
-        body = await body_of(request, StateBody)
+        body = await read_json(request, StateBody)
         session = await active_session(services, resolved)
         if session is None:
             raise NotFound("session: expected an active session; there is none", param="session")
-        state = await services.states.change(
-            resolved.relationship.id, session, body, services.clock.now()
+        state, _ = await services.stores.states.change(
+            resolved.relationship.id, session, body, services.runtime.clock.now()
         )
         if not resolved.principal.allows("memory:read"):
             return json_response({})
@@ -163,7 +174,7 @@ class _RelationshipEndpoints:
     async def context(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         draft = request.query_params.get("draft", "")
-        max_chars = self._services.settings.max_text_chars
+        max_chars = self._services.runtime.settings.max_text_chars
         if not draft.strip() or len(draft) > max_chars:
             raise InvalidMessage(
                 f"draft: expected text of 1 to {max_chars} characters", param="draft"
@@ -206,14 +217,14 @@ def _patched_settings(
     is_admin = resolved.principal.admin
     if raw is None:
         levels = (current.user, current.operator) if is_admin else (current.user,)
-        patch: dict[str, Any] = {name: None for level in levels for name in given_in(level)}
+        patch: dict[str, Any] = {name: None for level in levels for name in set_names(level)}
     else:
-        patch = values_of(raw)
+        patch = decode_values(raw)
     companion = resolved.base_companion.settings
     if not is_admin:
-        user = changed(current.user, patch)
-        check_player(user, list(patch), laid_over(companion, current.operator), server)
+        user = apply_settings_patch(current.user, patch)
+        check_player(user, list(patch), overlay_settings(companion, current.operator), server)
         return replace(current, user=user)
-    operator = changed(current.operator, patch)
+    operator = apply_settings_patch(current.operator, patch)
     check_relationship(operator, list(patch), companion, server)
-    return RelationshipSettings(operator, changed(current.user, dict.fromkeys(patch)))
+    return RelationshipSettings(operator, apply_settings_patch(current.user, dict.fromkeys(patch)))

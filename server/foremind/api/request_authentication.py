@@ -8,8 +8,8 @@ from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
 from foremind.domain.errors import RateLimited
 from foremind.domain.rate_limits import TokenBucket
-from foremind.domain.settings import Settings
-from foremind.storage.database import work_for
+from foremind.domain.settings.settings import Settings
+from foremind.storage.database import queue_connections_as
 
 _BEARER = "Bearer "
 _BURST_S = 4.0
@@ -39,8 +39,8 @@ class RequestAuthenticator:
             _bearer_token(request), request.query_params.get("user")
         )
         self._limit_rate(principal.user_id)
-        request.state.connection.identified()
-        work_for(principal.user_id)
+        request.state.connection.mark_identified()
+        queue_connections_as(principal.user_id)
         return principal
 
     async def authenticate_unless_open(self, request: Request) -> Principal | None:
@@ -55,7 +55,7 @@ class RequestAuthenticator:
             return None
         principal = await self._authority.authenticate_token(_bearer_token(request))
         self._limit_rate(principal.user_id)
-        request.state.connection.identified()
+        request.state.connection.mark_identified()
         return principal
 
     def _limit_rate(self, user_id: str) -> None:

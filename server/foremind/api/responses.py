@@ -75,7 +75,7 @@ def with_error_responses(
                 _log.error("request.failed", code=error.code, reason=error.message)
             return error_response(error)
         except HTTPException as error:
-            return await routing_problem(request, error)
+            return await routing_error_response(request, error)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody receives it
         except Exception:  # a bug: the client gets no details
@@ -97,7 +97,7 @@ def error_response(error: ForemindError, headers: dict[str, str] | None = None) 
     return json_response(ErrorResponse(detail), status, headers)
 
 
-async def routing_problem(request: Request, error: Exception) -> Response:
+async def routing_error_response(request: Request, error: Exception) -> Response:
     """Return the response to an unknown path (404), or to a method that it does not have (405)."""
     if isinstance(error, HTTPException) and error.status_code == 405:
         allowed = ", ".join(sorted(_methods(request)))

@@ -23,12 +23,12 @@ from foremind.api.responses import (
     unknown_path,
     with_error_responses,
 )
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.background.worker import BackgroundWorker
+from foremind.domain.health import allows_traffic
 from foremind.runtime.assets import asset
 from foremind.runtime.metrics import Metrics
 from foremind.storage.companion_store import CompanionStore
-from foremind.storage.database import Database
 
 # The page loads nothing from other origins, and no page may frame it.
 _PAGE_HEADERS = {
@@ -45,11 +45,10 @@ class HttpServices:
     """The services of these routes; `contracts` are documents by file name."""
 
     companions: CompanionStore
-    curation: BackgroundWorker
-    database: Database
+    background_worker: BackgroundWorker
     readiness: Readiness
     metrics: Metrics
-    entrance: RequestAuthenticator
+    authenticator: RequestAuthenticator
     contracts: Mapping[str, object]
 
 
@@ -66,23 +65,22 @@ class _ServerEndpoints:
 
     async def readyz(self, _: Request) -> Response:
         checks = await self._services.readiness.check()
-        ready = all(outcome == "ok" for outcome in checks.values())
+        ready = all(map(allows_traffic, checks.values()))
         return json_response(
             {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
         )
 
     async def metrics(self, request: Request) -> Response:
         services = self._services
-        principal = await services.entrance.authenticate_unless_open(request)
+        principal = await services.authenticator.authenticate_unless_open(request)
         if principal is not None:
-            require(principal, "metrics")
+            require_scope(principal, "metrics")
         services.metrics.tasks.set(len(asyncio.all_tasks()))
-        await services.curation.measure()
-        services.metrics.waiting_jobs.set(await services.database.value("waiting_jobs"))
+        await services.background_worker.update_metrics()
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def companions(self, request: Request) -> Response:
-        principal = await self._services.entrance.authenticate_unless_open(request)
+        principal = await self._services.authenticator.authenticate_unless_open(request)
         companions = await self._services.companions.list()
         return json_response(
             [

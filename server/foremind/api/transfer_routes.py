@@ -7,22 +7,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.api.dependencies import RelationshipServices, body_of, resolve_relationship
+from foremind.api.dependencies import RelationshipServices, read_json, resolve_relationship
 from foremind.api.responses import json_response
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NotAllowed
-from foremind.domain.export_file import Export, as_told_by_user
-from foremind.domain.policy import laid_over, policy_for
-from foremind.domain.setting_levels import (
+from foremind.domain.export_file import Export, with_user_as_author
+from foremind.domain.policy import overlay_settings, policy_for
+from foremind.domain.settings.setting_levels import (
     check_player,
     check_relationship,
-    given_in,
-    in_force,
+    effective_settings,
     read_settings,
+    set_names,
 )
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.memory.import_limits import ImportLimits
 
@@ -38,57 +38,58 @@ class _TransferEndpoints:
         resolved = await resolve_relationship(services, request)
         relationship = resolved.relationship
         user_id = resolved.principal.user_id
-        now = services.clock.now()
+        now = services.runtime.clock.now()
 
         async def build() -> Export:
-            export = await services.transfer.read(
+            export = await services.transfer.store.read(
                 relationship.id,
                 relationship.companion,
                 (relationship.user_name, relationship.time_zone),
-                laid_over(relationship.settings.operator, relationship.settings.user),
+                overlay_settings(relationship.settings.operator, relationship.settings.user),
                 now,
             )
-            async with services.records.changing(relationship.id, now) as changes:
+            async with services.stores.records.begin_changes(relationship.id, now) as changes:
                 await changes.audit(user_id, "export", "everything")
             return export
 
         name = f"foremind-{relationship.companion}-{now:%Y-%m-%d}.json"
         # Headers are ASCII, but a slug may be in any script (RFC 8187).
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
-        return await services.exports.respond(user_id, build, headers)
+        return await services.transfer.exports.respond(user_id, build, headers)
 
     async def import_relationship(self, request: Request) -> Response:
         services = self._services
-        principal = await services.entrance.authenticate(request)
-        require(principal, "memory:write")
-        check = _import_limits(services.settings).check
-        body = await body_of(request, Export, _MAX_IMPORT_BYTES, check)
+        principal = await services.authenticator.authenticate(request)
+        require_scope(principal, "memory:write")
+        check = _import_limits(services.runtime.settings).check
+        body = await read_json(request, Export, _MAX_IMPORT_BYTES, check)
         slug = request.query_params.get("companion") or body.companion
         if not principal.may_open(slug):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )
-        companion = await services.companions.find(slug)
+        companion = await services.stores.companions.find(slug)
         settings = _relationship_settings(
-            body.settings, companion.settings, services.settings, principal
+            body.settings, companion.settings, services.runtime.settings, principal
         )
         policy = policy_for(
-            in_force(companion.settings, settings, services.settings), services.settings
+            effective_settings(companion.settings, settings, services.runtime.settings),
+            services.runtime.settings,
         )
-        id_ = await services.restorer.restore(
+        id_ = await services.transfer.importer.restore(
             principal.effective_user_id,
             (companion.id, companion.name),
-            body if principal.admin else as_told_by_user(body),
+            body if principal.admin else with_user_as_author(body),
             settings,
             actor=principal.user_id,
-            in_exchange=policy.storage.read_in_exchange,
-            now=services.clock.now(),
+            read_in_exchange=policy.storage.read_in_exchange,
+            now=services.runtime.clock.now(),
         )
-        services.curation.look()
+        services.background_worker.wake()
         return json_response({"id": str(id_)}, 201)
 
     async def export_schema(self, request: Request) -> Response:
-        await self._services.entrance.authenticate_unless_open(request)
+        await self._services.authenticator.authenticate_unless_open(request)
         return json_response(msgspec.json.schema(Export))
 
 
@@ -115,9 +116,9 @@ def _relationship_settings(
     """
     settings = read_settings(msgspec.to_builtins(exported))
     if principal.admin:
-        check_relationship(settings, given_in(settings), companion, server)
+        check_relationship(settings, set_names(settings), companion, server)
         return RelationshipSettings(operator=settings)
-    check_player(settings, given_in(settings), companion, server)
+    check_player(settings, set_names(settings), companion, server)
     return RelationshipSettings(user=settings)
 
 

@@ -11,11 +11,11 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import RelationshipServices
 from foremind.api.responses import json_response
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal, Scope
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
-from foremind.domain.policy import laid_over
+from foremind.domain.policy import overlay_settings
 from foremind.domain.user import ExportedRevocation, User
 from foremind.memory.user_erasure import UserEraser
 from foremind.storage.user_store import UserStore
@@ -52,21 +52,21 @@ class _UserEndpoints:
     async def export_user(self, request: Request) -> Response:
         principal, user = await self._authorize(request, "memory:read")
         services = self._services
-        now = services.clock.now()
-        relationships = await services.relationships.of_user(user.external_id)
+        now = services.runtime.clock.now()
+        relationships = await services.stores.relationships.relationships_of_user(user.external_id)
         for relationship in relationships:
-            await services.records.note(
+            await services.stores.records.add_audit_entry(
                 relationship.id, principal.user_id, "export", "everything", now
             )
         revocations = await self._users.revocations(user.external_id)
 
         async def build() -> UserExport:
             exports = [
-                await services.transfer.read(
+                await services.transfer.store.read(
                     relationship.id,
                     relationship.companion,
                     (relationship.user_name, relationship.time_zone),
-                    laid_over(relationship.settings.operator, relationship.settings.user),
+                    overlay_settings(relationship.settings.operator, relationship.settings.user),
                     now,
                 )
                 for relationship in relationships
@@ -76,7 +76,7 @@ class _UserEndpoints:
             )
 
         headers = {"content-disposition": f'attachment; filename="foremind-{now:%Y-%m-%d}.json"'}
-        return await services.exports.respond(principal.user_id, build, headers)
+        return await services.transfer.exports.respond(principal.user_id, build, headers)
 
     async def erase_user(self, request: Request) -> Response:
         principal, user = await self._authorize(request, "memory:write")
@@ -92,8 +92,8 @@ class _UserEndpoints:
             NotAuthenticated, NotAllowed: the principal may not access this user.
             NotFound: there is no user with this id.
         """
-        principal = await self._services.entrance.authenticate(request)
-        require(principal, scope)
+        principal = await self._services.authenticator.authenticate(request)
+        require_scope(principal, scope)
         user_id = request.path_params["id"]
         own_data = principal.user_id == user_id and principal.companions is None
         if not principal.admin and not own_data:

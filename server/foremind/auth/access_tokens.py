@@ -5,7 +5,7 @@ from typing import Any
 
 import jwt
 
-from foremind.auth.principal import PLAYER, SCOPES, Principal, Scope, user_id_problem
+from foremind.auth.principal import PLAYER_SCOPES, SCOPES, Principal, Scope, user_id_problem
 from foremind.auth.signing_keys import KeyRing, SigningKey
 from foremind.domain.errors import InvalidMessage, NotAuthenticated
 from foremind.domain.storable_text import check_storable
@@ -94,7 +94,11 @@ def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal
 
 def _known_scopes(claimed: frozenset[str] | None) -> frozenset[Scope]:
     """Return the scopes that Foremind knows; others belong to other services."""
-    return PLAYER if claimed is None else frozenset(scope for scope in SCOPES if scope in claimed)
+    return (
+        PLAYER_SCOPES
+        if claimed is None
+        else frozenset(scope for scope in SCOPES if scope in claimed)
+    )
 
 
 def _string_set(claims: dict[str, Any], name: str) -> frozenset[str] | None:

@@ -9,8 +9,8 @@ from foremind.auth.signing_keys import KeyRing
 from foremind.domain.announcements import AccessRevoked
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated
-from foremind.domain.settings import Settings
-from foremind.storage.revocation_store import RevocationStore
+from foremind.domain.settings.settings import Settings
+from foremind.storage.revocation_store import RevocationStore, TokenIdentity
 
 
 class Authority:
@@ -22,11 +22,11 @@ class Authority:
 
     def __init__(self, settings: Settings, revocations: RevocationStore, clock: Clock) -> None:
         self._settings = settings
-        self._keys = keyring(settings)
+        self._keys = load_keyring(settings)
         self._revocations = revocations
         self._clock = clock
 
-    def of_session(
+    def authenticate_session(
         self, token: str | None, claimed: tuple[str, str] | None, companion: str
     ) -> Principal:
         """Return the principal that opens a session with a companion.
@@ -42,14 +42,14 @@ class Authority:
             InvalidMessage: the claimed user id is invalid.
         """
         if not self._settings.open_mode:
-            principal = self.named_by(token)
+            principal = self.verify_token(token)
         elif claimed is None:
             raise NotAuthenticated("user: expected {id, name}", param="user")
         elif problem := user_id_problem(claimed[0]):
             raise InvalidMessage(f"user.id: {problem}", param="user.id")
         else:
             principal = Principal(*claimed)
-        require(principal, "chat")
+        require_scope(principal, "chat")
         if not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
@@ -82,11 +82,11 @@ class Authority:
         Raises:
             NotAuthenticated: the token is missing, invalid, expired or revoked.
         """
-        principal = self.named_by(token)
+        principal = self.verify_token(token)
         await self.check_revoked(principal)
         return principal
 
-    def named_by(self, token: str | None) -> Principal:
+    def verify_token(self, token: str | None) -> Principal:
         """Return the principal of a token, without checking whether it was revoked.
 
         Raises:
@@ -103,10 +103,18 @@ class Authority:
         """
         if principal.expires_at is None:
             return  # open mode: there is no token
-        if await self._revocations.revoked(
+        if await self._revocations.is_revoked(
             principal.user_id, principal.token_id, principal.issued_at
         ):
-            raise revoked()
+            raise token_revoked()
+
+    async def token_identity(self, principal: Principal) -> TokenIdentity | None:
+        """Return what a principal's token may be revoked by; None in open mode."""
+        if principal.expires_at is None:
+            return None
+        return await self._revocations.identity(
+            principal.user_id, principal.token_id, principal.issued_at
+        )
 
     async def revoke(self, user_id: str, token_id: str | None) -> datetime:
         """Revoke one token of a user, or all tokens that can have been minted by now.
@@ -121,9 +129,9 @@ class Authority:
         await self._revocations.revoke(user_id, token_id, until)
         return until
 
-    async def revoked_lately(self, seconds: float) -> list[AccessRevoked]:
+    async def recent_revocations(self, seconds: float) -> list[AccessRevoked]:
         """Return the revocations of the last `seconds`."""
-        return await self._revocations.since(self._clock.now() - timedelta(seconds=seconds))
+        return await self._revocations.revoked_since(self._clock.now() - timedelta(seconds=seconds))
 
     def still_valid(self, principal: Principal) -> bool:
         """Tell whether a session may continue: its token has not expired and its key is in use."""
@@ -137,7 +145,7 @@ class Authority:
         )
 
 
-def revoked() -> NotAuthenticated:
+def token_revoked() -> NotAuthenticated:
     """Return the error for a revoked token."""
     return NotAuthenticated("token: revoked", param="token")
 
@@ -153,7 +161,7 @@ def _requested_user(user_id: str | None) -> str | None:
     return user_id or None
 
 
-def keyring(settings: Settings) -> KeyRing:
+def load_keyring(settings: Settings) -> KeyRing:
     """Return the configured signing keys.
 
     Raises:
@@ -163,7 +171,7 @@ def keyring(settings: Settings) -> KeyRing:
     return KeyRing(None if secret is None else secret.get_secret_value(), settings.auth_keys)
 
 
-def require(principal: Principal, scope: Scope) -> None:
+def require_scope(principal: Principal, scope: Scope) -> None:
     """Check that a principal has a scope.
 
     Raises:

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlsplit
 
-from foremind.domain.settings import Settings, is_loopback
+from foremind.domain.settings.settings import Settings, is_loopback
 
 _SAME_ORIGIN_SITES = frozenset({None, "same-origin", "none"})  # None: not a browser, or an old one
 # A name or address with an optional port; urlsplit would parse "[::1].evil.example" as "::1".

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 Scope = Literal["chat", "memory:read", "memory:write", "host", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: The scopes of a token without a `scopes` claim: full access to the user's own data.
-PLAYER: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
+PLAYER_SCOPES: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
 MAX_USER_CHARS = 128
 _DOT_SEGMENTS = frozenset({".", ".."})  # URL clients remove them, so no path could name the user
 
@@ -32,7 +32,7 @@ class Principal:
     user_id: str
     name: str
     companions: frozenset[str] | None = None
-    scopes: frozenset[Scope] = PLAYER
+    scopes: frozenset[Scope] = PLAYER_SCOPES
     issued_at: float | None = None
     expires_at: float | None = None
     token_id: str | None = None

@@ -63,7 +63,7 @@ class KeyRing:
             return self._secret
         return self._keys.get(kid)
 
-    def signing(self, kid: str | None) -> SigningKey | None:
+    def signing_key(self, kid: str | None) -> SigningKey | None:
         """Return a key that can sign: the one with this id, or the secret, or the file's last."""
         signing_keys = [key for key in self._keys.values() if _can_sign(key)]
         if kid is not None:
@@ -109,7 +109,7 @@ def read_keys(path: Path) -> dict[str, SigningKey]:
     return keys
 
 
-def new_key(kid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def generate_key(kid: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Generate an Ed25519 key; return its private and its public JWK."""
     private = Ed25519PrivateKey.generate()
     header = {"kid": kid, "alg": "EdDSA", "use": "sig"}

@@ -7,7 +7,7 @@ from functools import partial
 from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
 from foremind.domain.errors import Conflict, UnusableAnswer
-from foremind.domain.record import NewRecord, Record, by_hand, of_layer, open_questions
+from foremind.domain.record import NewRecord, Record, is_manual, of_layer, open_questions
 from foremind.llm.prompt.record_format import day_in_words
 from foremind.llm.prompt.sections import profile_order
 from foremind.text.tokenization import terms_of
@@ -48,14 +48,14 @@ async def update_core_memory(context: CurationContext) -> None:
 
 
 async def _write_text(context: CurationContext, manual_text: str, sources: Sequence[str]) -> str:
-    if context.server is None:
+    if context.model.server is None:
         context.count_by_rules("hot")
     else:
         prompt = core_memory_prompt(manual_text, sources, context.now, context.policy.prompts.hot)
         try:
             return with_manual_lines(
                 manual_text,
-                (await context.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)).text,
+                (await context.model.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)).text,
             )
         except UnusableAnswer as error:
             context.fall_back("hot", error)
@@ -64,10 +64,10 @@ async def _write_text(context: CurationContext, manual_text: str, sources: Seque
 
 async def _last_manual_text(context: CurationContext, present: Record) -> str:
     """Return the last text of the core memory that was edited manually."""
-    if by_hand(present.made_by):
+    if is_manual(present.made_by):
         return present.content
     revisions = await context.store.revisions(context.relationship.id, present.id)
-    manual = [revision.content for revision in revisions if by_hand(revision.made_by)]
+    manual = [revision.content for revision in revisions if is_manual(revision.made_by)]
     return manual[-1] if manual else ""
 
 
@@ -84,7 +84,7 @@ def core_memory_sources(records: Sequence[Record], zone: tzinfo | None) -> list[
     def line(label: str, record: Record) -> str:
         # Manual edits hold until they are changed, so they have no date.
         day = day_in_words(record.updated_at.astimezone(zone))
-        when = "" if by_hand(record.made_by) else f" ({day})"
+        when = "" if is_manual(record.made_by) else f" ({day})"
         return f"{label}{when}: {record.content}"
 
     of = partial(of_layer, records)

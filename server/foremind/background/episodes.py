@@ -1,24 +1,29 @@
-"""Episodes of a conversation, the questions they leave open, and the recap of a session."""
+"""Episodes of a conversation, and the recap of a session."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from uuid import UUID
-
-import numpy as np
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import (
     Utterance,
     chars_of,
     conclusions_of,
-    key_of,
     left_open,
     questions_of,
     references_of,
     settles,
     top_sentences,
+    topic_key,
     topics_of,
     with_full_stop,
+)
+from foremind.background.open_questions import (
+    EpisodeSources,
+    question_record,
+    restore_open_questions,
+    settle,
+    store_questions,
 )
 from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, episodes_prompt
 from foremind.domain.errors import UnusableAnswer
@@ -26,32 +31,19 @@ from foremind.domain.record import (
     Details,
     NewRecord,
     Record,
-    by_hand,
-    found_by,
     of_layer,
     open_questions,
+    search_text,
 )
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
-from foremind.domain.setting_groups import LayerName
-from foremind.retrieval.layer_recall import EPISODE_COSINE
-from foremind.retrieval.similarity_calibration import calibrated
-from foremind.runtime.offload import aside
-from foremind.storage.record_changes import RecordChanges
+from foremind.domain.settings.setting_groups import LayerName
+from foremind.runtime.offload import run_or_offload
 from foremind.text.tokenization import terms_of, words_of
 
 MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
 _MAX_TOKENS = 1200
 _LAYERS: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
 _MAX_TOPIC_NAMES = 40  # known topics that a model is shown
-_MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeSources:
-    """The turns that an episode is made of, and the records that a model was shown with them."""
-
-    turns: tuple[int, ...]
-    records: tuple[int, ...] = ()
 
 
 async def write_episodes(
@@ -77,42 +69,15 @@ async def rewrite_episodes(
     context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
 ) -> None:
     """Rewrite the episodes of turns that were removed because another source was erased."""
-    await _restore_open_questions(context, {turn.session_id for turn in turns if turn.told})
+    await restore_open_questions(context, {turn.session_id for turn in turns if turn.narrated})
     by_session: dict[UUID, list[TranscriptTurn]] = {}
     for turn in turns:
-        if not turn.told:
+        if not turn.narrated:
             by_session.setdefault(turn.session_id, []).append(turn)
     for session_turns in by_session.values():
         await write_episodes(context, session_turns, closed=False, again=True)
     async with context.changing() as changes:
-        await changes.noted_again(change_set)
-
-
-async def _restore_open_questions(context: CurationContext, sessions: Collection[UUID]) -> None:
-    """Restore questions that remaining episodes left open, removed because of another source.
-
-    For example because of an erased session that asked one again, or settled it.
-    """
-    min_similarity = calibrated(context.embedder.manifest, EPISODE_COSINE)
-    missing: dict[str, NewRecord] = {}
-    for episode in context.records_of("episodes"):
-        for text in episode.details.open_questions if episode.session_id in sessions else ():
-            question = await _question_record(
-                context, text, episode.refs, EpisodeSources((), (episode.id,))
-            )
-            if _most_similar(question, context.records_of("questions"), min_similarity) is None:
-                restored = replace(question, made_by=episode.made_by, told_at=episode.created_at)
-                missing.setdefault(key_of(text), restored)
-    wanted = [question for question in missing.values() if not _is_dismissed(context, question)]
-    if wanted and context.policy.on("questions"):
-        async with context.changing() as changes:
-            for question in wanted:
-                await changes.add(question)
-        await context.reload()
-
-
-def _is_dismissed(context: CurationContext, question: NewRecord) -> bool:
-    return context.dismissed("questions", question.content)
+        await changes.remove_change_set(change_set)
 
 
 async def rewrite_recap(
@@ -127,7 +92,7 @@ async def rewrite_recap(
     async with context.changing() as changes:
         if answer is not None:
             await changes.add(_recap_record(context, answer, last, sources))
-        await changes.noted_again(change_set)
+        await changes.remove_change_set(change_set)
     await context.reload()
 
 
@@ -143,9 +108,9 @@ async def _extract_episodes(
     utterances = context.utterances(turns)
     sources = EpisodeSources(tuple(turn.id for turn in turns))
     names = (context.relationship.user_name, context.relationship.companion_name)
-    if context.server is None:
+    if context.model.server is None:
         context.count_by_rules("episodes")
-        return await aside(
+        return await run_or_offload(
             chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
         ), sources
     topics = _records_naming_topics(context.records)
@@ -156,14 +121,14 @@ async def _extract_episodes(
         [topic.title for topic in topics],
     )
     try:
-        answer = await context.ask("episodes", prompt, EpisodesAnswer, _MAX_TOKENS)
+        answer = await context.model.ask("episodes", prompt, EpisodesAnswer, _MAX_TOKENS)
         if not answer.episodes:
             context.fell_back = True
     except UnusableAnswer as error:
         context.fall_back("episodes", error)
         answer = EpisodesAnswer()
     if not (answer.episodes and answer.left_at):  # small models leave out requested fields
-        by_rules = await aside(
+        by_rules = await run_or_offload(
             chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
         )
         answer = EpisodesAnswer(
@@ -188,7 +153,7 @@ def _recap_record(
         session_id=turns[-1].session_id,
         turns=sources.turns,
         sources=sources.records,
-        told_at=turns[-1].created_at,
+        occurred_at=turns[-1].created_at,
     )
 
 
@@ -197,18 +162,18 @@ async def _write_batch(
 ) -> None:
     if not any(map(context.policy.on, _LAYERS)):
         async with context.changing() as changes:
-            await changes.advance("told", turns[-1].id, context.relationship.told_turn_id)
+            await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
         return
     known = open_questions(context.records)
     answer, sources = await _extract_episodes(context, turns, known)
     session_id = turns[-1].session_id
     at = turns[-1].created_at
     records = [
-        replace(await _episode_record(context, episode, session_id, sources), told_at=at)
+        replace(await _episode_record(context, episode, session_id, sources), occurred_at=at)
         for episode in answer.episodes
     ]
     questions = [
-        replace(await _question_record(context, text, episode.references, sources), told_at=at)
+        replace(await question_record(context, text, episode.references, sources), occurred_at=at)
         for episode in answer.episodes
         for text in episode.open_questions
     ]
@@ -220,12 +185,12 @@ async def _write_batch(
                     await changes.add(record)
         if context.policy.on("questions"):
             for number in settled:
-                await _settle(changes, known[number - 1], sources)
-            await _store_questions(context, changes, known, questions)
+                await settle(changes, known[number - 1], sources)
+            await store_questions(context, changes, known, questions)
         if closed and answer.left_at and context.policy.on("opening"):
             await changes.remove([recap.id for recap in context.records_of("opening")])
             await changes.add(_recap_record(context, answer, turns, sources))
-        await changes.advance("told", turns[-1].id, context.relationship.told_turn_id)
+        await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
     await context.reload()
 
 
@@ -236,7 +201,7 @@ def _records_naming_topics(records: Sequence[Record]) -> list[Record]:
     episodes = of_layer(reversed(records), "episodes")
     by_key: dict[str, Record] = {}
     for record in (*topics, *(episode for episode in episodes if len(episode.details.topics) == 1)):
-        by_key.setdefault(key_of(record.title), record)
+        by_key.setdefault(topic_key(record.title), record)
     return list(by_key.values())[:_MAX_TOPIC_NAMES]
 
 
@@ -245,9 +210,9 @@ def _reused_topics(
 ) -> Iterator[Record]:
     """Yield the records whose topic names an episode was given without their being said in it."""
     words = {term for utterance in utterances for term in terms_of(utterance.text)}
-    given = {key_of(name) for episode in answer.episodes for name in episode.topic.split(",")}
+    given = {topic_key(name) for episode in answer.episodes for name in episode.topic.split(",")}
     for record in topics:
-        key = key_of(record.title)
+        key = topic_key(record.title)
         if key in given and not set(key.split()) <= words:
             yield record
 
@@ -308,7 +273,7 @@ def removal_keys(session_id: UUID | None, title: str, *, only_one: bool) -> list
     Args:
         only_one: it is the only remaining episode of its session.
     """
-    return [f"{session_id} {key_of(title)}", *([f"{session_id}"] if only_one else [])]
+    return [f"{session_id} {topic_key(title)}", *([f"{session_id}"] if only_one else [])]
 
 
 async def _episode_record(
@@ -326,72 +291,8 @@ async def _episode_record(
             open_questions=tuple(episode.open_questions),
             topics=tuple(name.strip() for name in episode.topic.split(",") if name.strip()),
         ),
-        vector=await context.embed(found_by(episode.topic, episode.summary)),
+        vector=await context.embed(search_text(episode.topic, episode.summary)),
         session_id=session_id,
         turns=sources.turns,
         sources=sources.records,
     )
-
-
-async def _question_record(
-    context: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
-) -> NewRecord:
-    words = f" {' '.join(words_of(text))} "
-    refs = (" ".join(words_of(reference)) for reference in references)
-    return NewRecord(
-        layer="questions",
-        content=text,
-        made_by=context.made_by,
-        refs=tuple(ref for ref in refs if f" {ref} " in words),
-        details=Details(status="open"),
-        vector=await context.embed(text),
-        turns=sources.turns,
-        sources=sources.records,
-    )
-
-
-async def _settle(changes: RecordChanges, question: Record, sources: EpisodeSources) -> None:
-    """Settle a question; its status reveals something of these turns and is erased with them."""
-    details = Details(status="settled", attempts=question.details.attempts)
-    await changes.touch(question.id, details)
-    await changes.add_sources(question.id, sources.turns, ())
-
-
-async def _store_questions(
-    context: CurationContext,
-    changes: RecordChanges,
-    known: Sequence[Record],
-    questions: Sequence[NewRecord],
-) -> None:
-    """Add new questions; count repeated ones and add their sources."""
-    min_similarity = calibrated(context.embedder.manifest, EPISODE_COSINE)
-    for question in questions:
-        repeated = _most_similar(question, known, min_similarity)
-        if repeated is None and not _is_dismissed(context, question):
-            await changes.add(question)
-        elif repeated is not None:
-            details = Details(status="open", attempts=repeated.details.attempts + 1)
-            await changes.touch(repeated.id, details)
-            await changes.add_sources(repeated.id, question.turns, ())
-    if evicted := questions_to_evict(context.records_of("questions"), len(questions)):
-        await changes.remove(evicted)
-
-
-def questions_to_evict(questions: Sequence[Record], added: int) -> list[int]:
-    """Return the ids of questions beyond the limit: settled ones first, then the oldest."""
-    generated = [question for question in questions if not by_hand(question.made_by)]
-    excess = len(generated) + added - _MAX_QUESTIONS
-    generated.sort(key=lambda question: question.details.status != "settled")
-    return [question.id for question in generated[: max(0, excess)]]
-
-
-def _most_similar(
-    question: NewRecord, known: Sequence[Record], min_similarity: float
-) -> Record | None:
-    scored = [
-        (float(np.dot(candidate.vector, question.vector)), candidate)
-        for candidate in known
-        if candidate.vector is not None and question.vector is not None
-    ]
-    best = max(scored, key=lambda pair: pair[0], default=None)
-    return best[1] if best is not None and best[0] >= min_similarity else None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.companion import SignificanceRules
-from foremind.memory.scoring import judge
+from foremind.memory.scoring import score_significance
+from foremind.text.questions import is_pure_question
 from foremind.text.tokenization import terms_of, words_of
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
@@ -117,10 +118,12 @@ def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]
     scored = []
     for position, (utterance, text) in enumerate(sentences):
         terms = set(terms_of(text)) - _FILLER_WORDS
-        if text.endswith("?") or len(words_of(text)) < _MIN_WORDS or not terms:
+        if _asks(text) or len(words_of(text)) < _MIN_WORDS or not terms:
             continue
         shared = sum(frequency[term] - 1 for term in terms) / (len(terms) + 2)
-        significance = max(utterance.significance, judge(text, None, SignificanceRules()).score)
+        significance = max(
+            utterance.significance, score_significance(text, None, SignificanceRules()).score
+        )
         weight = significance + 0.15 * min(4.0, shared) + 0.1 * utterance.by_user
         scored.append((weight, position, Sentence(utterance, text, weight)))
     chosen: list[tuple[int, Sentence]] = []
@@ -183,7 +186,7 @@ def questions_of(utterances: Sequence[Utterance], limit: int) -> tuple[str, ...]
         for utterance in utterances
         if utterance.by_user
         for text in sentences_of(utterance.text)
-        if text.endswith("?") and len(words_of(text)) >= _MIN_WORDS
+        if _asks(text) and len(words_of(text)) >= _MIN_WORDS
     ]
     return tuple(
         text for weight, text in sorted(questions, key=lambda entry: -entry[0])[:limit] if weight
@@ -196,7 +199,7 @@ def conclusions_of(utterances: Sequence[Utterance], limit: int) -> tuple[str, ..
         (utterance.significance, text)
         for utterance in utterances
         for text in sentences_of(utterance.text)
-        if _DECIDED.search(text) and not text.endswith("?") and len(terms_of(text)) > 2
+        if _DECIDED.search(text) and not _asks(text) and len(terms_of(text)) > 2
     ]
     return tuple(text for _, text in sorted(conclusions, key=lambda entry: -entry[0])[:limit])
 
@@ -212,9 +215,14 @@ def left_open(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
         for text in sentences_of(utterance.text):
             if not utterance.by_user or len(words_of(text)) < _MIN_WORDS:
                 continue
-            if _LEFT_OPEN.search(text) or (text.endswith("?") and unanswered):
+            if _LEFT_OPEN.search(text) or (unanswered and _asks(text)):
                 unsettled.append(Sentence(utterance, text, utterance.significance))
     return unsettled[:limit]
+
+
+def _asks(sentence: str) -> bool:
+    """Return whether a sentence asks something, with or without a question mark."""
+    return sentence.endswith("?") or is_pure_question(sentence)
 
 
 def settles(text: str, question: str) -> bool:
@@ -224,7 +232,7 @@ def settles(text: str, question: str) -> bool:
     return bool(_SETTLED.search(text)) and len(shared) >= max(1, len(subject) // 2)
 
 
-def key_of(topic: str) -> str:
+def topic_key(topic: str) -> str:
     """Return the key of a topic name: that of "The Gardens" and "garden" is the same."""
     return " ".join(sorted(set(terms_of(topic)))) or topic.casefold().strip()
 

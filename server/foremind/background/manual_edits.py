@@ -9,15 +9,15 @@ from foremind.domain.clock import Clock
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.record import (
-    FOUND_BY_MEANING,
     STATUSES,
+    VECTOR_SEARCHED_LAYERS,
     Details,
     MadeBy,
     NewRecord,
     Record,
     Status,
-    found_by,
     of_layer,
+    search_text,
 )
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.record_store import RecordStore
@@ -71,12 +71,12 @@ class ManualEditor:
         if record.layer == "profile":
             entries = of_layer(await self._records.all(relationship_id), "profile")
             replaced = replaced_by_manual(entries, record, slots)
-        async with self._records.changing(relationship_id, self._clock.now()) as changes:
+        async with self._records.begin_changes(relationship_id, self._clock.now()) as changes:
             if record.layer in _SINGLE_RECORD_LAYERS:
-                replaced = list(await changes.of_layers([record.layer]))
+                replaced = list(await changes.records_in_layers([record.layer]))
             await changes.remove(replaced)
             record_id = await changes.add(record)
-            await changes.check_room("content")
+            await changes.check_total_size("content")
             await changes.audit(actor, "write", f"{record.layer} {record_id}")
         return record_id
 
@@ -160,16 +160,16 @@ class ManualEditor:
     ) -> None:
         new = await self._with_vector(new)
         now = self._clock.now()
-        async with self._records.changing(relationship_id, now, erasures) as changes:
+        async with self._records.begin_changes(relationship_id, now, erasures) as changes:
             await changes.change(before.id, new, expected)
-            await changes.check_room("content")
+            await changes.check_total_size("content")
             await changes.audit(actor, action, f"{before.layer} {before.id}")
 
     async def _with_vector(self, record: NewRecord) -> NewRecord:
         """Return the record with its vector, if its layer is searched by meaning."""
-        if record.layer not in FOUND_BY_MEANING:
+        if record.layer not in VECTOR_SEARCHED_LAYERS:
             return record
-        text = found_by(record.title, record.content)
+        text = search_text(record.title, record.content)
         return replace(record, vector=await self._embedder.embed_passage(text))
 
 

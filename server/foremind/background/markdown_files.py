@@ -73,7 +73,7 @@ class FileEdit:
     content: str | None
 
 
-def folder_of(
+def render_folder(
     relationship_id: int,
     user_name: str,
     companion: Companion,
@@ -109,7 +109,7 @@ def folder_of(
     return files
 
 
-def edits_of(files: Mapping[str, str], base: ExportedBase) -> list[FileEdit]:
+def find_edits(files: Mapping[str, str], base: ExportedBase) -> list[FileEdit]:
     """Return the edits made in a folder since it was exported."""
     edits: list[FileEdit] = []
     for layer in LAYERS:

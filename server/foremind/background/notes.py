@@ -1,7 +1,7 @@
 """The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`)."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -9,20 +9,18 @@ import numpy.typing as npt
 import structlog
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.extractive_summary import Utterance, chars_of, sentences_of
+from foremind.background.example_echoes import repeats_example
+from foremind.background.extractive_summary import Utterance, chars_of
+from foremind.background.note_rules import NotesUpdate, updates_by_rules
 from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
-from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
+from foremind.domain.companion import SignificanceRules
 from foremind.domain.errors import UnusableAnswer
-from foremind.domain.record import NewRecord, Record, RecordLayer, by_hand
+from foremind.domain.record import NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.llm.prompt.layout import Message
-from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.minimum_scores import floors_in
-from foremind.memory.scoring import judge
-from foremind.runtime.offload import aside
+from foremind.memory.scoring import score_significance
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
-from foremind.text.statements.extraction import statements_in
-from foremind.text.tokenization import terms_of
 
 _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted
 _SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
@@ -32,30 +30,8 @@ _MAX_TURNS_FOR_MODEL = 10  # per batch: what is worth noting of them fits into t
 _MAX_TOKENS = 800
 _LINE_TOKENS = 16  # overhead of a line: the name, quotation marks, perhaps the day
 _LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)
-# The kind of entry that a statement becomes, by the kind of its profile slot.
-_KIND_OF = {
-    "identity": "identity", "need": "preference", "taste": "preference", "people": "relationship",
-}  # fmt: skip
-_MIN_EVENT_SCORE = 0.5  # significance from which a sentence is an event worth noting
-_KIN = frozenset(
-    terms_of(
-        "mother father mum mom dad sister brother wife husband partner son daughter friend "
-        "girlfriend boyfriend grandmother grandfather grandma grandpa uncle aunt cousin dog cat "
-        "boss colleague neighbour neighbor"
-    )
-)
 
 _log = structlog.get_logger("foremind.background")
-
-
-@dataclass(frozen=True, slots=True)
-class NotesUpdate:
-    """An operation on the notes, and the turns and entries that it is made of."""
-
-    operation: NoteOperation
-    turns: tuple[int, ...]
-    entries: tuple[int, ...] = ()
-    vector: npt.NDArray[np.float32] | None = None
 
 
 async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]) -> int | None:
@@ -73,7 +49,7 @@ async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]
     async with context.changing() as changes:
         await _write_updates(context, changes, updates)
         for entry_id, vector in vectors.items():
-            await changes.let_be_found(entry_id, vector)
+            await changes.set_vector(entry_id, vector)
         await changes.advance("noted", last_turn, context.relationship.noted_turn_id)
     await context.reload()
     return last_turn
@@ -81,13 +57,13 @@ async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]
 
 def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
     """Return the oldest turns that fit into one batch, and into the model's context."""
-    if context.server is None or not turns:
+    if context.model.server is None or not turns:
         return list(turns[:_MAX_TURNS])
     shown = context.records_of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
-    room = context.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
+    room = context.model.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
     size = 0
     for turn in turns[:_MAX_TURNS_FOR_MODEL]:
-        room -= context.count_tokens(turn.content) + _LINE_TOKENS
+        room -= context.model.count_tokens(turn.content) + _LINE_TOKENS
         if room < 0:
             break
         size += 1
@@ -102,7 +78,7 @@ def _prompt(
     room = context.policy.context_tokens // 4
     kept = []
     for entry in reversed(entries):
-        room -= context.count_tokens(entry[2]) + _LINE_TOKENS
+        room -= context.model.count_tokens(entry[2]) + _LINE_TOKENS
         if room < 0:
             break
         kept.append(entry)
@@ -116,7 +92,7 @@ async def rewrite_notes(
     updates, _ = await _updates(context, context.utterances(turns))
     async with context.changing() as changes:
         await _write_updates(context, changes, updates)
-        await changes.noted_again(change_set)
+        await changes.remove_change_set(change_set)
     await context.reload()
 
 
@@ -124,7 +100,7 @@ async def _write_updates(
     context: CurationContext, changes: RecordChanges, updates: Sequence[NotesUpdate]
 ) -> None:
     """Apply updates to the current entries; those of an entry removed meanwhile are dropped."""
-    current = await changes.of_layers(_LAYERS)
+    current = await changes.records_in_layers(_LAYERS)
     present = {entry.id: entry for entry in context.records_of("scratchpad") if entry.id in current}
     for update in updates:
         await _apply(context, changes, update, present)
@@ -141,7 +117,7 @@ async def _updates(
     ):
         return [], True
     entries = context.records_of("scratchpad")
-    if context.server is None:
+    if context.model.server is None:
         context.count_by_rules("notes")
         return await _updates_by_rules(context, utterances, entries), True
     shown = entries
@@ -149,13 +125,21 @@ async def _updates(
         query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
         shown = entries_for_prompt(entries, await context.embed(query))
     try:
-        answer = await context.ask_in_detail(
+        answer = await context.model.ask_in_detail(
             "notes", _prompt(context, shown, utterances), NotesAnswer, _MAX_TOKENS
         )
     except UnusableAnswer as error:
         context.fall_back("notes", error)
         return await _updates_by_rules(context, utterances, entries), True
-    operations = _accepted(context, answer.value.operations, shown)
+    examples = [example.entry for example in context.policy.scratchpad.examples or ()]
+    operations = [
+        operation
+        for operation in _accepted(context, answer.value.operations, shown)
+        if not repeats_example(operation.entry or "", examples, utterances)
+    ]
+    if answer.value.operations and not operations:
+        context.fall_back("notes", UnusableAnswer("none of its operations can be applied"))
+        return await _updates_by_rules(context, utterances, entries), True
     turns = tuple(utterance.turn_id for utterance in utterances)
     # Where the model was shown a selection, its sources are exactly the entries in it.
     sources = recent_sources(entries) if shown is entries else tuple({entry.id for entry in shown})
@@ -165,7 +149,7 @@ async def _updates(
         for operation in operations
         if operation.op != "ADD" or (operation.entry or "").casefold() not in present
     ]
-    complete = not answer.cut_off and not answer.mended["too_many"]
+    complete = not answer.cut_off and not answer.corrections["too_many"]
     updates = [NotesUpdate(operation, turns, sources) for operation in new]
     return [await _with_vector(context, update) for update in updates], complete
 
@@ -187,7 +171,7 @@ async def _updates_by_rules(
     context: CurationContext, utterances: Sequence[Utterance], entries: Sequence[Record]
 ) -> list[NotesUpdate]:
     chars = chars_of(utterances) + sum(len(entry.content) for entry in entries)
-    updates = await aside(chars, lambda: by_rules(utterances, entries))
+    updates = await run_or_offload(chars, lambda: updates_by_rules(utterances, entries))
     return [await _with_vector(context, update) for update in updates]
 
 
@@ -255,54 +239,6 @@ def valid_operations(
     return valid
 
 
-def by_rules(utterances: Sequence[Utterance], entries: Sequence[Record]) -> list[NotesUpdate]:
-    """Return updates without a language model, from what users say about themselves.
-
-    A statement on a slot that an entry already fills (home, work, a taste) updates that entry.
-    """
-    updates: list[NotesUpdate] = []
-    slots = {fact.slot: entry.id for entry in entries for fact in facts_in(entry.content)}
-    known = {entry.content: entry.id for entry in entries}
-    new: dict[str, int] = {}
-    for utterance in utterances:
-        for text in sentences_of(utterance.text) if utterance.by_user else ():
-            kind = entry_kind(text)
-            if kind is None:
-                continue
-            if text in new:
-                index = new[text]
-                turns = (*updates[index].turns, utterance.turn_id)
-                updates[index] = replace(updates[index], turns=turns)
-                continue
-            if text in known:  # only adds this turn to the entry's sources
-                repeated = NoteOperation("UPDATE", known[text], kind, text)
-                updates.append(NotesUpdate(repeated, (utterance.turn_id,)))
-                continue
-            new[text] = len(updates)
-            same = next((slots[fact.slot] for fact in facts_in(text) if fact.slot in slots), None)
-            operation = NoteOperation("ADD" if same is None else "UPDATE", same, kind, text)
-            updates.append(NotesUpdate(operation, (utterance.turn_id,)))
-    return updates
-
-
-def entry_kind(text: str) -> str | None:
-    """Return the kind of entry that a user's sentence becomes, None where it becomes none."""
-    if text.endswith("?"):
-        return None
-    signals = {floor.name for floor in floors_in(text)}
-    for name, kind in (("identity", "identity"), ("goal", "goal"), ("constraint", "preference"),
-                       ("preference", "preference")):  # fmt: skip
-        if name in signals:
-            return kind
-    stated = next((statement for statement in statements_in(text) if statement.holds), None)
-    if stated is not None:
-        return _KIND_OF.get(PROFILE_SLOTS[stated.slot].kind, "other")
-    if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
-        return "relationship"
-    score = judge(text, None, SignificanceRules()).score
-    return "event" if score >= _MIN_EVENT_SCORE else None
-
-
 async def _apply(
     context: CurationContext,
     changes: RecordChanges,
@@ -331,14 +267,14 @@ async def _apply(
         return
     before = None if operation.id is None else present.get(operation.id)
     # A model may rephrase a manual entry, which its history shows, but never delete it.
-    if before is None or (operation.op == "DELETE" and by_hand(before.made_by)):
+    if before is None or (operation.op == "DELETE" and is_manual(before.made_by)):
         context.metrics.dropped.labels("invalid_operation").inc()
     elif operation.op == "DELETE":
         await changes.remove([before.id])
         del present[before.id]
     elif before.content != entry.content:
         await changes.change(before.id, replace(entry, kind=operation.kind or before.kind))
-    elif not by_hand(before.made_by):  # repeated: only its sources change
+    elif not is_manual(before.made_by):  # repeated: only its sources change
         await changes.add_sources(before.id, entry.turns, entry.sources)
 
 
@@ -346,7 +282,7 @@ async def _evict(context: CurationContext, changes: RecordChanges, added: int) -
     """Remove entries beyond the limit, never manual ones."""
     entries = context.records_of("scratchpad")
     chars = sum(len(entry.content) for entry in entries)
-    evicted = await aside(chars, lambda: notes_to_evict(entries, added))
+    evicted = await run_or_offload(chars, lambda: notes_to_evict(entries, added))
     if evicted:
         context.metrics.dropped.labels("note").inc(await changes.remove(evicted))
         _log.info("notes.made_room", relationship_id=context.relationship.id, entries=evicted)
@@ -357,7 +293,9 @@ def notes_to_evict(entries: Sequence[Record], added: int) -> list[int]:
     excess = len(entries) + added - _MAX_ENTRIES
     if excess <= 0:
         return []
-    generated = [entry for entry in entries if not by_hand(entry.made_by)]
+    generated = [entry for entry in entries if not is_manual(entry.made_by)]
     rules = SignificanceRules()
-    generated.sort(key=lambda entry: (judge(entry.content, None, rules).score, entry.updated_at))
+    generated.sort(
+        key=lambda entry: (score_significance(entry.content, None, rules).score, entry.updated_at)
+    )
     return [entry.id for entry in generated[:excess]]

@@ -82,7 +82,7 @@ class PostReplyBehaviours:
         check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
-        server = self._chat_models.server_of(chat_model)
+        server = self._chat_models.model_server_for(chat_model)
         text = ""
         try:
             if server is not None:

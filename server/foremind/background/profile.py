@@ -8,7 +8,7 @@ import msgspec
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance
-from foremind.domain.companion import SLOT_ALIASES, ProfileSlot, rank_of
+from foremind.domain.companion import SLOT_ALIASES, ProfileSlot, slot_rank
 from foremind.domain.errors import Conflict
 from foremind.domain.record import (
     Details,
@@ -16,7 +16,7 @@ from foremind.domain.record import (
     NewRecord,
     Record,
     RecordLayer,
-    by_hand,
+    is_manual,
 )
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.statements.clauses import Statement
@@ -68,7 +68,7 @@ class _StoredEntry:
     @property
     def is_manual(self) -> bool:
         """Whether it is a manual edit, which background work never changes."""
-        return by_hand(self.made_by)
+        return is_manual(self.made_by)
 
     @property
     def value(self) -> str:
@@ -119,7 +119,7 @@ def profile_change(
     """
     stored = _stored_entries(present, slots)
     for entry in entries:
-        if entry.slot in slots and not dismissed(key_of(entry.title, entry.content)):
+        if entry.slot in slots and not dismissed(entry_key(entry.title, entry.content)):
             _apply_statement(stored, entry, slots)
     for name, slot in slots.items():
         _enforce_limit(stored, name, slot)
@@ -138,14 +138,14 @@ def replaced_by_manual(present: Sequence[Record], written: NewRecord, slots: Slo
     ]
 
 
-def key_of(title: str, content: str) -> str:
+def entry_key(title: str, content: str) -> str:
     """Return the key of an entry, by which a removed entry is recognised and not made again."""
     return f"{title}: {_value(content)}"
 
 
 def removal_key(record: Record) -> str:
     """Return the key of a profile record; inferred ones are recognised by their title."""
-    return record.title if record.kind == "inferred" else key_of(record.title, record.content)
+    return record.title if record.kind == "inferred" else entry_key(record.title, record.content)
 
 
 async def write_profile(
@@ -159,7 +159,7 @@ async def write_profile(
     if not entries:
         return
     present = context.records_of("profile")
-    if await changes.of_layers(_PROFILE) != {record.id for record in present}:
+    if await changes.records_in_layers(_PROFILE) != {record.id for record in present}:
         raise Conflict("The profile was changed concurrently.")
     slots = context.policy.slots
     change = profile_change(present, entries, slots, lambda key: context.dismissed("profile", key))
@@ -168,7 +168,7 @@ async def write_profile(
     for before, record in change.changed:
         await changes.change(before.id, record, before.revision)
     for before, details, turns in change.restated:
-        await changes.touch(before.id, details)
+        await changes.update_details(before.id, details)
         await changes.add_sources(before.id, turns, ())
     if change.removed:
         await changes.remove(change.removed)
@@ -322,7 +322,7 @@ def _change_from(stored: Sequence[_StoredEntry], slots: Slots) -> ProfileChange:
             continue
         if entry.is_manual:
             continue
-        rank = rank_of(entry.slot, slots)
+        rank = slot_rank(entry.slot, slots)
         details = msgspec.structs.replace(entry.details, slot=entry.slot, rank=rank)
         record = NewRecord(
             layer="profile",

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from foremind.background.curation_context import CurationContext
+from foremind.background.example_echoes import repeats_example
 from foremind.background.extractive_summary import Utterance
 from foremind.background.profile import ProfileEntry, write_profile
 from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
@@ -25,7 +26,7 @@ _log = structlog.get_logger("foremind.background")
 
 def uses_model(context: CurationContext) -> bool:
     """Return whether a model reads for the profile; rules have read every turn before it."""
-    return context.server is not None and context.policy.on("profile")
+    return context.model.server is not None and context.policy.on("profile")
 
 
 def turns_to_read(
@@ -60,7 +61,7 @@ async def update_profile(
         if change_set is None:
             await changes.advance("profiled", turns[-1].id, context.relationship.profiled_turn_id)
         else:
-            await changes.noted_again(change_set)
+            await changes.remove_change_set(change_set)
     await context.reload()
 
 
@@ -69,12 +70,17 @@ async def _extract(context: CurationContext, utterances: Sequence[Utterance]) ->
         return []
     prompt = profile_prompt(context.policy.profile, utterances)
     try:
-        answer = await context.ask("profile", prompt, ProfileAnswer, _MAX_TOKENS)
+        answer = await context.model.ask("profile", prompt, ProfileAnswer, _MAX_TOKENS)
     except UnusableAnswer as error:
         context.fall_back("profile", error)
         return []  # rules have already read these turns
     turns = tuple(utterance.turn_id for utterance in utterances)
-    valid = valid_entries(answer.entries, context.policy.slots, turns)
+    examples = [example.value for example in context.policy.profile.examples or ()]
+    valid = [
+        entry
+        for entry in valid_entries(answer.entries, context.policy.slots, turns)
+        if not repeats_example(entry.content, examples, utterances)
+    ]
     rejected = len(answer.entries) - len(valid)
     if rejected:
         context.metrics.dropped.labels("invalid_entry").inc(rejected)

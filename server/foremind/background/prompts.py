@@ -110,7 +110,7 @@ def notes_prompt(
         f"{task} Kinds: {kinds}.{examples} An entry is one sentence of at most 300 characters; "
         f"there are at most {MAX_OPERATIONS} operations. {_DATA}"
         '{"operations": [{"op": "ADD", "kind": "goal", "entry": "…"}, '
-        '{"op": "UPDATE", "id": 3, "entry": "…"}, {"op": "DELETE", "id": 4}]}',
+        '{"op": "UPDATE", "id": 0, "entry": "…"}, {"op": "DELETE", "id": 0}]}',
         f"Entries:\n{present or '(none)'}\n\nSaid:\n{_transcript(utterances)}",
     )
 
@@ -134,12 +134,12 @@ def profile_prompt(rules: ProfileRules, utterances: Sequence[Utterance]) -> list
         "quotations, questions, wishes or suppositions, nothing of the companion. A value is a "
         "name or a few words in the user's language, no sentence. What the user takes back has "
         f'"holds": false. There are at most {MAX_ENTRIES} entries. Slots: {slots}.{examples} '
-        f'{_DATA}{{"entries": [{{"slot": "home", "value": "Porto", "holds": true}}]}}',
+        f'{_DATA}{{"entries": [{{"slot": "…", "value": "…", "holds": true}}]}}',
         f"Said:\n{_transcript(utterances)}",
     )
 
 
-def for_summary(
+def summary_prompt(
     before: str, utterances: Sequence[Utterance], own: str | None = None
 ) -> list[Message]:
     """Return the prompt for a new summary of `before`, the previous one, and of later turns.

@@ -1,7 +1,7 @@
 """Removes a record permanently, so that background work does not make it again."""
 
 from foremind.background.episodes import removal_keys
-from foremind.background.extractive_summary import key_of
+from foremind.background.extractive_summary import topic_key
 from foremind.background.profile import removal_key
 from foremind.domain.errors import NotFound
 from foremind.domain.record import Record
@@ -29,7 +29,7 @@ class RecordRemover:
             NotFound: the relationship has no such record.
         """
         record = await self._records.find(relationship_id, record_id)
-        relationship = await self._curation_store.bond(relationship_id)
+        relationship = await self._curation_store.relationship_state(relationship_id)
         if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
         if record.layer == "episodes":
@@ -44,7 +44,7 @@ class RecordRemover:
             keys = [_removal_key(record)]
         digests = [digest_of(relationship.salt, record.layer, key) for key in keys if key]
         subject = f"{record.layer} {record.id}"
-        return await self._eraser.forget_record(
+        return await self._eraser.erase_record(
             relationship_id, record_id, subject, actor=actor, digests=digests
         )
 
@@ -52,7 +52,7 @@ class RecordRemover:
 def _removal_key(record: Record) -> str:
     """Return the key by which background work recognises a removed record."""
     if record.layer == "topics":
-        return key_of(record.title)
+        return topic_key(record.title)
     if record.layer in ("scratchpad", "questions"):
         return record.content
     return removal_key(record) if record.layer == "profile" else record.title

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.record import Record, by_hand, of_layer
+from foremind.domain.record import Record, is_manual, of_layer
 from foremind.domain.relationship import OpenSession, TranscriptTurn
 
 _UNTOUCHED = 10  # of the most recent turns, unless they are too large
@@ -117,7 +117,7 @@ def is_stale(records: Sequence[Record]) -> bool:
     sources = [record for record in records if record.layer in ("episodes", "topics")]
     if not core_memory:
         return bool(sources)
-    manual = [record for record in records if record.layer != "hot" and by_hand(record.made_by)]
+    manual = [record for record in records if record.layer != "hot" and is_manual(record.made_by)]
     return any(record.updated_at > core_memory[-1].updated_at for record in manual)
 
 

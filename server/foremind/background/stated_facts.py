@@ -9,7 +9,7 @@ from foremind.background.profile import stated_in, write_profile
 from foremind.background.profile_extraction import uses_model
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
 
 _MAX_TURNS = 40  # per batch
@@ -54,7 +54,7 @@ async def resave_stated_facts(
         if context.policy.on("profile"):
             await _write_stated(context, changes, utterances)
         if not uses_model(context):  # otherwise it reads these turns again as well
-            await changes.noted_again(change_set)
+            await changes.remove_change_set(change_set)
     await context.reload()
 
 
@@ -62,7 +62,7 @@ async def _write_stated(
     context: CurationContext, changes: RecordChanges, utterances: Sequence[Utterance]
 ) -> None:
     """Apply to the profile what rules find in the user's utterances."""
-    entries = await aside(chars_of(utterances), lambda: stated_in(utterances))
+    entries = await run_or_offload(chars_of(utterances), lambda: stated_in(utterances))
     await write_profile(context, changes, entries)
 
 
@@ -79,11 +79,11 @@ async def _pinned_records(
             turns=(utterance.turn_id,),
         )
         for utterance in utterances
-        if utterance.by_user and (text := asked_to_save(utterance.text)) is not None
+        if utterance.by_user and (text := text_to_pin(utterance.text)) is not None
     ]
 
 
-def asked_to_save(text: str) -> str | None:
+def text_to_pin(text: str) -> str | None:
     """Return what a message asks to have pinned, None where it asks for nothing of the kind."""
     match = _SAVE.match(text)
     return None if match is None else match["what"].strip()

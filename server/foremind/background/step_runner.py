@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from foremind.background.background_model import BackgroundModel
 from foremind.background.core_memory import update_core_memory
 from foremind.background.curation_context import CurationContext
 from foremind.background.episodes import (
@@ -28,20 +29,18 @@ from foremind.background.steps import Outcome, StepName
 from foremind.background.summary import summarise
 from foremind.background.topics import update_topics
 from foremind.background.usage_patterns import update_usage_patterns
-from foremind.domain.clock import Clock
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import RelationshipState, TranscriptTurn
-from foremind.domain.setting_levels import in_force
-from foremind.domain.settings import Settings
-from foremind.domain.step import PendingLook
+from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.step import PendingRelationship
 from foremind.llm.model_selection import ChatModels
-from foremind.llm.prompt.assembly import MOST_TURNS as MAX_PROMPT_TURNS
+from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.memory.erase import Eraser
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.runtime.metrics import Metrics
-from foremind.storage.curation_store import MOST_TURNS, CurationStore
+from foremind.runtime.services import RuntimeServices
+from foremind.storage.curation_store import MAX_TURNS, CurationStore
 from foremind.storage.record_store import RecordStore
 
 _READ_LIMIT = 200  # turns loaded by a step that handles a few at a time
@@ -58,9 +57,7 @@ class StepRunner:
         chat_models: ChatModels,
         retention_enforcer: RetentionEnforcer,
         eraser: Eraser,
-        settings: Settings,
-        clock: Clock,
-        metrics: Metrics,
+        runtime: RuntimeServices,
     ) -> None:
         self._store = curation_store
         self._records = records
@@ -68,9 +65,9 @@ class StepRunner:
         self._chat_models = chat_models
         self._retention_enforcer = retention_enforcer
         self._eraser = eraser
-        self._settings = settings
-        self._clock = clock
-        self._metrics = metrics
+        self._settings = runtime.settings
+        self._clock = runtime.clock
+        self._metrics = runtime.metrics
         self._handlers: dict[StepName, Callable[[CurationContext], Awaitable[Outcome]]] = {
             "sessions": self._sessions,
             "retention": self._retention,
@@ -95,31 +92,38 @@ class StepRunner:
         context.attempts, context.fell_back = attempts, False
         return await self._handlers[step](context)
 
-    def policy_of(self, relationship: RelationshipState | PendingLook) -> Policy:
+    def policy_of(self, relationship: RelationshipState | PendingRelationship) -> Policy:
         """Return the settings in force for a relationship."""
-        own = in_force(relationship.companion_settings, relationship.settings, self._settings)
+        own = effective_settings(
+            relationship.companion_settings, relationship.settings, self._settings
+        )
         return policy_for(own, self._settings)
 
-    def work(self, relationship: RelationshipState) -> CurationContext:
+    def context_for(self, relationship: RelationshipState) -> CurationContext:
         """Return a context for the steps of a relationship; its records are loaded on demand."""
         policy = self.policy_of(relationship)
         return CurationContext(
             relationship=relationship,
             policy=policy.layers,
-            server=self._chat_models.server_of(policy.voice),
-            count_tokens=counter_for(policy.layers.tokenizer),
+            model=BackgroundModel(
+                relationship,
+                self._chat_models.model_server_for(policy.chat_model),
+                policy.layers.context_tokens,
+                counter_for(policy.layers.tokenizer),
+                self._chat_models.forgets,
+                self._metrics,
+            ),
             store=self._records,
             embedder=self._embedder,
             metrics=self._metrics,
             now=self._clock.now().astimezone(ZoneInfo(relationship.time_zone)),
-            erasure_watch=self._chat_models.forgets,
         )
 
     async def core_memory_is_stale(self, context: CurationContext) -> bool:
         """Return whether the core memory must be rewritten, even if nothing new was said."""
         if not context.policy.on("hot"):
             return False
-        if context.relationship.remade_in("hot"):
+        if context.relationship.change_sets_for("hot"):
             return True
         await context.load()
         return is_stale(context.records)
@@ -136,9 +140,9 @@ class StepRunner:
         unkept = await self._store.unkept_turns(relationship.id)
         if unkept:
             names = (relationship.user_name, relationship.companion_name)
-            await self._eraser.forget_turns(relationship.id, names, unkept)
+            await self._eraser.erase_turns(relationship.id, names, unkept)
         if over:
-            await self._store.leave_nothing(relationship.id)
+            await self._store.delete_empty_sessions(relationship.id)
         still_open = [session for session in sessions if session not in over]
         return Outcome(
             produced=bool(over), next_check=next_session_end(still_open, policy, context.now)
@@ -156,7 +160,7 @@ class StepRunner:
         turns = await self._store.turns_after(
             relationship.id, relationship.stated_turn_id, _READ_LIMIT
         )
-        change_sets = relationship.stated_again
+        change_sets = relationship.facts_to_redo
         if turns or change_sets:
             await context.load()
         last_turn = await save_stated_facts(context, turns)
@@ -176,7 +180,7 @@ class StepRunner:
         )
         active = await self._active_sessions(context)
         ready = turns_to_read(turns, active)
-        change_sets = relationship.stated_again
+        change_sets = relationship.facts_to_redo
         if ready or change_sets:
             await context.load()
         if ready:
@@ -194,7 +198,7 @@ class StepRunner:
         turns = await self._store.turns_after(
             relationship.id, relationship.noted_turn_id, _READ_LIMIT
         )
-        change_sets = relationship.remade_in("scratchpad")
+        change_sets = relationship.change_sets_for("scratchpad")
         if turns or change_sets:
             await context.load()
         last_turn = await update_notes(context, turns)
@@ -215,14 +219,14 @@ class StepRunner:
     async def _episodes(self, context: CurationContext) -> Outcome:
         """Write episodes of sessions that are over, and of turns that left an open one's window."""
         relationship = context.relationship
-        if relationship.remade_in("episodes") or relationship.remade_in("opening"):
+        if relationship.change_sets_for("episodes") or relationship.change_sets_for("opening"):
             return await self._rewrite_episodes(context)
-        turns = await self._store.turns_after(relationship.id, relationship.told_turn_id)
-        pending = [turn for turn in turns if not turn.told]
+        turns = await self._store.turns_after(relationship.id, relationship.narrated_turn_id)
+        pending = [turn for turn in turns if not turn.narrated]
         active = await self._active_sessions(context)
         ended = [turn for turn in pending if turn.session_id not in active]
         running = [turn for turn in pending if turn.session_id in active]
-        full = len(turns) == MOST_TURNS
+        full = len(turns) == MAX_TURNS
         if ended:
             batch = _of_first_session(ended)
             # The last session that was read may continue in the next page.
@@ -234,14 +238,14 @@ class StepRunner:
         # A prompt holds at most this many turns: earlier ones are outside its window.
         earlier = running[:-MAX_PROMPT_TURNS] if full else []
         outside = earlier or turns_outside_window(
-            running, summarised, context.policy, context.count_tokens
+            running, summarised, context.policy, context.model.count_tokens
         )
         if outside:
             return await self._write_episodes(context, outside, closed=False, more=full)
         passed = pending[0].id - 1 if pending else turns[-1].id if turns else 0
-        if full and passed > relationship.told_turn_id:  # a whole page already has episodes
+        if full and passed > relationship.narrated_turn_id:  # a whole page already has episodes
             async with context.changing() as changes:
-                await changes.advance("told", passed, relationship.told_turn_id)
+                await changes.advance("narrated", passed, relationship.narrated_turn_id)
             return Outcome(more=True)
         return Outcome()
 
@@ -271,13 +275,13 @@ class StepRunner:
         """Rewrite episodes of which something was erased, then the recap of the last session."""
         relationship = context.relationship
         await context.load()
-        for change_set in relationship.remade_in("episodes"):
+        for change_set in relationship.change_sets_for("episodes"):
             await rewrite_episodes(
                 context, change_set, await self._store.turns(relationship.id, change_set.turns)
             )
-        for change_set in relationship.remade_in("opening"):
+        for change_set in relationship.change_sets_for("opening"):
             await rewrite_recap(
-                context, change_set, await self._store.last_session_over(relationship.id)
+                context, change_set, await self._store.last_closed_session(relationship.id)
             )
         return Outcome(produced=True, more=True)
 
@@ -288,20 +292,20 @@ class StepRunner:
     async def _core_memory(self, context: CurationContext) -> Outcome:
         await context.load()
         await update_core_memory(context)
-        for change_set in context.relationship.remade_in("hot"):
+        for change_set in context.relationship.change_sets_for("hot"):
             async with context.changing() as changes:
-                await changes.noted_again(change_set)
+                await changes.remove_change_set(change_set)
         return Outcome(produced=True)
 
     async def _usage_patterns(self, context: CurationContext) -> Outcome:
         relationship = context.relationship
-        change_set = relationship.inferred_again
+        change_set = relationship.inferences_to_redo
         if change_set is None and not usage_patterns_due(relationship.habits_at, context.now):
             return Outcome()
-        if change_set is not None and relationship.remade_in("episodes"):
+        if change_set is not None and relationship.change_sets_for("episodes"):
             return Outcome()  # scheduled again once these are rewritten
         await context.load()
-        sessions = await self._store.habits(relationship.id)
+        sessions = await self._store.session_usage(relationship.id)
         await update_usage_patterns(context, sessions, change_set)
         return Outcome(produced=True)
 

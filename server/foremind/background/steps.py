@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Literal
 
-from foremind.domain.policy import ChatModelPolicy
+from foremind.background.retry_policy import RETRY_STEP, RETRY_TURN, RetryPolicy
 from foremind.domain.step import Lane, StepState
 
 StepName = Literal[
+    "ingest",
+    "rating",
     "sessions",
     "retention",
     "stated",
@@ -22,28 +23,18 @@ StepName = Literal[
     "habits",
 ]
 
-#: The place of rule-based work; every other place is a model on a model server.
-RULES_PLACE = ""
 #: Delay of `later` steps after a session ends: its episodes are usually written by then.
 FOLLOW_UP_DELAY = timedelta(hours=1)
-#: How long a held step waits before its next attempt, whatever is said meanwhile.
-HELD_FOR = timedelta(minutes=10)
-
-_FIRST_RETRY_DELAY = timedelta(seconds=30)  # doubled after each further failure
-_MAX_RETRY_DELAY = timedelta(hours=1)
-_MAX_FAILURES = 8  # in a row before a step is held: about an hour after the first
-_MAX_OUTAGES = 72  # the same while a server is unavailable: three days
-_OUTAGES = frozenset({"model_unreachable", "model_timeout", "storage_unavailable"})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One kind of work on a relationship.
 
-    `lane`: whether the step may call a language model. `then`: steps scheduled as soon as it has
-    produced something; `later`: steps scheduled `FOLLOW_UP_DELAY` after that. `on_activity`:
-    scheduled whenever something is said; otherwise only after another step, or where its output is
-    stale.
+    `lane`: what it runs side by side with. `then`: steps scheduled as soon as it has produced
+    something; `later`: steps scheduled `FOLLOW_UP_DELAY` after that. `on_activity`: scheduled
+    whenever something is said; otherwise only after another step, or where its output is stale.
+    `by_turn`: it takes turns one by one, scheduled by the transaction that makes them wait for it.
     """
 
     name: StepName
@@ -51,12 +42,17 @@ class Step:
     then: tuple[StepName, ...] = ()
     later: tuple[StepName, ...] = ()
     on_activity: bool = True
+    by_turn: bool = False
+    retry: RetryPolicy = RETRY_STEP
 
 
-#: In execution order within a lane. The two lanes of a relationship run concurrently, so that
-#: work without a model never waits for one. Apart from the profile they write different records;
-#: each change locks the relationship and then checks that its sources are unchanged.
+#: In execution order within a lane. The lanes of a relationship run concurrently, so that work
+#: without a model never waits for one. Apart from the profile, and the memories that a rating
+#: changes, they write different data; each change locks the relationship and then checks that its
+#: sources are unchanged.
 STEPS = (
+    Step("ingest", "ingest", on_activity=False, by_turn=True, retry=RETRY_TURN),
+    Step("rating", "rating", on_activity=False, by_turn=True, retry=RETRY_TURN),
     Step("sessions", "rules", then=("profile", "episodes"), later=("habits",)),
     Step("retention", "rules"),
     Step("stated", "rules"),
@@ -68,7 +64,9 @@ STEPS = (
     Step("hot", "model", on_activity=False),
     Step("habits", "rules", on_activity=False),
 )
-LANES: tuple[Lane, ...] = ("rules", "model")
+LANES: tuple[Lane, ...] = ("ingest", "rules", "model", "rating")
+#: The lanes whose steps wait for a place at a model.
+MODEL_LANES: frozenset[Lane] = frozenset({"model", "rating"})
 STEPS_BY_NAME: dict[str, Step] = {step.name: step for step in STEPS}
 _ORDER = list(STEPS_BY_NAME)
 
@@ -86,43 +84,12 @@ class Outcome:
     next_check: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailure:
-    """How often a step failed in a row, why, and when it is retried; a held step is not."""
-
-    attempts: int
-    code: str
-    retry_at: datetime | None
-    held_at: datetime | None = None
-
-
-def place_of(chat_model: ChatModelPolicy) -> str:
-    """Return the place of steps that call this model: a digest, because URLs may be secret."""
-    if not chat_model.url:
-        return RULES_PLACE
-    return sha256(f"{chat_model.url}\n{chat_model.model}".encode()).hexdigest()[:16]
-
-
-def after_failure(attempts: int, code: str, now: datetime) -> StepFailure:
-    """Decide when to retry a step that failed again, after `attempts` earlier failures.
-
-    Retries back off exponentially; a first conflict is retried at once.
-    """
-    attempts += 1
-    if attempts >= (_MAX_OUTAGES if code in _OUTAGES else _MAX_FAILURES):
-        return StepFailure(attempts, code, None, now)
-    if code == "conflict" and attempts == 1:
-        return StepFailure(attempts, code, now)  # its sources changed: start over
-    delay = min(_MAX_RETRY_DELAY, _FIRST_RETRY_DELAY * 2.0 ** min(attempts - 1, 10))
-    return StepFailure(attempts, code, now + delay)
-
-
 def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[StepState]:
-    """Return the steps of a lane that are due, in execution order."""
+    """Return the steps of a lane that are due, in execution order, and by turn within a step."""
     due = [
         state
         for state in states
         if state.lane == lane and state.step in STEPS_BY_NAME and state.due_at is not None
         if state.due_at <= now
     ]
-    return sorted(due, key=lambda state: _ORDER.index(state.step))
+    return sorted(due, key=lambda state: (_ORDER.index(state.step), state.turn_id))

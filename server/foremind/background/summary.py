@@ -6,13 +6,13 @@ import structlog
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
-from foremind.background.prompts import SummaryAnswer, for_summary
+from foremind.background.prompts import SummaryAnswer, summary_prompt
 from foremind.background.schedule import turns_to_summarise
 from foremind.domain.announcements import SummaryApplied
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import TranscriptTurn
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 
 _MAX_LINES = 5
 _MAX_TOKENS = 400
@@ -28,7 +28,7 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
     previous = context.records_of("summary")[-1:]
     begun = previous[0].details.upto if previous else 0
     batches = turns_to_summarise(
-        turns, context.relationship.messages, context.policy, context.count_tokens, begun
+        turns, context.relationship.messages, context.policy, context.model.count_tokens, begun
     )
     if not batches:
         return False
@@ -69,15 +69,15 @@ async def _lines(
     context: CurationContext, previous: str, utterances: Sequence[Utterance]
 ) -> Sequence[str]:
     """Return the lines of a new summary, from the previous one and later utterances."""
-    if context.server is None:
+    if context.model.server is None:
         context.count_by_rules("summary")
     else:
-        prompt = for_summary(previous, utterances, context.policy.prompts.summary)
+        prompt = summary_prompt(previous, utterances, context.policy.prompts.summary)
         try:
-            return (await context.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)).lines
+            return (await context.model.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)).lines
         except UnusableAnswer as error:
             context.fall_back("summary", error)
-    return await aside(
+    return await run_or_offload(
         chars_of(utterances), lambda: summary_by_rules(previous.splitlines(), utterances)
     )
 

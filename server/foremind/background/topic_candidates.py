@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations
 
-from foremind.background.extractive_summary import Utterance, key_of, top_sentences, topics_of
-from foremind.domain.record import Record, by_hand, of_layer
+from foremind.background.extractive_summary import Utterance, top_sentences, topic_key, topics_of
+from foremind.domain.record import Record, is_manual, of_layer
 from foremind.llm.prompt.record_format import day_in_words
 from foremind.text.tokenization import terms_of
 
@@ -24,7 +24,7 @@ _SENTENCES = 4
 _MAX_READ_BY_RULES = 40  # episodes that rules read for a paragraph, and sentences they rank
 _MAX_CHARS = 2000  # of a paragraph by rules
 _MAX_LINE_CHARS = 700  # of one source line of a paragraph
-_NO_TOPICS = frozenset({"", key_of("a chat")})
+_NO_TOPICS = frozenset({"", topic_key("a chat")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class TopicCandidate:
     def is_stale(self) -> bool:
         """Whether its paragraph must be written or rewritten."""
         topic = self.topic
-        if topic is None or by_hand(topic.made_by):
+        if topic is None or is_manual(topic.made_by):
             return topic is None
         return bool(self.merged) or any(
             (source.layer == "episodes" and source.id > topic.details.upto)
@@ -102,17 +102,17 @@ def topic_candidates_in(
     names: defaultdict[str, list[str]] = defaultdict(list)
     episodes_by_key: defaultdict[str, list[Record]] = defaultdict(list)
     for episode in episodes:
-        for key, name in {key_of(name): name for name in episode.details.topics}.items():
+        for key, name in {topic_key(name): name for name in episode.details.topics}.items():
             names[key].append(name)
             episodes_by_key[key].append(episode)
     known: dict[str, Record] = {}
     for topic in topics:
-        known.setdefault(key_of(topic.title), topic)
+        known.setdefault(topic_key(topic.title), topic)
     for name in _topics_in_notes(notes):
-        names[key_of(name)].append(name)
+        names[topic_key(name)].append(name)
     if mentions:
         for name in dict.fromkeys(ref for episode in episodes for ref in episode.refs):
-            names[key_of(name)].append(name)
+            names[topic_key(name)].append(name)
         _add_mentions(episodes_by_key, names.keys() | known.keys(), episodes)
     keys = (names.keys() | known.keys()) - _NO_TOPICS
     sessions = {key: len({episode.session_id for episode in episodes_by_key[key]}) for key in keys}
@@ -193,7 +193,7 @@ def _candidate(
         topic=topic,
         merged=tuple(
             known[key] for key in group if key != canonical and key in known
-            if not by_hand(known[key].made_by)
+            if not is_manual(known[key].made_by)
         ),
         episodes=tuple(episodes[id_] for id_ in sorted(episodes)),
         notes=tuple(note for note in notes if words <= note_terms[note.id])[-_MAX_NOTES:],

@@ -9,8 +9,8 @@ from foremind.background.topic_candidates import (
     topic_candidates_in,
 )
 from foremind.domain.errors import UnusableAnswer
-from foremind.domain.record import Details, NewRecord, by_hand, found_by
-from foremind.runtime.offload import aside
+from foremind.domain.record import Details, NewRecord, is_manual, search_text
+from foremind.runtime.offload import run_or_offload
 from foremind.text.tokenization import words_of
 
 _MAX_UPDATES = 4  # topics that one run rewrites; the others wait for the next
@@ -24,8 +24,10 @@ async def update_topics(context: CurationContext) -> bool:
     if not context.policy.on("topics"):
         return False
     size = sum(len(record.content) for record in context.records)
-    no_model = context.server is None
-    candidates = await aside(size, lambda: topic_candidates_in(context.records, mentions=no_model))
+    no_model = context.model.server is None
+    candidates = await run_or_offload(
+        size, lambda: topic_candidates_in(context.records, mentions=no_model)
+    )
     stale = [
         candidate
         for candidate in candidates
@@ -35,7 +37,7 @@ async def update_topics(context: CurationContext) -> bool:
     ]
     incomplete = [await _write_paragraph(context, candidate) for candidate in stale[:_MAX_UPDATES]]
     await context.reload()
-    generated = [topic for topic in context.records_of("topics") if not by_hand(topic.made_by)]
+    generated = [topic for topic in context.records_of("topics") if not is_manual(topic.made_by)]
     excess = len(generated) - _MAX_TOPICS
     if excess > 0:
         oldest = sorted(generated, key=lambda topic: topic.updated_at)[:excess]
@@ -58,7 +60,7 @@ async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) 
         made_by=context.made_by,
         refs=tuple(" ".join(words_of(name)) for name in candidate.names[:_MAX_ALIASES]),
         details=Details(sessions=candidate.occurrences, upto=last_episode),
-        vector=await context.embed(found_by(title, text)),
+        vector=await context.embed(search_text(title, text)),
         sources=tuple(source.id for source in (*candidate.episodes, *candidate.notes)),
     )
     async with context.changing() as changes:
@@ -76,7 +78,7 @@ async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tup
         question.content: question.details.status for question in context.records_of("questions")
     }
     context.fell_back = False
-    if context.server is None:
+    if context.model.server is None:
         context.count_by_rules("topics")
     else:
         previous = "" if candidate.topic is None else candidate.topic.content
@@ -84,7 +86,7 @@ async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tup
         lines = source_lines(batch, candidate.notes, statuses, context.now.tzinfo)
         prompt = topic_prompt(candidate.names[0], lines, context.policy.prompts.topics, previous)
         try:
-            answer = await context.ask("topics", prompt, TopicAnswer, _MAX_TOKENS)
+            answer = await context.model.ask("topics", prompt, TopicAnswer, _MAX_TOKENS)
         except UnusableAnswer as error:
             context.fall_back("topics", error)
         else:

@@ -38,9 +38,11 @@ async def update_usage_patterns(
                 await changes.add(record)
             elif known[title].content != text and known[title].made_by == "rules":
                 await changes.change(known[title].id, record)
-        await changes.connection.execute("advance_habits", context.relationship.id, context.now)
+        await changes.connection.execute(
+            "record_usage_patterns_at", context.relationship.id, context.now
+        )
         if change_set is not None:
-            await changes.noted_again(change_set)
+            await changes.remove_change_set(change_set)
     context.count_by_rules("habits")
     await context.reload()
 

@@ -26,8 +26,8 @@ from foremind.cli.line_editor import (
     prompt_line,
 )
 from foremind.cli.running import run, say
-from foremind.client import Closed, Conversation, Identity, Refused, connect
 from foremind.domain.errors import SetupError
+from foremind_client import Closed, Conversation, Identity, Refused, connect
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -80,7 +80,7 @@ class _Terminal:
         self._user = identity.name
         self._companion_name = identity.companion
         self._conversation = Conversation(
-            url, identity, open_timeout_s=None, lost=self._on_connection_lost
+            url, identity, open_timeout_s=None, on_lost=self._on_connection_lost
         )
         self._editor = LineEditor()
         self._state = "away"
@@ -171,7 +171,7 @@ class _Terminal:
         self._companion_name = name
         self._pause_s = opened["pause_ms"] / 1000
         if opened["model"] is None:
-            self._note("No language model is configured: an offline voice quotes what it recalls.")
+            self._note("No language model is configured: the offline model quotes what it recalls.")
         for turn in opened["turns"][-6:]:
             self._print(f"{self._user if turn['speaker'] == 'user' else name}: {turn['text']}")
         if not opened["turns"]:
@@ -241,7 +241,7 @@ def _raw_keyboard() -> Iterator[None]:
     descriptor = sys.stdin.fileno()
     attributes = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was typed meanwhile
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)

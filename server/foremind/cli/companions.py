@@ -6,12 +6,16 @@ import typer
 from rich import print as rich_print
 from rich.table import Table
 
-from foremind.app import database_url
+from foremind.app.announcing import announcing_database
+from foremind.app.core import database_url
 from foremind.cli.running import run, say
+from foremind.domain.clock import SystemClock
 from foremind.domain.companion import Companion, CompanionFile, read_companion
-from foremind.domain.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings, load_settings
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.services import RuntimeServices
+from foremind.runtime.supervision import Supervisor
 from foremind.storage.companion_store import CompanionStore
-from foremind.storage.database import Database
 from foremind.storage.migrations import migrate
 
 app = typer.Typer(
@@ -39,8 +43,10 @@ def put_companion(file: Path = typer.Argument(help="TOML file; see examples/wren
 
 
 async def _list_or_put(settings: Settings, new: CompanionFile | None) -> list[Companion]:
-    async with database_url(settings, say) as url:
+    clock, metrics = SystemClock(), Metrics()
+    async with Supervisor(clock, metrics) as supervisor, database_url(settings, say) as url:
         await migrate(url)
-        async with Database.connect(url, size=2, timeout_s=settings.database_timeout_s) as database:
+        runtime = RuntimeServices(settings, clock, metrics, supervisor)
+        async with announcing_database(url, 2, runtime) as (database, _):
             store = CompanionStore(database)
             return [await store.put(new)] if new else await store.list()

@@ -2,18 +2,25 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
-from foremind.app import database_url
+from foremind.app.core import database_url
 from foremind.cli.running import run, say
-from foremind.domain.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings, load_settings
 from foremind.storage import migrations
 from foremind.storage.backup import back_up
 from foremind.storage.backup import restore as restore_backup
+from foremind.storage.distribution import ShardMap, shard_map
+from foremind.storage.distribution import distribute as spread_tables
 from foremind.storage.migrations import Migration
 
-app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
+Result = TypeVar("Result")
+
+app = typer.Typer(
+    help="Migrate, distribute, back up and restore the database.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -29,13 +36,37 @@ def migrate() -> None:
 
 @app.command()
 def status() -> None:
-    """List applied and pending migrations; exit with code 1 if any are pending."""
-    applied, pending = run(_status(load_settings()))
+    """List applied and pending migrations; exit with code 1 if any are pending.
+
+    Of a Citus database, also list its nodes and tables, with shards and sizes.
+    """
+    settings = load_settings()
+    applied, pending = run(_status(settings))
     for migration in applied:
         print(f"applied {migration.number:04} {migration.name}")
     for migration in pending:
         print(f"pending {migration.number:04} {migration.name}")
+    shards = run(_with_url(settings, shard_map))
+    if shards is not None:
+        print("\n".join(_described(shards)))
     raise typer.Exit(1 if pending else 0)
+
+
+@app.command()
+def distribute(
+    shards: int = typer.Option(
+        32, min=1, max=1024, help="Parts that relationships are spread into, once and for all."
+    ),
+) -> None:
+    """Spread the tables of a Citus database over its nodes; the servers must be stopped.
+
+    Run it again after a migration that adds tables: only what is not spread yet is.
+    """
+    spread = run(_with_url(load_settings(), lambda url: spread_tables(url, shards)))
+    for name in spread:
+        print(f"distributed {name}")
+    if not spread:
+        print("Every table is distributed already.")
 
 
 @app.command()
@@ -56,9 +87,27 @@ def restore(
     print(f"Restored {file}.")
 
 
-async def _with_url(settings: Settings, work: Callable[[str], Awaitable[None]]) -> None:
+def _described(shards: ShardMap) -> list[str]:
+    """Return a line for each node and for each table."""
+    lines = []
+    for node in shards.nodes:
+        kind = "coordinator" if node.coordinator else "worker"
+        state = "" if node.active else ", inactive"
+        lines.append(
+            f"node {node.host}:{node.port} ({kind}{state}): "
+            f"{node.shards} shards, {node.bytes:,} bytes"
+        )
+    for table in shards.tables:
+        how = f"{table.shards} shards by {table.column}"
+        if table.kind != "distributed":
+            how = "a copy on every node"
+        lines.append(f"table {table.name}: {how}, {table.bytes:,} bytes")
+    return lines
+
+
+async def _with_url(settings: Settings, work: Callable[[str], Awaitable[Result]]) -> Result:
     async with database_url(settings, say) as url:
-        await work(url)
+        return await work(url)
 
 
 async def _migrate(settings: Settings) -> list[Migration]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import typer
 
-from foremind.app import Core, core, forgetter_of
+from foremind.app.builders import build_eraser
+from foremind.app.core import Core, core
 from foremind.background import three_way_merge
 from foremind.background.manual_edits import ManualEdit, ManualEditor
 from foremind.background.markdown_files import (
@@ -18,18 +19,18 @@ from foremind.background.markdown_files import (
     ExportedBase,
     FileEdit,
     conflicts_file,
-    edits_of,
-    folder_of,
+    find_edits,
+    render_folder,
 )
 from foremind.background.record_removal import RecordRemover
-from foremind.background.three_way_merge import Ask
+from foremind.background.three_way_merge import AskModel
 from foremind.cli.running import run, say
 from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound
 from foremind.domain.policy import policy_for
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import Relationship
-from foremind.domain.setting_levels import in_force
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.storage.curation_store import CurationStore
@@ -70,7 +71,7 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
     files = {file.name: _read_text(file) for file in folder.glob("*.md")}
-    edits = edits_of(files, base)
+    edits = find_edits(files, base)
     relationship_id = int(base.relationship)
 
     async def apply_edits() -> list[FileEdit]:
@@ -78,7 +79,9 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
             relationship = await RelationshipStore(built.database).find_any(relationship_id)
             conflicts = await _apply(built, relationship, edits, base)
             await _write(built, relationship, folder)
-            await CurationStore(built.database).make_due(relationship_id, built.clock.now())
+            await CurationStore(built.database).schedule_now(
+                relationship_id, built.runtime.clock.now()
+            )
             return conflicts
 
     conflicts = run(apply_edits())
@@ -92,19 +95,19 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
 
 
 async def _find(built: Core, user: str, companion: str) -> Relationship:
-    for relationship in await RelationshipStore(built.database).of_user(user):
+    for relationship in await RelationshipStore(built.database).relationships_of_user(user):
         if relationship.companion == companion:
             return relationship
     raise NotFound(f"There is no relationship of {user!r} with {companion!r}.", param="user")
 
 
 async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
-    companion = await built.companions.find(relationship.companion)
-    now = built.clock.now()
-    await built.records.note(relationship.id, _operator(), "read", "files", now)
-    records = await built.records.all(relationship.id)
-    history = await built.records.history(relationship.id)
-    files = folder_of(relationship.id, relationship.user_name, companion, records, history)
+    companion = await built.stores.companions.find(relationship.companion)
+    now = built.runtime.clock.now()
+    await built.stores.records.add_audit_entry(relationship.id, _operator(), "read", "files", now)
+    records = await built.stores.records.all(relationship.id)
+    history = await built.stores.records.history(relationship.id)
+    files = render_folder(relationship.id, relationship.user_name, companion, records, history)
     await asyncio.to_thread(_write_files, folder, files)
     return len(records)
 
@@ -134,7 +137,7 @@ async def _apply(
     built: Core, relationship: Relationship, edits: list[FileEdit], base: ExportedBase
 ) -> list[FileEdit]:
     """Apply edits one by one; return those that conflict with changes of the server."""
-    editor = ManualEditor(built.records, built.embedder, built.clock)
+    editor = ManualEditor(built.stores.records, built.embedder, built.runtime.clock)
     conflicts = []
     async with _model_for(built, relationship) as ask:
         for edit in edits:
@@ -152,7 +155,7 @@ async def _merge(
     relationship_id: int,
     edit: FileEdit,
     base: ExportedBase,
-    ask: Ask | None,
+    ask: AskModel | None,
 ) -> bool:
     """Merge an edit with the server's change; return False if that is not possible."""
     original = None if edit.record is None else base.records.get(edit.record)
@@ -160,9 +163,9 @@ async def _merge(
         return False
     ours = three_way_merge.RecordVersion(edit.kind, edit.title, edit.content)
     try:
-        present = await built.records.find(relationship_id, edit.record)
+        present = await built.stores.records.find(relationship_id, edit.record)
         theirs = three_way_merge.RecordVersion(present.kind, present.title, present.content)
-        merged = await three_way_merge.merged(
+        merged = await three_way_merge.merge(
             three_way_merge.RecordVersion(original.kind, original.title, original.content),
             ours,
             theirs,
@@ -181,21 +184,23 @@ async def _merge(
 
 
 @asynccontextmanager
-async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[Ask | None]:
+async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[AskModel | None]:
     """Yield a function that asks the relationship's language model; None without one."""
-    companion = await built.companions.find(relationship.companion)
-    settings = in_force(companion.settings, relationship.settings, built.settings)
-    voices = ChatModels(built.settings)
+    companion = await built.stores.companions.find(relationship.companion)
+    settings = effective_settings(companion.settings, relationship.settings, built.runtime.settings)
+    chat_models = ChatModels(built.runtime.settings)
     try:
-        server = voices.server_of(policy_for(settings, built.settings).voice)
+        server = chat_models.model_server_for(
+            policy_for(settings, built.runtime.settings).chat_model
+        )
         if server is None:
             yield None
             return
         # Importing it takes over a second, and it is not needed without a model.
-        from foremind.llm.structured_output import ask  # noqa: PLC0415
+        from foremind.llm.structured_output import request_answer  # noqa: PLC0415
 
         async def ask_model(messages: list[Message]) -> three_way_merge.MergeResult:
-            answer = await ask(
+            answer = await request_answer(
                 server, messages, three_way_merge.MergeResult, three_way_merge.MERGED_TOKENS
             )
             # The end of a truncated text would be lost.
@@ -203,7 +208,7 @@ async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[A
 
         yield ask_model
     finally:
-        await voices.close()
+        await chat_models.close()
 
 
 async def _apply_edit(
@@ -219,10 +224,12 @@ async def _apply_edit(
         )
         await editor.write(relationship_id, _operator(), record)
     elif edit.content is None:
-        present = await built.records.find(relationship_id, edit.record)
+        present = await built.stores.records.find(relationship_id, edit.record)
         if present.revision != edit.revision:
             raise Conflict("The record was changed meanwhile.", param="revision")
-        remover = RecordRemover(built.records, CurationStore(built.database), forgetter_of(built))
+        remover = RecordRemover(
+            built.stores.records, CurationStore(built.database), build_eraser(built)
+        )
         await remover.remove(relationship_id, _operator(), edit.record)
     else:
         change = ManualEdit(edit.content, edit.title, edit.kind, None, edit.revision)

@@ -1,12 +1,15 @@
 """A line editor for a terminal: interprets keys and formats lines. Pure."""
 
 import codecs
+import re
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
 LAMP = {"listening": "○", "recalling": "◔", "ready": "●", "away": "×"}
-_ESCAPE = "\x1b"
+# Arrow, function and Alt keys; and the beginning of one whose end has not arrived.
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O\x1b])", re.DOTALL)
+_INCOMPLETE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)\Z")
 _CLEAR_LINE = "\r\x1b[K"
 
 
@@ -40,17 +43,20 @@ class LineEditor:
     """Holds the draft; `feed` applies keyboard input and returns what it means."""
 
     draft: str = ""
+    _incomplete: str = ""
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
 
     def feed(self, raw: bytes) -> list[Key]:
-        """Apply input in order; characters of several bytes may arrive in pieces."""
-        text = self._decoder.decode(raw)
-        if text == _ESCAPE:
-            return [StopPressed()]
-        if text.startswith(_ESCAPE):
-            return []  # arrow and function keys are ignored
+        """Apply input in order; characters and keys of several bytes may arrive in pieces.
+
+        Arrow and function keys are ignored.
+        """
+        text = self._incomplete + self._decoder.decode(raw)
+        beginning = _INCOMPLETE.search(text)
+        self._incomplete = "" if beginning is None else beginning[0]
+        text = _SEQUENCE.sub("", text.removesuffix(self._incomplete))
         keys = [self._apply(character) for character in text]
         return [key for key in keys if key is not None]
 
@@ -59,6 +65,8 @@ class LineEditor:
             case "\r" | "\n":
                 text, self.draft = self.draft, ""
                 return Entered(text) if text.strip() else Typed()
+            case "\x1b":
+                return StopPressed()
             case "\x03":
                 return LeavePressed()
             case "\x04":

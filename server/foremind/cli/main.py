@@ -5,9 +5,10 @@ import sys
 import typer
 
 from foremind import __version__
-from foremind.cli import bench, chat, companions, db, evaluate, files, models, serve, tokens
+from foremind.cli import chat, companions, db, embed, files, models, serve, tokens
+from foremind.cli.evaluation_commands import add_evaluation_command
 from foremind.domain.errors import ForemindError
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.runtime.logs import configure_logging
 
 app = typer.Typer(
@@ -18,11 +19,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("serve")(serve.serve)
+app.command("embed")(embed.embed)
 app.command("chat")(chat.chat)
-app.command("bench")(bench.bench)
+add_evaluation_command(
+    app,
+    "bench",
+    entry_point="bench",
+    summary="Measure latency on this machine (part of foremind-eval).",
+)
 app.command("token")(tokens.token)
 app.add_typer(tokens.keys, name="keys")
-app.command("eval")(evaluate.evaluate)
+add_evaluation_command(
+    app,
+    "eval",
+    entry_point="eval",
+    summary="Measure recall through the real store and search (part of foremind-eval).",
+)
 app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")
 app.add_typer(db.app, name="db")

@@ -6,10 +6,10 @@ import typer
 from rich import print as rich_print
 from rich.table import Table
 
-from foremind.cli.running import run, say
+from foremind.cli.evaluation_commands import add_evaluation_command
+from foremind.cli.running import say
 from foremind.domain.errors import ModelUnusable
-from foremind.domain.settings import load_settings
-from foremind.evaluation.benchmarks.encoding import bench_embedding
+from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
 from foremind.retrieval.embedding.model_registry import find_model, known_models
@@ -67,21 +67,9 @@ def pull(
         say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
 
 
-@app.command()
-def bench(
-    name: str | None = typer.Argument(None, help="A known model. Default: the configured model."),
-) -> None:
-    """Measure embedding latency by text length, int8 against fp32, and throughput."""
-    settings = load_settings()
-    manifest = find_model(name or settings.embedding_model, settings.models_dir)
-    table = Table("tokens", "int8 p50 ms", "fp32 p50 ms", "fp32 / int8", "int8 texts/s")
-    chosen = settings.model_copy(update={"embedding_model": manifest.name})
-    for figure in run(bench_embedding(chosen, say)):
-        table.add_row(
-            figure.name.removeprefix("embed ").removesuffix(" tokens"),
-            f"{figure.p50:.2f}",
-            f"{figure.baseline_p50:.2f}",
-            f"{figure.ratio:.2f}",
-            f"{1000 / figure.p50:.0f}",
-        )
-    rich_print(table)
+add_evaluation_command(
+    app,
+    "bench",
+    entry_point="models-bench",
+    summary="Measure embedding latency and throughput (part of foremind-eval).",
+)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import typer
 
-from foremind.app import serving
+from foremind.app.server import serving
+from foremind.app.workers import Parent, Workers, public_url, serving_workers
 from foremind.cli.running import run, say
-from foremind.domain.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings, load_settings
 from foremind.runtime.logs import configure_logging
 
 
@@ -21,6 +22,10 @@ def serve(
     data_dir: Path | None = typer.Option(
         None, help="Folder of the embedded database and models. Overrides FOREMIND_DATA_DIR."
     ),
+    workers: int | None = typer.Option(
+        None, help="Gateway processes that share the port. Overrides FOREMIND_WORKERS."
+    ),
+    as_worker: tuple[int, int] = typer.Option((0, 0), hidden=True),
 ) -> None:
     """Run the server: WebSocket, HTTP API and demo page.
 
@@ -28,9 +33,14 @@ def serve(
     directory. Without FOREMIND_DATABASE_URL, the server runs its own PostgreSQL in the data
     directory. Ctrl-C finishes accepted messages and stops; a second Ctrl-C exits at once.
     """
-    settings = load_settings(host=host, port=port, data_dir=data_dir)
+    settings = load_settings(host=host, port=port, data_dir=data_dir, workers=workers)
     configure_logging(settings)
-    run(_serve(settings))
+    if any(as_worker):
+        run(_work(settings, Parent(*as_worker)))
+    elif settings.workers > 1:
+        run(_serve_workers(settings))
+    else:
+        run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
@@ -39,8 +49,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop_or_exit, stop)
     async with serving(settings, say=say) as (app, port):
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        names = ", ".join(companion.name for companion in await app.core.companions.list())
+        names = ", ".join(companion.name for companion in await app.core.stores.companions.list())
         say(f"Companions: {names}. Embedding model: {settings.embedding_model}.")
         if settings.llm_url:
             say(f"Language model: {settings.llm_model} at {settings.llm_url}")
@@ -49,14 +58,46 @@ async def _serve(settings: Settings) -> None:
                 "No language model is configured: an offline model answers from what it recalls. "
                 "Set FOREMIND_LLM_URL and FOREMIND_LLM_MODEL to connect one."
             )
-        say(f"Foremind is ready on http://{host}:{port} (Ctrl-C stops it)")
-        await stop.wait()
-        say("Stopping: finishing accepted messages ...")
+        await _wait(settings, port, stop)
     say("Stopped.")
 
 
-def _stop_or_exit(stop: asyncio.Event) -> None:
+async def _serve_workers(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with serving_workers(settings, say=say) as (workers, port):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _stop_or_exit, stop, workers)
+        if public_url(settings) is None:
+            say(
+                "Clients cannot be told where workers are: each serves whatever it accepts. "
+                "Set FOREMIND_PUBLIC_URL."
+            )
+        await _wait(settings, port, stop)
+    say("Stopped.")
+
+
+async def _work(settings: Settings, parent: Parent) -> None:
+    """Run one of the workers of a parent, until that says so or ends."""
+    stop = asyncio.Event()
+    parent.when_gone(stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with serving(settings, shared=parent.shared):
+        parent.report_ready()
+        await stop.wait()
+
+
+async def _wait(settings: Settings, port: int, stop: asyncio.Event) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    say(f"Foremind is ready on http://{host}:{port} (Ctrl-C stops it)")
+    await stop.wait()
+    say("Stopping: finishing accepted messages ...")
+
+
+def _stop_or_exit(stop: asyncio.Event, workers: Workers | None = None) -> None:
     """Stop gracefully; on a second signal exit at once, which loses nothing accepted."""
     if stop.is_set():
+        if workers is not None:
+            workers.kill()
         os._exit(130)
     stop.set()

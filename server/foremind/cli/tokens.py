@@ -8,12 +8,12 @@ from typing import Any
 import typer
 
 from foremind.auth.access_tokens import mint
-from foremind.auth.authority import keyring
+from foremind.auth.authority import load_keyring
 from foremind.auth.principal import SCOPES, user_id_problem
-from foremind.auth.signing_keys import new_key, read_keys
+from foremind.auth.signing_keys import generate_key, read_keys
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import InvalidFile
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 
 keys = typer.Typer(help="Create keys that sign access tokens.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def token(
         raise typer.BadParameter(f"scope: {', '.join(unknown)}; expected {', '.join(SCOPES)}")
     if problem := user_id_problem(user):
         raise typer.BadParameter(f"user: {problem}")
-    key = keyring(settings).signing(kid)
+    key = load_keyring(settings).signing_key(kid)
     if key is None:
         raise InvalidFile(
             "There is no key to sign with: set FOREMIND_AUTH_SECRET, or FOREMIND_AUTH_KEYS to a "
@@ -82,7 +82,7 @@ def new(
         if kid in read_keys(public):
             raise InvalidFile(f"{public}: has a key named {kid} already")
         public_keys = json.loads(public.read_text("utf-8"))["keys"]
-    private_key, public_key = new_key(kid)
+    private_key, public_key = generate_key(kid)
     temporary = public.with_suffix(".new")
     try:
         private.touch(mode=0o600, exist_ok=False)

@@ -1,4 +1,7 @@
-"""Announcements: what server processes tell each other through NOTIFY."""
+"""Announcements: what server processes tell each other, by PostgreSQL or NATS.
+
+Identifiers, versions and scores: no text that anyone wrote, and no name.
+"""
 
 from datetime import datetime
 
@@ -28,10 +31,11 @@ class LayersChanged(msgspec.Struct, frozen=True, tag="layers"):
 class LibraryChanged(msgspec.Struct, frozen=True, tag="library"):
     """Documents of a companion changed.
 
-    `gone`: one was deleted and must no longer be found.
+    `version` is the number of changes to them; `gone`: one was deleted and must no longer be found.
     """
 
     companion_id: int
+    version: int
     gone: bool = False
 
 
@@ -49,9 +53,10 @@ class MemoryAnnouncement(msgspec.Struct, frozen=True, tag="judged"):
 
 
 class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
-    """Something in a relationship was erased.
+    """Something in a relationship was erased, or removed because it had expired.
 
-    `turn_ids` are the turns whose text was erased, None if there are many.
+    `turn_ids` are the turns whose text was erased, None if there are many. `erasures` and
+    `removals` are the numbers of erasures, and of these and removals, so far.
     """
 
     relationship_id: int
@@ -59,12 +64,14 @@ class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
     layers_version: int
     erasures: int
     turn_ids: tuple[int, ...] | None
+    removals: int
 
 
 class CompanionChanged(msgspec.Struct, frozen=True, tag="companion_changed"):
     """A companion was changed or retired."""
 
     companion_id: int
+    version: int
 
 
 class AccessRevoked(msgspec.Struct, frozen=True, tag="revoked"):
@@ -116,20 +123,45 @@ class MemoriesChanged(msgspec.Struct, frozen=True, tag="memories"):
 
 
 class ConsentGiven(msgspec.Struct, frozen=True, tag="consent"):
-    """A user gave or withdrew consent to being remembered."""
+    """A user gave or withdrew consent to being remembered; `version` is that of the settings."""
 
     relationship_id: int
     given: bool
+    version: int
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings_changed"):
     """A relationship's own settings were changed."""
 
     relationship_id: int
+    version: int
 
 
 class UserErased(msgspec.Struct, frozen=True, tag="user_erased"):
     """A user was erased."""
 
     user_id: str
-    name: str
+
+
+class RelationshipDeleted(msgspec.Struct, frozen=True, tag="deleted"):
+    """A relationship was deleted, with its user."""
+
+    relationship_id: int
+
+
+Announcement = (
+    MemoryAnnouncement
+    | MemoriesChanged
+    | MemoriesForgotten
+    | LayersChanged
+    | LibraryChanged
+    | CompanionChanged
+    | SettingsChanged
+    | AccessRevoked
+    | SessionTaken
+    | ReplyStored
+    | UserErased
+    | RelationshipDeleted
+    | ConsentGiven
+    | StateChanged
+)

@@ -50,7 +50,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-def zone_named(name: str | None) -> ZoneInfo:
+def parse_time_zone(name: str | None) -> ZoneInfo:
     """Return the time zone of an IANA name; UTC if none is given.
 
     Raises:

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from foremind.domain.errors import InvalidFile, InvalidMessage
-from foremind.domain.setting_bounds import problem_with
-from foremind.domain.setting_groups import Ahead, Decay, KeptName, LayerName
-from foremind.domain.setting_syntax import KEY_PREFIX
+from foremind.domain.settings.setting_bounds import first_invalid_setting
+from foremind.domain.settings.setting_groups import Ahead, Decay, KeptName, LayerName
+from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.storable_text import check_storable
 
 Consent = Literal["assumed", "required"]
@@ -147,12 +147,12 @@ class ProfileRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     examples: Annotated[tuple[ProfileExample, ...], Meta(max_length=50)] | None = None
 
 
-def slots_of(rules: ProfileRules) -> dict[str, ProfileSlot]:
+def profile_slots(rules: ProfileRules) -> dict[str, ProfileSlot]:
     """Return all slots of a profile by name."""
     return ({} if rules.only else PROFILE_SLOTS) | (rules.slots or {})
 
 
-def rank_of(name: str, slots: Mapping[str, ProfileSlot]) -> int:
+def slot_rank(name: str, slots: Mapping[str, ProfileSlot]) -> int:
     """Return the position of a slot in a profile; the first is truncated last."""
     slot = slots.get(name)
     kind = _SLOT_KINDS.index("other" if slot is None else slot.kind)
@@ -306,13 +306,13 @@ def read_companion(path: Path) -> CompanionFile:
         check_storable(companion)
     except InvalidMessage as error:
         raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
-    problem = wrong_field(companion)
+    problem = first_invalid_field(companion)
     if problem is not None:
         raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem[0])
     return companion
 
 
-def wrong_field(companion: CompanionFile) -> tuple[str, str] | None:
+def first_invalid_field(companion: CompanionFile) -> tuple[str, str] | None:
     """Return the first invalid field and what was expected, or None."""
     slug = companion.slug
     if (
@@ -324,5 +324,5 @@ def wrong_field(companion: CompanionFile) -> tuple[str, str] | None:
     for field in ("name", "persona"):
         if not getattr(companion, field).strip():
             return field, "expected some text"
-    problem = problem_with(companion.settings)
+    problem = first_invalid_setting(companion.settings)
     return None if problem is None else (f"settings.{problem[0]}", problem[1])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from foremind.domain.record import MadeBy, RecordLayer, by_hand
+from foremind.domain.record import MadeBy, RecordLayer, is_manual
 from foremind.domain.turn import Speaker
 
 
@@ -39,9 +39,9 @@ class RecordText:
     turns: frozenset[int] = frozenset()
 
     @property
-    def by_hand(self) -> bool:
+    def is_manual(self) -> bool:
         """Whether a user or developer wrote it."""
-        return by_hand(self.made_by)
+        return is_manual(self.made_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class ExportedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     happened_at: datetime
 
 
-class ExportedPortion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportedChangeSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Turns whose records of a layer must be rebuilt together."""
 
     layer: RecordLayer
@@ -152,19 +152,19 @@ class ExportedPortion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The cursors of background work, and what it must not write again.
 
-    Each cursor is the last turn processed; `told` is that of episodes. `dismissed` are digests,
-    salted with `salt`; `remade` are turns whose records must be rebuilt. A missing `stated` equals
-    `noted`, a missing `profiled` equals `stated`.
+    Each cursor is the last turn processed; that of episodes is `told` in the file. `dismissed` are
+    digests, salted with `salt`; `remade` are turns whose records must be rebuilt. A missing
+    `stated` equals `noted`, a missing `profiled` equals `stated`.
     """
 
     stated: Id | None = None
     profiled: Id | None = None
     noted: Id = "0"
     summarised: Id = "0"
-    told: Id = "0"
+    narrated: Id = msgspec.field(default="0", name="told")
     dismissed: list[str] = []
     salt: UUID | None = None
-    remade: list[ExportedPortion] = []
+    remade: list[ExportedChangeSet] = []
 
 
 class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,7 +191,7 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Authored = TypeVar("Authored", ExportedRecord, ExportedRevision)
 
 
-def as_told_by_user(export: Export) -> Export:
+def with_user_as_author(export: Export) -> Export:
     """Return an export with the user as author of all manual records.
 
     A file cannot prove that a developer wrote a record. What a model or rules wrote is kept as

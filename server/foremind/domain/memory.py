@@ -119,11 +119,11 @@ class RetrievalQuery:
 
 @dataclass(frozen=True, slots=True)
 class WordStatistics:
-    """Statistics of a relationship for BM25; `memories_by_word` is per query term."""
+    """Statistics of a relationship for BM25; `document_frequencies` is per query term."""
 
     memories: int
     words: float
-    memories_by_word: dict[str, int]
+    document_frequencies: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,10 +17,10 @@ from foremind.domain.companion import (
     Prompts,
     ScratchpadRules,
     SignificanceRules,
-    slots_of,
+    profile_slots,
 )
-from foremind.domain.setting_groups import Ahead, Decay, LayerName
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_groups import Ahead, Decay, LayerName
+from foremind.domain.settings.settings import Settings
 
 # Defaults of the settings that the server has no setting for.
 _DEFAULTS = CompanionSettings(
@@ -33,6 +33,11 @@ _DEFAULTS = CompanionSettings(
     prompts=Prompts(),
     behaviours=(),
 )
+
+_NO_LIMIT = datetime.min.replace(tzinfo=UTC)
+_CANDIDATES = 40
+# The published product of similarity, importance, weight and recency ranks about 300.
+_PRODUCT_CANDIDATES = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,17 @@ class RecallPolicy:
     min_score: float
     min_share: float
     limit: int
+
+    @property
+    def candidate_limit(self) -> int:
+        """The number of candidates of each of the two searches, vector and lexical."""
+        return _PRODUCT_CANDIDATES if self.decay == "product" else _CANDIDATES
+
+    def oldest_recalled(self, now: datetime) -> datetime:
+        """Return the earliest `created_at` that may be recalled at `now`."""
+        if self.max_age_days is None:
+            return _NO_LIMIT
+        return datetime.fromtimestamp(now.timestamp() - self.max_age_days * 86_400, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +148,7 @@ class Policy:
     recall: RecallPolicy
     storage: StoragePolicy
     layers: LayerPolicy
-    voice: ChatModelPolicy
+    chat_model: ChatModelPolicy
 
 
 def policy_for(own: CompanionSettings, server: Settings) -> Policy:
@@ -153,7 +169,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             consolidate=pick("consolidate"),
         ),
         layers=_layer_policy(pick),
-        voice=ChatModelPolicy(
+        chat_model=ChatModelPolicy(
             url=pick("llm_url") or None,
             model=pick("llm_model"),
             key_env=pick("llm_key_env"),
@@ -216,11 +232,11 @@ def effective_value(name: str, own: CompanionSettings, server: Settings) -> Any:
     if name == "scratchpad" and merged.kinds is None:
         return msgspec.structs.replace(merged, kinds=KINDS)
     if name == "profile":
-        return msgspec.structs.replace(merged, slots=slots_of(merged))
+        return msgspec.structs.replace(merged, slots=profile_slots(merged))
     return merged
 
 
-def laid_over(base: CompanionSettings, own: CompanionSettings) -> CompanionSettings:
+def overlay_settings(base: CompanionSettings, own: CompanionSettings) -> CompanionSettings:
     """Return `base` overridden by `own`, the narrower level.
 
     Structs and mappings are merged recursively; lists are replaced as a whole.

@@ -5,20 +5,20 @@ class TokenBucket:
     """A token bucket: admits `rate` tokens per second, and bursts of `burst_s` seconds' worth.
 
     Args:
-        most_owed: the largest debt that is recorded; requests beyond it cost nothing more.
+        max_debt: the largest debt that is recorded; requests beyond it cost nothing more.
     """
 
     __slots__ = ("_capacity", "_max_debt", "_rate", "_tokens", "_updated_at")
 
-    def __init__(self, rate: float, burst_s: float, most_owed: float = float("inf")) -> None:
+    def __init__(self, rate: float, burst_s: float, max_debt: float = float("inf")) -> None:
         self._rate = rate
         self._capacity = max(1.0, rate * burst_s)
-        self._max_debt = most_owed
+        self._max_debt = max_debt
         self._tokens = self._capacity
         self._updated_at = 0.0
 
     @property
-    def most(self) -> float:
+    def capacity(self) -> float:
         """The number of tokens in a full bucket."""
         return self._capacity
 
@@ -53,7 +53,7 @@ class ViolationBudget:
         self._max_pressure_s = max_pressure_s
         self._pressure_s = 0.0
 
-    def lost(self, delay_s: float, idle_s: float) -> bool:
+    def exceeded(self, delay_s: float, idle_s: float) -> bool:
         """Record a sender's current delay and its preceding idle time; return if over budget."""
         self._pressure_s = max(0.0, self._pressure_s + delay_s - idle_s)
         return self._pressure_s > self._max_pressure_s

@@ -15,21 +15,21 @@ RecordLayer = Literal[
 ]
 RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
-Cursor = Literal["stated", "profiled", "noted", "summarised", "told"]
+Cursor = Literal["stated", "profiled", "noted", "summarised", "narrated"]
 
 #: The statuses that records of a layer may have; other layers have none.
 Status = Literal["open", "settled"]
 STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
 
-FOUND_BY_MEANING: frozenset[RecordLayer] = frozenset(
+VECTOR_SEARCHED_LAYERS: frozenset[RecordLayer] = frozenset(
     {"episodes", "topics", "questions", "vault", "scratchpad"}
 )
-MOST_REVISIONS = 20  # that are kept of a record
-MOST_RECORDS = 5000  # that are loaded of a relationship; older ones stay in the database
-MOST_CONTENT = 8000  # characters of a record's content
-MOST_TITLE = 300  # characters of its other texts: title, kind, each reference
-MOST_LISTED = 100  # references, or items of any other list
-MOST_RECORD_BYTES = 16_777_216  # of a relationship's records and revisions, as stored
+MAX_REVISIONS = 20  # that are kept of a record
+MAX_RECORDS = 5000  # that are loaded of a relationship; older ones stay in the database
+MAX_CONTENT_CHARS = 8000  # characters of a record's content
+MAX_TITLE_CHARS = 300  # characters of its other texts: title, kind, each reference
+MAX_LIST_ITEMS = 100  # references, or items of any other list
+MAX_RECORD_BYTES = 16_777_216  # of a relationship's records and revisions, as stored
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,15 +57,15 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     turn: int = 0
 
 
-NOTHING_KNOWN = Details()
+NO_DETAILS = Details()
 
 
-def by_hand(made_by: MadeBy) -> bool:
+def is_manual(made_by: MadeBy) -> bool:
     """Return whether a user or developer wrote a record, not background work."""
     return made_by in ("user", "developer")
 
 
-def found_by(title: str, content: str) -> str:
+def search_text(title: str, content: str) -> str:
     """Return the text of a record that is embedded for vector search."""
     return f"{title}. {content}" if title else content
 
@@ -75,7 +75,7 @@ class NewRecord:
     """A record to be stored, or the new state of one.
 
     `vector` is the unit vector of its search text, float32 [dimension]; `turns` and `sources` are
-    the turns and records that it was made of; `told_at` is the time of those turns, if not now.
+    the turns and records that it was made of; `occurred_at` is the time of those turns, if not now.
     """
 
     layer: RecordLayer
@@ -84,30 +84,30 @@ class NewRecord:
     title: str = ""
     kind: str = ""
     refs: tuple[str, ...] = ()
-    details: Details = NOTHING_KNOWN
+    details: Details = NO_DETAILS
     vector: npt.NDArray[np.float32] | None = None
     session_id: UUID | None = None
     turns: tuple[int, ...] = ()
     sources: tuple[int, ...] = ()
-    told_at: datetime | None = None
+    occurred_at: datetime | None = None
 
 
-def within_limits(record: NewRecord) -> NewRecord:
+def truncate_to_limits(record: NewRecord) -> NewRecord:
     """Return a record truncated to the limits, as what a model writes may exceed them."""
-    refs = tuple(ref[:MOST_TITLE] for ref in record.refs[:MOST_LISTED])
+    refs = tuple(ref[:MAX_TITLE_CHARS] for ref in record.refs[:MAX_LIST_ITEMS])
     details = record.details
     lists = {
-        name: tuple(item[:MOST_TITLE] for item in value[:MOST_LISTED])
+        name: tuple(item[:MAX_TITLE_CHARS] for item in value[:MAX_LIST_ITEMS])
         for name in details.__struct_fields__
         if isinstance(value := getattr(details, name), tuple)
     }
     return replace(
         record,
-        content=record.content[:MOST_CONTENT],
-        title=record.title[:MOST_TITLE],
-        kind=record.kind[:MOST_TITLE],
+        content=record.content[:MAX_CONTENT_CHARS],
+        title=record.title[:MAX_TITLE_CHARS],
+        kind=record.kind[:MAX_TITLE_CHARS],
         refs=refs,
-        details=msgspec.structs.replace(details, status=details.status[:MOST_TITLE], **lists),
+        details=msgspec.structs.replace(details, status=details.status[:MAX_TITLE_CHARS], **lists),
     )
 
 
@@ -184,6 +184,7 @@ class LayersState:
     layers_version: int
     summarised_turn_id: int
     erasures: int
+    user_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

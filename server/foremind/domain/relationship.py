@@ -12,6 +12,19 @@ from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.record import RecordLayer
 from foremind.domain.turn import Speaker
 
+#: Companions of one database; a relationship's id leaves room for so many beside its user's.
+MAX_COMPANIONS = 4_194_304
+
+
+def relationship_id_of(user_id: int, companion_id: int) -> int:
+    """Return the id of a user's relationship with a companion, whether or not it exists. Pure."""
+    return user_id * MAX_COMPANIONS + companion_id
+
+
+def companion_id_of(relationship_id: int) -> int:
+    """Return the companion of a relationship. Pure."""
+    return relationship_id % MAX_COMPANIONS
+
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
@@ -82,7 +95,7 @@ class RelationshipState:
     profiled_turn_id: int
     noted_turn_id: int
     summarised_turn_id: int
-    told_turn_id: int
+    narrated_turn_id: int
     habits_at: datetime | None
     dismissed: frozenset[str]
     salt: UUID
@@ -90,20 +103,21 @@ class RelationshipState:
     remade: tuple[ChangeSet, ...]
     messages: int
 
-    def remade_in(self, layer: RecordLayer) -> list[ChangeSet]:
+    def change_sets_for(self, layer: RecordLayer) -> list[ChangeSet]:
         """Return the change sets of a layer; one without turns means the whole layer."""
         return [change_set for change_set in self.remade if change_set.layer == layer]
 
     @property
-    def stated_again(self) -> list[ChangeSet]:
+    def facts_to_redo(self) -> list[ChangeSet]:
         """The turns whose stated facts must be extracted again."""
-        return [change_set for change_set in self.remade_in("profile") if change_set.turns]
+        return [change_set for change_set in self.change_sets_for("profile") if change_set.turns]
 
     @property
-    def inferred_again(self) -> ChangeSet | None:
+    def inferences_to_redo(self) -> ChangeSet | None:
         """The change set of the inferred part of the profile, if that must be rebuilt."""
         return next(
-            (change_set for change_set in self.remade_in("profile") if not change_set.turns), None
+            (change_set for change_set in self.change_sets_for("profile") if not change_set.turns),
+            None,
         )
 
 
@@ -111,7 +125,7 @@ class RelationshipState:
 class TranscriptTurn:
     """A turn as curation reads it; `vector`, float32 [dimension], and significance once ingested.
 
-    `told`: an episode covers it.
+    `narrated`: an episode covers it.
     """
 
     id: int
@@ -121,7 +135,7 @@ class TranscriptTurn:
     created_at: datetime
     vector: npt.NDArray[np.float32] | None
     significance: float
-    told: bool
+    narrated: bool
 
 
 @dataclass(frozen=True, slots=True)

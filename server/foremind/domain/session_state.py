@@ -8,12 +8,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from foremind.domain.errors import InvalidMessage
 
-MOST_FLAGS = 32
-MOST_TASK = 300  # characters
+MAX_FLAGS = 32
+MAX_TASK_CHARS = 300  # characters
 _MAX_VALUE_CHARS = 200
 _MAX_INTEGER = 2**53 - 1  # that every JSON parser represents exactly
 
-Task = Annotated[str, Meta(max_length=MOST_TASK)]
+Task = Annotated[str, Meta(max_length=MAX_TASK_CHARS)]
 FlagName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_.-]{0,63}$")]
 Flag = (
     bool
@@ -21,7 +21,7 @@ Flag = (
     | float
     | Annotated[str, Meta(max_length=_MAX_VALUE_CHARS)]
 )
-Flags = Annotated[dict[FlagName, Flag], Meta(max_length=MOST_FLAGS)]
+Flags = Annotated[dict[FlagName, Flag], Meta(max_length=MAX_FLAGS)]
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class StatePatch(msgspec.Struct, frozen=True):
     flags: dict[FlagName, Flag | None] | UnsetType | None = UNSET
 
 
-def patched(state: SessionState, patch: StatePatch) -> SessionState:
+def apply_state_patch(state: SessionState, patch: StatePatch) -> SessionState:
     """Return a state after a patch.
 
     Raises:
@@ -54,6 +54,6 @@ def patched(state: SessionState, patch: StatePatch) -> SessionState:
     elif patch.flags is not UNSET:
         flags = {**flags, **patch.flags}
     remaining = {name: value for name, value in flags.items() if value is not None}
-    if len(remaining) > MOST_FLAGS:
-        raise InvalidMessage(f"state.flags: expected at most {MOST_FLAGS}", param="state.flags")
+    if len(remaining) > MAX_FLAGS:
+        raise InvalidMessage(f"state.flags: expected at most {MAX_FLAGS}", param="state.flags")
     return SessionState(task, remaining)

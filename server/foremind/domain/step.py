@@ -2,15 +2,31 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Literal
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
+from foremind.domain.policy import ChatModelPolicy
 
-Lane = Literal["rules", "model"]
+#: What a relationship's workers do side by side, each by one of them at a time: ingest turns, work
+#: by rules, work that may ask a language model, and have turns rated by one.
+Lane = Literal["ingest", "rules", "model", "rating"]
+#: Steps that take turns one by one, each in the lane of its name.
+TurnStep = Literal["ingest", "rating"]
+
+#: The place of work without a model; every other place is a model on a model server.
+RULES_PLACE = ""
+
+
+def place_of(chat_model: ChatModelPolicy) -> str:
+    """Return the place of steps that call this model: a digest, as URLs may be secret. Pure."""
+    if not chat_model.url:
+        return RULES_PLACE
+    return sha256(f"{chat_model.url}\n{chat_model.model}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLook:
+class PendingRelationship:
     """A relationship with new activity whose steps must be scheduled, and its settings."""
 
     id: int
@@ -30,7 +46,11 @@ class ScheduledStep:
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The state of a relationship's step; `marks` counts how often it has been scheduled."""
+    """The state of a relationship's step; `marks` counts how often it has been scheduled.
+
+    A step that takes turns one by one has a state for each turn that waits, with its `turn_id`; or
+    one for all of them, which are `turns` many: the earliest due, the one that failed most.
+    """
 
     step: str
     lane: Lane
@@ -41,6 +61,8 @@ class StepState:
     attempts: int
     code: str | None
     held_at: datetime | None
+    turn_id: int = 0
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +73,19 @@ class ClaimedStep:
     lane: Lane
     place: str
     companion_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLimits:
+    """Which lanes may not be claimed for now; those that ingest are limited by themselves.
+
+    `full`: places at their limit; `models_full`: whether all models together are; `full_of`: pairs
+    of a place, and a companion at its limit there.
+    """
+
+    full: tuple[str, ...] = ()
+    models_full: bool = False
+    full_of: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

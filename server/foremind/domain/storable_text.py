@@ -1,11 +1,16 @@
 """Rejects values that PostgreSQL cannot store, by the name of their field. Pure."""
 
+import json
+import re
 from collections.abc import Mapping
 from datetime import MAXYEAR, MINYEAR, datetime
 
 import msgspec
 
 from foremind.domain.errors import InvalidMessage
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_PATH_CHARS = 200  # that an error repeats
 
 
 def check_storable(part: object, path: str = "") -> None:
@@ -42,3 +47,40 @@ def _is_text(text: str) -> bool:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
         return False
+
+
+def half_character(raw: str | bytes) -> InvalidMessage | None:
+    """Return the error about a lone surrogate in otherwise well-formed JSON, if that is all.
+
+    Its `param` is the path of the text, or of the object of a name; None for the whole.
+    """
+    try:
+        frame = json.loads(raw)  # unlike msgspec, accepts lone surrogates
+    except (ValueError, RecursionError):  # UnicodeError is a ValueError
+        return None
+    path = _path_of_half_character(frame)
+    if path is None:
+        return None
+    where = path or "the name of a field"
+    return InvalidMessage(
+        f"{where}: expected whole characters, got half of one (a lone surrogate)",
+        param=path or None,
+    )
+
+
+def _path_of_half_character(frame: object) -> str | None:
+    """Return the path of the first text with a lone surrogate; of a name, that of its object."""
+    waiting: list[tuple[str, object]] = [("", frame)]
+    while waiting:  # a stack, because frames may be nested deeply
+        path, part = waiting.pop()
+        path = path[:_MAX_PATH_CHARS]
+        if isinstance(part, str) and LONE_SURROGATE.search(part):
+            return path
+        if isinstance(part, dict):
+            if any(LONE_SURROGATE.search(name) for name in part):
+                return path
+            members = [(f"{path}.{name}" if path else name, value) for name, value in part.items()]
+            waiting += reversed(members)
+        elif isinstance(part, list):
+            waiting += reversed([(f"{path}[{index}]", item) for index, item in enumerate(part)])
+    return None

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
+from foremind.domain.versions import VersionsInForce
 
 Speaker = Literal["user", "companion"]
 Status = Literal["completed", "cancelled", "failed"]
@@ -47,17 +48,48 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class InForce:
+    """What was in force when a message was stored.
+
+    `state_version` is that of the session's state, 0 without a state; `previous_turn_id` the turn
+    before it in its session, None for the first.
+    """
+
+    versions: VersionsInForce
+    state_version: int
+    previous_turn_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTurn:
     """The stored turn of a user's message.
 
     `duplicate`: it had been stored before; `answered`: it has a reply; `elsewhere`: another process
-    is answering it.
+    is answering it; `kept`: it may be remembered, as was decided when it was first sent;
+    `in_force`: what the reply must reflect.
     """
 
     id: int
     duplicate: bool
     answered: bool
     elsewhere: bool = False
+    kept: bool = True
+    in_force: InForce | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerElsewhere:
+    """What has become of a turn that another process was to answer.
+
+    Attributes:
+        reply: the turn id of the reply, None while there is none.
+        under_way: the process is answering it.
+        abandoned: the process has died, or took too long.
+    """
+
+    reply: int | None
+    under_way: bool
+    abandoned: bool
 
 
 @dataclass(frozen=True, slots=True)

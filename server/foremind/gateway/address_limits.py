@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from foremind.domain.errors import Overloaded
-from foremind.domain.settings import is_loopback
+from foremind.domain.settings.settings import is_loopback
 
 _MAX_EXCESS = 500  # unidentified connections of one address over its limit: they may be a host's
 

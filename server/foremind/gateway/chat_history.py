@@ -5,7 +5,7 @@ from functools import partial
 
 from foremind.domain.turn import Speaker, Turn
 from foremind.llm.prompt.layout import PastTurn
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 
 
 class ChatHistory:
@@ -26,6 +26,8 @@ class ChatHistory:
         self._changes = 0  # stored changes that `_turns` does not include
         #: Whether the history is loaded.
         self.known = turns is not None
+        #: The id of the newest stored turn that it includes or left out for lack of space.
+        self.newest_id = max((turn.id or 0 for turn in turns or ()), default=0)
 
     @property
     def turns(self) -> Sequence[PastTurn]:
@@ -58,9 +60,10 @@ class ChatHistory:
             if changes == self._changes:
                 turns = self._newest_fitting(stored)
                 chars = sum(len(turn.content) for turn in turns)
-                await aside(chars, partial(_split_sentences, turns))
+                await run_or_offload(chars, partial(_split_sentences, turns))
                 if changes == self._changes:
                     self._turns, self.known = turns, True
+                    self.newest_id = max((turn.id or 0 for turn in stored), default=0)
 
     def drop(self) -> None:
         """Unload the history; the next `read` fetches it again."""
@@ -72,6 +75,7 @@ class ChatHistory:
         """Append a turn; one that is already present moves to the end."""
         _ = turn.says  # computed and cached now, when no reply waits for it
         if self.known:  # otherwise it is loaded with the next message
+            self.newest_id = max(self.newest_id, turn.id or 0)
             others = [other for other in self._turns if turn.id is None or other.id != turn.id]
             self._turns = self._newest_fitting([*others, turn])
 
@@ -85,6 +89,10 @@ class ChatHistory:
         self.add(turn)
         return True
 
+    def reaches(self, turn_id: int | None) -> bool:
+        """Return whether every turn up to a stored one is included, or will be once loaded."""
+        return not self.known or turn_id is None or turn_id <= self.newest_id
+
     def lacks(self, message_id: str, speaker: Speaker) -> bool:
         """Return whether a stored turn is missing: the user's message or the reply to it."""
         if not self.known:
@@ -93,11 +101,6 @@ class ChatHistory:
         if not any(turn.message_id == message_id for turn in remaining):
             return True
         return speaker == "companion" and all(turn.speaker == "user" for turn in remaining)
-
-
-def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
-    """Return the turns after the last summarised one, whose id is `upto`."""
-    return [turn for turn in turns if turn.id is None or turn.id > upto]
 
 
 def _split_sentences(turns: Sequence[PastTurn]) -> None:

@@ -21,7 +21,7 @@ from foremind.domain.errors import (
 )
 from foremind.gateway.address_limits import AddressLimits, AddressSlot
 from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, cost_of, kind_of
-from foremind.gateway.handshake import Handshake
+from foremind.gateway.handshake import Handshake, Redirected
 from foremind.gateway.outbox import Outbox
 from foremind.gateway.protocol.decoding import (
     DecodingProblem,
@@ -35,14 +35,14 @@ from foremind.gateway.protocol.messages import (
     ErrorEvent,
     MessageSend,
     SessionOpen,
+    SessionRedirect,
     SessionUpdate,
     encode,
 )
-from foremind.gateway.session import Session
+from foremind.gateway.session import ELSEWHERE, NOT_AUTHENTICATED, Session
 from foremind.gateway.session_registry import (
     DRAINING,
     NOT_ALLOWED,
-    NOT_AUTHENTICATED,
     SessionRegistry,
 )
 from foremind.gateway.session_services import SessionServices
@@ -61,13 +61,13 @@ _BEARER = "bearer."
 _log = structlog.get_logger("foremind.gateway")
 
 
-class Gateway:
+class SocketEndpoint:
     """The ASGI endpoint of `/v1/ws`."""
 
     def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
-        settings = services.settings
+        settings = services.runtime.settings
         self._addresses = AddressLimits(
             settings.max_connections_per_address, settings.host_addresses
         )
@@ -75,18 +75,18 @@ class Gateway:
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one connection until it ends."""
-        services, settings = self._services, self._services.settings
+        services, settings = self._services, self._services.runtime.settings
         offered: list[str] = socket.scope.get("subprotocols", [])
         origin, host = socket.headers.get("origin"), socket.headers.get("host")
         await _wait_for_turn(self._fairness_lock)
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         address = "" if socket.client is None else socket.client.host
-        on_identified = socket.state.connection.identified
+        on_identified = socket.state.connection.mark_identified
         with self._counted(), self._addresses.slot(address, on_identified) as address_slot:
-            async with Outbox(socket, settings.outbound_bytes, services.metrics) as outbox:
+            async with Outbox(socket, settings.outbound_bytes, services.runtime.metrics) as outbox:
                 if not origin_allowed(origin, host, settings):
                     outbox.close(NOT_ALLOWED, "origin not allowed")
-                elif self._registry.draining:
+                elif self._registry.draining and not self._registry.membership.ring.urls:
                     outbox.close(DRAINING, "server draining")
                 elif address_slot.refused:
                     outbox.close(OVER_LIMIT, _ADDRESS_FULL)
@@ -103,11 +103,11 @@ class Gateway:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        self._services.metrics.connections.inc()
+        self._services.runtime.metrics.connections.inc()
         try:
             yield
         finally:
-            self._services.metrics.connections.dec()
+            self._services.runtime.metrics.connections.dec()
 
 
 class Deadline:
@@ -159,11 +159,11 @@ class Connection:
         self._address_slot = address_slot
         self._handshake = Handshake(services, registry)
         self._session: Session | None = None
-        self._flow_control = FlowControl(ConnectionBudget(services.settings))
+        self._flow_control = FlowControl(ConnectionBudget(services.runtime.settings))
 
     async def serve(self) -> None:
         """Handle every frame, then detach from the session, which can be resumed."""
-        clock = self._services.clock
+        clock = self._services.runtime.clock
         self._deadline = self._open_deadline()
         waiting_since = clock.monotonic()
         try:
@@ -189,14 +189,14 @@ class Connection:
     def _open_deadline(self) -> Deadline:
         """Start the deadline for `session.open`."""
         timeout_s, code, reason = (
-            self._services.settings.open_timeout_s,
+            self._services.runtime.settings.open_timeout_s,
             NOT_AUTHENTICATED,
             "no session.open in time",
         )
         if self._address_slot.for_hosts_only:
             timeout_s, code, reason = min(timeout_s, _HOST_TIMEOUT_S), OVER_LIMIT, _ADDRESS_FULL
         outbox = self._outbox  # the callback must not keep this connection alive
-        return Deadline(self._services.clock, timeout_s, lambda: outbox.close(code, reason))
+        return Deadline(self._services.runtime.clock, timeout_s, lambda: outbox.close(code, reason))
 
     async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
         cause = DecodingProblem()
@@ -204,7 +204,7 @@ class Connection:
         chars = len(raw)
         try:
             try:
-                message = decode(raw, self._services.settings.max_text_chars)
+                message = decode(raw, self._services.runtime.settings.max_text_chars)
             except InvalidMessage:
                 cause = cause_in(raw)
                 raise
@@ -230,13 +230,13 @@ class Connection:
 
     async def _apply_backpressure(self, kind: Kind, idle_s: float, cost: float) -> None:
         """Delay reading the next frame while the client is over its rate; close persistent ones."""
-        clock = self._services.clock
+        clock = self._services.runtime.clock
         wait_s = self._flow_control.take(kind, idle_s, clock.monotonic(), cost)
         if wait_s is None:
             self._fail(RateLimited("Too many messages a second; see limits."), DecodingProblem())
             self._outbox.close(OVER_LIMIT, "too many messages")
         elif wait_s > 0:
-            self._services.metrics.slowed.labels(kind).inc()
+            self._services.runtime.metrics.slowed.labels(kind).inc()
             await clock.sleep(wait_s)
 
     async def _open(self, message: SessionOpen) -> None:
@@ -245,9 +245,14 @@ class Connection:
             self._session = await self._handshake.open(
                 message, self._token, self._outbox, self._address_slot
             )
+        except Redirected as redirected:
+            self._services.runtime.metrics.redirects.labels("open").inc()
+            self._outbox.put(encode(SessionRedirect(url=redirected.url)))
+            self._outbox.close(ELSEWHERE, "served by another gateway")
+            return
         except ForemindError as error:
             if isinstance(error, RateLimited):
-                await self._services.clock.sleep(_LOCKOUT_DELAY_S)
+                await self._services.runtime.clock.sleep(_LOCKOUT_DELAY_S)
             self._fail(error, cause_of(message))
             self._deadline.resume()
             match error:
@@ -271,7 +276,7 @@ class Connection:
         if self._session is not None:
             self._session.fail(error, cause)
             return
-        self._services.metrics.errors.labels(error.code).inc()
+        self._services.runtime.metrics.errors.labels(error.code).inc()
         self._outbox.put(encode(ErrorEvent(error=error_body(error, cause))))
 
 

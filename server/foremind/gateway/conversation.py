@@ -9,7 +9,7 @@ from foremind.domain.policy import Policy
 from foremind.domain.turn import OpenedSession, Turn
 from foremind.gateway.chat_history import ChatHistory
 from foremind.gateway.live_state import LiveState
-from foremind.llm.prompt.assembly import MOST_TURNS, newest_held
+from foremind.llm.prompt.assembly import MAX_TURNS, recent_turns
 from foremind.llm.prompt.layout import PastTurn
 from foremind.storage.turn_store import TurnStore
 
@@ -23,7 +23,7 @@ class Participants:
     time_zone: tzinfo
 
 
-class Conversation:
+class LiveConversation:
     """What messages and replies of one session have in common.
 
     Args:
@@ -44,7 +44,7 @@ class Conversation:
     ) -> None:
         self.participants = participants
         self.history = ChatHistory(
-            turns, lambda turns: newest_held(turns, policy().layers.context_tokens)
+            turns, lambda turns: recent_turns(turns, policy().layers.context_tokens)
         )
         self.state = state
         #: Number of erasures that this session knows of.
@@ -100,7 +100,7 @@ class Conversation:
         if now - self._active_at <= policy.layers.session:
             return False
         before = self.opened
-        opened = await self._store.go_on(before, now, policy.layers.session)
+        opened = await self._store.continue_session(before, now, policy.layers.session)
         rolled_over = opened.session_id != before.session_id
         if rolled_over:
             self.participants = replace(self.participants, opened=opened)
@@ -110,4 +110,6 @@ class Conversation:
         return rolled_over
 
     def _stored_turns(self) -> Awaitable[list[Turn]]:
-        return self._store.working(self.opened.relationship_id, self.opened.session_id, MOST_TURNS)
+        return self._store.session_turns(
+            self.opened.relationship_id, self.opened.session_id, MAX_TURNS
+        )

@@ -3,6 +3,7 @@
 import asyncio
 
 from foremind.domain.errors import Conflict
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
 
 
@@ -15,6 +16,8 @@ class TurnInProgress:
         self._text_hash = hash(text)
         #: Whether another process is answering it and this one only waits.
         self.elsewhere = False
+        #: Whether the stored message may be remembered.
+        self.kept = True
         #: Resolved once the message is stored: its turn id, None if it could not be stored.
         self.stored: asyncio.Future[int | None] = loop.create_future()
         #: Resolved at the end: the turn id of the reply, None if there is none.
@@ -33,9 +36,13 @@ class TurnInProgress:
 
 
 class Deduplicator:
-    """Messages in progress by user and message id, so that one connection answers each."""
+    """Messages in progress by user and message id, so that one connection answers each.
 
-    def __init__(self) -> None:
+    Until a message is stored, `precedence` holds back what can wait.
+    """
+
+    def __init__(self, precedence: EnterPrecedence) -> None:
+        self.precedence = precedence
         self._in_progress: dict[tuple[int, str], TurnInProgress] = {}
 
     def find(self, user_id: int, message_id: str) -> TurnInProgress | None:
@@ -47,6 +54,7 @@ class Deduplicator:
     ) -> TurnInProgress:
         """Register a message that the caller is going to answer."""
         turn = self._in_progress[user_id, message_id] = TurnInProgress(relationship_id, text)
+        self.precedence.hold_until(turn.stored)
         return turn
 
     def end(self, user_id: int, message_id: str, reply_turn: int | None) -> None:

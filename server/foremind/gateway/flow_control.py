@@ -3,7 +3,7 @@
 from typing import Literal
 
 from foremind.domain.rate_limits import TokenBucket, ViolationBudget
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import MAX_REPLAY_EVENTS
 from foremind.gateway.protocol.messages import (
     MAX_FRAME_BYTES,
@@ -13,9 +13,10 @@ from foremind.gateway.protocol.messages import (
     DraftUpdate,
     Limits,
 )
-from foremind.gateway.turn_pipeline import MAX_WAITING
 
 Kind = Literal["draft", "send"]
+
+MAX_WAITING_MESSAGES = 4  # unanswered messages of one session
 
 _BURST_S = 4.0  # burst size in seconds of the rate
 _USER_SHARE = 2.0  # a user's rate over all connections, in rates of one connection
@@ -39,7 +40,7 @@ class ConnectionBudget:
         The charge is capped at the burst size, so that no single message is too expensive.
         """
         bucket = self._buckets[kind]
-        return bucket.take(now, min(amount, bucket.most))
+        return bucket.take(now, min(amount, bucket.capacity))
 
 
 class UserBudget(ConnectionBudget):
@@ -90,7 +91,7 @@ class FlowControl:
         wait_s = self._budget.take(kind, now, amount)
         if self.user_budget is not None:
             wait_s = max(wait_s, self.user_budget.take(kind, now, amount))
-        if not self._violations.lost(wait_s, idle_s):
+        if not self._violations.exceeded(wait_s, idle_s):
             return wait_s
         if self.user_budget is not None:
             self.user_budget.lock_out(now)
@@ -117,7 +118,7 @@ def limits_of(settings: Settings) -> Limits:
         max_frame_bytes=MAX_FRAME_BYTES,
         max_text_chars=settings.max_text_chars,
         max_id_chars=MAX_ID_CHARS,
-        max_waiting_messages=MAX_WAITING,
+        max_waiting_messages=MAX_WAITING_MESSAGES,
         drafts_per_s=settings.drafts_per_s,
         sends_per_s=settings.sends_per_s,
         http_per_s=settings.http_per_s,

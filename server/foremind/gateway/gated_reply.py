@@ -52,7 +52,7 @@ class GatedReply:
         self.id = uuid.uuid4().hex
         self.model = model
         self.prompt = assembled.prompt
-        self.behaviours = assembled.afterwards
+        self.behaviours = assembled.post_reply_behaviours
         self._on_piece = on_piece
         self._clock = clock
         self._gate = asyncio.Event()
@@ -93,7 +93,7 @@ class GatedReply:
         return ReplyResult(status, "".join(self._emitted), self._first_token_at, error)
 
     async def _generate(self) -> None:
-        async with aclosing(self.model.speak(self.prompt)) as pieces:
+        async with aclosing(self.model.stream_reply(self.prompt)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, RestartedText):
                     self._emitted.clear()

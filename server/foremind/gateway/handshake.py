@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import structlog
 
-from foremind.auth.authority import require
+from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
-from foremind.domain.clock import zone_named
+from foremind.cluster.rendezvous import relationship_key
+from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
 from foremind.gateway.address_limits import AddressSlot
@@ -18,6 +19,14 @@ from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 
 _log = structlog.get_logger("foremind.gateway")
+
+
+class Redirected(Exception):
+    """Another gateway serves the session, at `url`."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
 
 
 class Handshake:
@@ -46,27 +55,29 @@ class Handshake:
             address_slot: the connection's slot at its address.
 
         Raises:
+            Redirected: another gateway serves it, and the client follows.
             NotAuthenticated, NotAllowed, NotFound: the client may not open the session.
             InvalidMessage: a field is wrong.
             Overloaded, RateLimited, Draining, Interrupted, StorageUnavailable: it may retry.
         """
         authority, registry = self._services.authority, self._registry
-        principal = authority.of_session(
+        principal = authority.authenticate_session(
             message.token or token,
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
         self._check_lockout(principal)
+        self._check_owner(principal, message)
         with registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             address_slot.identify(host=principal.allows("host"))
-            companion = await self._services.companions.find(message.companion)
+            companion = await self._services.stores.companions.find(message.companion)
             if companion.retired:
                 raise NotFound("companion: this companion has been retired", param="companion")
             pending.check()
             known = self._find(message.resume, pending, message.companion)
             if known is not None and message.resume is not None:
-                return await self._resume(known, message.resume, pending, listener)
+                return await self._resume(known, message, message.resume, pending, listener)
             registry.reserve(pending)
             async with registry.read_slots:
                 return await self._begin(message, companion, pending, listener)
@@ -91,13 +102,36 @@ class Handshake:
         if message.token is not None:
             await self._renew(session, message.token)
         if message.state is not None:
-            require(session.principal, "memory:write")
+            require_scope(session.principal, "memory:write")
             await session.change_state(message.state)
         session.send_updated(message.event_id)
 
+    def _check_owner(self, principal: Principal, message: SessionOpen) -> None:
+        """Redirect a client that follows to the owner, unless it can resume without a gap here.
+
+        One that was redirected already is served: the gateways differ on the owner for a moment, or
+        the client cannot reach it.
+        """
+        if not message.follow or message.redirected:
+            return
+        owner = self._registry.membership.owner_elsewhere(
+            relationship_key(principal.user_id, message.companion)
+        )
+        if owner is None:
+            return
+        resume = message.resume
+        known = None if resume is None else self._registry.find(resume.session_id, resume.seq)
+        if (
+            resume is None
+            or known is None
+            or not known.can_replay_after(resume.seq)
+            or self._registry.draining
+        ):
+            raise Redirected(owner.url)
+
     def _check_lockout(self, principal: Principal) -> None:
         budget = self._registry.user_budget(principal.user_id)
-        lockout_s = budget.lockout_s(self._services.clock.monotonic())
+        lockout_s = budget.lockout_s(self._services.runtime.clock.monotonic())
         if lockout_s:
             raise RateLimited(
                 f"Too many messages before; retry in {lockout_s:.0f} s.", retry_after_s=lockout_s
@@ -112,11 +146,11 @@ class Handshake:
             NotAllowed: the token belongs to another user, or does not allow the companion.
             Draining, StorageUnavailable: the client may retry.
         """
-        if self._services.settings.open_mode:
+        if self._services.runtime.settings.open_mode:
             raise InvalidMessage("token: this server does not use tokens", param="token")
         authority = self._services.authority
-        principal = authority.named_by(token)
-        require(principal, "chat")
+        principal = authority.verify_token(token)
+        require_scope(principal, "chat")
         if principal.user_id != session.principal.user_id or not principal.may_open(
             session.companion
         ):
@@ -131,10 +165,16 @@ class Handshake:
         _log.info("session.renewed", session_id=session.id)
 
     async def _resume(
-        self, session: Session, resume: Resume, pending: PendingSession, listener: EventListener
+        self,
+        session: Session,
+        message: SessionOpen,
+        resume: Resume,
+        pending: PendingSession,
+        listener: EventListener,
     ) -> Session:
         """Resume a session of this process; without a replay if events are missing."""
         session.renew(pending.principal)
+        session.follows, session.stays = message.follow, message.redirected
         if session.resume(listener, resume.seq):
             _log.info("session.resumed", session_id=session.id)
             return session
@@ -156,9 +196,10 @@ class Handshake:
             self._services,
             pending.principal,
             companion,
-            zone_named(message.time_zone),
+            parse_time_zone(message.time_zone),
             message.consent,
         )
+        session.follows, session.stays = message.follow, message.redirected
         resume = message.resume
         if resume is not None and resume.session_id == session.id:
             session.continue_after(resume.seq)

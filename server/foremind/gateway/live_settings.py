@@ -1,5 +1,6 @@
 """Companions and relationship settings that open sessions share, kept up to date."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -8,13 +9,18 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from foremind.domain.announcements import CompanionChanged, MemoriesForgotten, SettingsChanged
+from foremind.domain.announcements import (
+    Announcement,
+    CompanionChanged,
+    MemoriesForgotten,
+    SettingsChanged,
+)
 from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion, RelationshipSettings
 from foremind.domain.errors import ForemindError
+from foremind.domain.relationship import companion_id_of
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.companion_store import CompanionStore
-from foremind.storage.notifications import Announcement
 from foremind.storage.relationship_store import RelationshipStore
 
 _RETRY_S = 1.0
@@ -45,6 +51,7 @@ class LiveSettings:
         self._companions: _SharedValues[Companion] = _SharedValues(companions.get)
         self._settings: _SharedValues[RelationshipSettings] = _SharedValues(relationships.settings)
         self._reloads = TaskSet()
+        self._pending: dict[_Key, asyncio.Task[None]] = {}  # the newest load of each
         #: Number of changes so far; note it before reading what is passed to `settings`.
         self.changes = 0
 
@@ -76,39 +83,47 @@ class LiveSettings:
         """
         return await self._settings.share(relationship_id, known, reload=changes != self.changes)
 
-    async def changed(self, announcement: CompanionChanged | SettingsChanged) -> None:
+    async def reload(self, announcement: CompanionChanged | SettingsChanged) -> None:
         """Reload what this process changed, so that it is in force on return.
 
         If the database does not answer, the reload is left to the announcement.
         """
         with contextlib.suppress(ForemindError):
-            await self._loader(announcement)()
+            await self._load(_key(announcement))
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Handle an announcement from this or another process."""
-        if isinstance(announcement, MemoriesForgotten):  # may include the user's own settings
-            announcement = SettingsChanged(announcement.relationship_id)
-        if isinstance(announcement, CompanionChanged | SettingsChanged):
+        if isinstance(announcement, CompanionChanged | SettingsChanged | MemoriesForgotten):
             self.changes += 1
-            self._reloads.begin(self._load_with_retries(self._loader(announcement)), "read-current")
+            key = _key(announcement)
+            task = self._reloads.begin(self._load_with_retries(key), "read-current")
+            self._pending[key] = task  # any earlier load is overtaken by this
+            task.add_done_callback(partial(self._end, key))
 
-    async def forget(self) -> None:
-        """Reload everything, after announcements may have been missed."""
-        self.changes += 1
-        await self._companions.load_all()
-        await self._settings.load_all()
+    async def settled(self, relationship_id: int) -> None:
+        """Load what is known to have changed for a relationship, unless that is done.
 
-    def _loader(
-        self, announcement: CompanionChanged | SettingsChanged
-    ) -> Callable[[], Awaitable[None]]:
-        if isinstance(announcement, CompanionChanged):
-            return partial(self._companions.load, announcement.companion_id)
-        return partial(self._settings.load, announcement.relationship_id)
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        companion_id = companion_id_of(relationship_id)
+        for key in ((CompanionChanged, companion_id), (SettingsChanged, relationship_id)):
+            if key in self._pending:
+                await self._load(key)
 
-    async def _load_with_retries(self, load: Callable[[], Awaitable[None]]) -> None:
+    def _end(self, key: "_Key", task: "asyncio.Task[None]") -> None:
+        if self._pending.get(key) is task:
+            del self._pending[key]
+
+    async def _load(self, key: "_Key") -> None:
+        kind, number = key
+        values = self._companions if kind is CompanionChanged else self._settings
+        await values.load(number)
+
+    async def _load_with_retries(self, key: "_Key") -> None:
         while True:
             try:
-                await load()
+                await self._load(key)
             except ForemindError as error:
                 _log.warning("settings.not_read", reason=error.code)
                 await self._clock.sleep(_RETRY_S)
@@ -116,29 +131,35 @@ class LiveSettings:
                 return
 
 
+#: A companion by its id, or the settings of a relationship by the relationship's.
+_Key = tuple[type[CompanionChanged] | type[SettingsChanged], int]
+
+
+def _key(announcement: CompanionChanged | SettingsChanged | MemoriesForgotten) -> _Key:
+    if isinstance(announcement, CompanionChanged):
+        return CompanionChanged, announcement.companion_id
+    # An erasure may include the user's own settings.
+    return SettingsChanged, announcement.relationship_id
+
+
 class _SharedValues(Generic[Value]):
     """Shared values by id, for as long as a session uses them."""
 
     def __init__(self, fetch: Callable[[int], Awaitable[Value | None]]) -> None:
         self._fetch = fetch
-        self._held: WeakValueDictionary[int, SharedValue[Value]] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[int, SharedValue[Value]] = WeakValueDictionary()
         self._loads = 0
 
     async def share(self, key: int, known: Value, *, reload: bool) -> SharedValue[Value]:
         """Return the shared value of an id, which is `known` if it is not shared yet."""
-        shared = self._held.setdefault(key, SharedValue(known))
+        shared = self._shared.setdefault(key, SharedValue(known))
         if reload:
             await self.load(key)
         return shared
 
-    async def load_all(self) -> None:
-        """Reload every value."""
-        for key in list(self._held):
-            await self.load(key)
-
     async def load(self, key: int) -> None:
         """Reload a value if it is shared; an older load never overwrites a newer one."""
-        shared = self._held.get(key)
+        shared = self._shared.get(key)
         if shared is None:
             return
         self._loads += 1

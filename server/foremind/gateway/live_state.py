@@ -18,6 +18,8 @@ class LiveState:
         #: The cached state; empty while it has to be loaded.
         self.value: SessionState = NO_STATE
         self.known = False
+        #: The version of the cached state.
+        self.version = 0
 
     def invalidate(self) -> None:
         """Drop the cached state: it changed elsewhere, or part of it may have been erased."""
@@ -37,9 +39,9 @@ class LiveState:
         """
         while not self.known:
             changes = self._changes
-            state = await self._store.read(self._relationship_id, self._session_id)
+            state, version = await self._store.read(self._relationship_id, self._session_id)
             if changes == self._changes:
-                self.value, self.known = state, True
+                self.value, self.version, self.known = state, version, True
 
     async def change(self, patch: StatePatch, now: datetime) -> None:
         """Apply a patch to the stored and the cached state.
@@ -50,8 +52,10 @@ class LiveState:
             StorageUnavailable: nothing was changed.
         """
         changes = self._changes
-        state = await self._store.change(self._relationship_id, self._session_id, patch, now)
+        state, version = await self._store.change(
+            self._relationship_id, self._session_id, patch, now
+        )
         if changes == self._changes:
             self._changes += 1
-            self.value, self.known = state, True
+            self.value, self.version, self.known = state, version, True
         await self.read()  # needed if this or another change was announced meanwhile

@@ -11,6 +11,7 @@ from foremind.runtime.supervision import begin
 
 SLOW_READER = 4413
 _ABNORMAL_CLOSURE = 1006  # RFC 6455: never sent on the wire
+_FRAMES_AT_ONCE = 64  # then other connections get their turn; a client that reads never blocks
 
 
 class Outbox:
@@ -87,8 +88,10 @@ class Outbox:
     async def _write(self) -> None:
         while self._frames:
             frames, self._frames = self._frames, []
-            for frame in frames:
+            for number, frame in enumerate(frames, 1):
                 self._sending = True
                 await self._socket.send_text(frame.decode())
                 self._sending = False
                 self._queued_bytes -= len(frame)
+                if number % _FRAMES_AT_ONCE == 0:
+                    await asyncio.sleep(0)

@@ -1,10 +1,9 @@
 """A session being opened: collects announcements while the database is still being read."""
 
-from foremind.auth.authority import revoked
+from foremind.auth.authority import token_revoked
 from foremind.auth.principal import Principal
-from foremind.domain.announcements import AccessRevoked, MemoriesForgotten
+from foremind.domain.announcements import AccessRevoked, Announcement, MemoriesForgotten
 from foremind.domain.errors import ForemindError, StorageUnavailable
-from foremind.storage.notifications import Announcement
 
 _MAX_ANNOUNCEMENTS = 4096  # of all relationships: which one it will be is not known yet
 
@@ -23,12 +22,12 @@ class PendingSession:
         self._announcements: list[Announcement] = []
         self._refusal: ForemindError | None = None
 
-    def announce(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Record an announcement from this or another process."""
         if isinstance(announcement, AccessRevoked):
             principal = self.principal
             if announcement.covers(principal.user_id, principal.token_id, principal.issued_at):
-                self.refuse(revoked())
+                self.refuse(token_revoked())
         elif len(self._announcements) < _MAX_ANNOUNCEMENTS:
             self._announcements.append(announcement)
         else:
@@ -60,7 +59,7 @@ class PendingSession:
         ]
         return erasures
 
-    def take_heard(self) -> list[Announcement]:
+    def take_announcements(self) -> list[Announcement]:
         """Remove and return the remaining announcements, in order."""
         announcements, self._announcements = self._announcements, []
         return announcements

@@ -1,6 +1,6 @@
 """The replies of one session: assembled, generated (speculatively if possible) and sent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,9 +9,9 @@ import structlog
 from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy, Policy
 from foremind.domain.turn import StoredTurn
-from foremind.gateway.chat_history import without_summarised
-from foremind.gateway.conversation import Conversation
+from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
+from foremind.gateway.next_prompt import NextPrompt
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
 from foremind.gateway.protocol.messages import (
     BehaviourDone,
@@ -25,12 +25,15 @@ from foremind.gateway.protocol.messages import (
 )
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
-from foremind.llm.prompt.assembly import AssembledPrompt, assemble
-from foremind.llm.prompt.layout import PastTurn
-from foremind.llm.prompt.sections import StandingLayers, state_section
+from foremind.llm.prompt.assembly import AssembledPrompt
+from foremind.llm.prompt.layout import Message, PastTurn
+from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter
+from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
+
+_ANY_TEXT = "."
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -61,7 +64,7 @@ class ReplyGeneration:
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: LiveConversation,
         services: SessionServices,
         companion: Callable[[], Companion],
         policy: Callable[[], Policy],
@@ -74,28 +77,32 @@ class ReplyGeneration:
         #: The reply in progress.
         self.current: GatedReply | None = None
         self.speculation = SpeculativeGeneration(
-            lambda: services.voices.ahead_of(policy().voice),
+            lambda: services.chat_models.speculation_for(policy().chat_model),
             self._assemble_speculatively,
             self._on_piece,
-            services.clock,
-            services.metrics,
+            services.runtime.clock,
+            services.runtime.metrics,
+        )
+        self.next_prompt = NextPrompt(
+            lambda: services.chat_models.model_server_for(policy().chat_model),
+            lambda: self._assemble_beginning(policy().layers),
         )
 
     def begin(
         self, message: MessageSend, at_enter: ContextAtEnter, policy: Policy
     ) -> tuple[GatedReply, SpeculativeWork]:
         """Begin the reply behind its gate, or claim the one generated speculatively."""
-        voices, speculation = self._services.voices, self.speculation
+        chat_models, speculation = self._services.chat_models, self.speculation
         assembled = speculation.reuse_prefix(
             self._assemble(
                 message.text, at_enter.standing, at_enter.context, policy.layers, message.id
             )
         )
         assembled.prompt.messages()  # rendered and cached now, before `ready_ms` is measured
-        reply, work = speculation.claim(assembled, voices.server_of(policy.voice))
+        reply, work = speculation.claim(assembled, chat_models.model_server_for(policy.chat_model))
         if reply is None:
-            model = voices.voice_of(policy.voice)
-            reply = GatedReply(model, assembled, self._on_piece, self._services.clock)
+            model = chat_models.chat_model_for(policy.chat_model)
+            reply = GatedReply(model, assembled, self._on_piece, self._services.runtime.clock)
         self.current = reply
         return reply, work
 
@@ -137,7 +144,7 @@ class ReplyGeneration:
 
     def finish(self, turn: RunningTurn, result: ReplyResult) -> None:
         """Report the end of a reply, and run the behaviours that follow it."""
-        clock, metrics = self._services.clock, self._services.metrics
+        clock, metrics = self._services.runtime.clock, self._services.runtime.metrics
         total_s = clock.monotonic() - turn.arrived
         first_token_s = (
             None if result.first_token_at is None else result.first_token_at - turn.arrived
@@ -170,17 +177,33 @@ class ReplyGeneration:
         # This session may have ended by the time the model has capacity, and then would not learn
         # of erasures: the check relies on the chat models, which always do.
         relationship_id = self._conversation.opened.relationship_id
-        check = partial(self._services.voices.forgets.check, relationship_id, turn.erasures)
+        check = partial(self._services.chat_models.forgets.check, relationship_id, turn.erasures)
 
         def done(name: str, text: str) -> None:
             if turn.erasures == self._conversation.erasures:
                 self._emit(BehaviourDone(message_id=message.id, name=name, text=text))
 
         for behaviour in turn.reply.behaviours:
-            self._services.afterwards.run(behaviour, turn.policy.voice, exchange, check, done)
+            self._services.after_reply.behaviours.run(
+                behaviour, turn.policy.chat_model, exchange, check, done
+            )
 
     def _assemble_speculatively(self, draft: str, context: PreparedContext) -> AssembledPrompt:
-        return self._assemble(draft, context.standing, context, context.validity.layers)
+        return self._assemble(draft, context.standing, context, context.cache_key.layer_policy)
+
+    async def _assemble_beginning(self, policy: LayerPolicy) -> Sequence[Message]:
+        """Assemble what the next prompt begins with, whatever its message will be.
+
+        Raises:
+            ForemindError: the layers could not be read.
+        """
+        relationship_id = self._conversation.opened.relationship_id
+        layers = await self._services.context.layer_cache.load(
+            relationship_id, counter_for(policy.tokenizer)
+        )
+        if not self._conversation.loaded:
+            return ()
+        return self._assemble(_ANY_TEXT, layers.standing, None, policy).prompt.messages()[:-1]
 
     def _assemble(
         self,
@@ -193,20 +216,13 @@ class ReplyGeneration:
         """Assemble the prompt for a text, leaving out a stored message with its id."""
         conversation = self._conversation
         participants = conversation.participants
-        history = conversation.history.without(message_id)
-        state = state_section(conversation.state.value, counter_for(policy.tokenizer))
-        return assemble(
-            self._companion(),
-            policy,
-            user_name=participants.user_name,
-            standing={**standing.sections, "state": state},
-            recalled={} if context is None else context.recalled,
-            memories=() if context is None else context.memories,
-            history=without_summarised(history, standing.summarised_turn_id),
-            message=text,
-            opening=not history,
-            now=self._services.clock.now().astimezone(participants.time_zone),
+        snapshot = ConversationSnapshot(
+            participants.user_name,
+            conversation.history.without(message_id),
+            self._services.runtime.clock.now().astimezone(participants.time_zone),
+            conversation.state.value,
         )
+        return build_prompt(self._companion(), policy, snapshot, standing, context, text)
 
     def _on_piece(self, piece: str) -> None:
         if self.current is not None:

@@ -10,6 +10,8 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from foremind.auth.principal import Principal
+from foremind.cluster.missed_changes import outdates_reply
+from foremind.cluster.rendezvous import relationship_key
 from foremind.domain.announcements import (
     LayersChanged,
     MemoryAnnouncement,
@@ -17,12 +19,18 @@ from foremind.domain.announcements import (
     SessionTaken,
 )
 from foremind.domain.companion import Companion
-from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
-from foremind.domain.policy import policy_for
+from foremind.domain.errors import (
+    ForemindError,
+    InvalidMessage,
+    NotAuthenticated,
+    StorageUnavailable,
+)
+from foremind.domain.policy import Policy, policy_for
+from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import StatePatch
-from foremind.domain.setting_levels import in_force
-from foremind.domain.turn import OpenedSession
-from foremind.gateway.conversation import Conversation, Participants
+from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.turn import InForce, OpenedSession
+from foremind.gateway.conversation import LiveConversation, Participants
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.live_state import LiveState
@@ -32,10 +40,13 @@ from foremind.gateway.protocol.messages import (
     DraftClear,
     DraftUpdate,
     ErrorEvent,
+    Event,
+    MessageAccepted,
     MessageSend,
     ResponseCancel,
     SessionOpen,
     SessionOpened,
+    SessionRedirect,
     SessionUpdate,
     SummaryAppliedEvent,
     TurnStored,
@@ -55,9 +66,11 @@ from foremind.gateway.turn_pipeline import SessionCallbacks, TurnPipeline
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher, Trigger
+from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher
 
+NOT_AUTHENTICATED = 4401
 REPLACED = 4409
+ELSEWHERE = 4421  # as HTTP's 421, Misdirected Request
 
 _RECENT_TURNS = 30  # sent to the client when a session opens
 _MAX_OWN_MESSAGES = 512  # message ids for which this session reports memory.stored
@@ -93,26 +106,31 @@ class Session:
     ) -> None:
         self._services = services
         self.principal = principal
-        self._terms = session_policy
+        self._session_policy = session_policy
         self._opened = opened
         self._stream = stream
         #: Distinguishes this session's announcements from those of others with the same id.
         self.origin = uuid4().hex
         #: Monotonic time at which the connection was lost; None while connected.
-        self.detached_at: float | None = services.clock.monotonic()
+        self.detached_at: float | None = services.runtime.clock.monotonic()
         #: Passes turns to other windows of this session; set by the registry.
         self.on_turn: Callable[[PastTurn], None] = lambda _: None
+        #: Whether its client follows redirects; and whether it stays here, having been redirected.
+        self.follows = self.stays = False
+        self._active_at = services.runtime.clock.monotonic()
         #: Turns of other windows that were not reported to the client yet.
         self._unsent_turns: LRUCache[int, None] = LRUCache(_MAX_UNSENT_TURNS)
         self._own_messages: LRUCache[str, None] = LRUCache(_MAX_OWN_MESSAGES)
-        self._state = LiveState(services.states, opened.relationship_id, opened.session_id)
-        self._conversation = Conversation(
+        #: Own messages that were accepted, and whose memory.stored is still to come.
+        self._unscored: LRUCache[str, None] = LRUCache(_MAX_OWN_MESSAGES)
+        self._state = LiveState(services.stores.states, opened.relationship_id, opened.session_id)
+        self._conversation = LiveConversation(
             Participants(opened, principal.name, session_policy.time_zone),
             turns,
             self._state,
             lambda: session_policy.policy,
-            services.turns,
-            services.clock,
+            services.stores.turns,
+            services.runtime.clock,
             self._share_turn,
         )
         self._prefetcher = self._new_prefetcher()
@@ -135,29 +153,34 @@ class Session:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        changes = services.current.changes
-        overrides = await services.relationships.settings_with(principal.user_id, companion.id)
-        settings = in_force(companion.settings, overrides, services.settings)
-        policy = policy_for(settings, services.settings)
-        await services.voices.prepare(policy.voice)
-        opened = await services.turns.open_session(
+        changes = services.live_settings.changes
+        overrides = await services.stores.relationships.settings_with_companion(
+            principal.user_id, companion.id
+        )
+        settings = effective_settings(companion.settings, overrides, services.runtime.settings)
+        policy = policy_for(settings, services.runtime.settings)
+        await services.chat_models.prepare(policy.chat_model)
+        opened = await services.stores.turns.open_session(
             principal.user_id,
             principal.name,
             companion.id,
-            services.clock.now(),
+            services.runtime.clock.now(),
             time_zone.key,
             policy.layers.session,
             consent,
         )
-        services.index.load(opened.relationship_id)
-        await services.held.load(opened.relationship_id, counter_for(policy.layers.tokenizer))
-        await services.library.load(companion.id)
-        stream = EventStream(services.settings.resume_s, services.clock)
+        await services.freshness.ensure(opened.relationship_id)
+        services.context.index.load(opened.relationship_id)
+        await services.context.layer_cache.load(
+            opened.relationship_id, counter_for(policy.layers.tokenizer)
+        )
+        await services.context.library.load(companion.id)
+        stream = EventStream(services.runtime.settings.resume_s, services.runtime.clock)
         session_policy = SessionPolicy(
             services,
             principal.name,
-            await services.current.companion(companion),
-            await services.current.settings(opened.relationship_id, opened.settings, changes),
+            await services.live_settings.companion(companion),
+            await services.live_settings.settings(opened.relationship_id, opened.settings, changes),
             opened,
             time_zone,
         )
@@ -176,12 +199,26 @@ class Session:
     @property
     def companion(self) -> str:
         """The slug of the companion."""
-        return self._terms.companion.slug
+        return self._session_policy.companion.slug
 
     @property
     def busy(self) -> bool:
         """True while a message is unanswered."""
         return self._pipeline.busy
+
+    @property
+    def finished(self) -> bool:
+        """True once every message is answered and scored, so that no event is to be expected."""
+        return not self.busy and not self._unscored
+
+    @property
+    def key(self) -> bytes:
+        """The key of its relationship, which says which gateway owns it."""
+        return relationship_key(self.principal.user_id, self.companion)
+
+    def idle_s(self, now: float) -> float:
+        """Return how long ago the client last sent something, or connected."""
+        return now - self._active_at
 
     @property
     def knows_history(self) -> bool:
@@ -201,7 +238,7 @@ class Session:
             StorageUnavailable: the database did not answer.
         """
         await self._conversation.read_history()
-        turns = await self._services.turns.recent(self.relationship_id, _RECENT_TURNS)
+        turns = await self._services.stores.turns.recent_turns(self.relationship_id, _RECENT_TURNS)
         await self._state.read()
         return [turn_view(turn) for turn in turns]
 
@@ -240,14 +277,14 @@ class Session:
 
     async def announce_takeover(self) -> None:
         """Tell other processes that have this session that it is used here now."""
-        await self._services.turns.announce(SessionTaken(self.id, self.origin))
+        await self._services.stores.turns.announce(SessionTaken(self.id, self.origin))
 
     def detach(self, listener: EventListener) -> None:
         """Handle the loss of a connection: replies continue, the draft is discarded."""
         if self._stream.listener is not listener:
             return
         self._stream.attach(None)
-        self.detached_at = self._services.clock.monotonic()
+        self.detached_at = self._services.runtime.clock.monotonic()
         self._prefetcher.clear()
         self._pipeline.on_draft("")
         self._pipeline.release_history()
@@ -256,6 +293,11 @@ class Session:
         """Close the connection, if there is one, once its queue is sent."""
         if self._stream.listener is not None:
             self._stream.listener.close(code, reason)
+
+    def redirect(self, url: str) -> None:
+        """Tell the client which gateway serves this session now, and close the connection."""
+        self._stream.emit(SessionRedirect(url=url))
+        self.disconnect(ELSEWHERE, "served by another gateway")
 
     def renew(self, principal: Principal) -> None:
         """Continue under another token of the same user, which may allow less."""
@@ -273,6 +315,7 @@ class Session:
         Raises:
             RequestError, TemporaryError: to be sent to the client.
         """
+        self._active_at = arrived
         match message:
             case DraftUpdate():
                 self._prefetcher.update(message.text)
@@ -296,14 +339,54 @@ class Session:
         if not message.text.strip():
             raise InvalidMessage("text: expected text that is not blank", param="text")
         self._own_messages[message.id] = None
-        if self._terms.consent == "missing":
+        if self._session_policy.consent == "missing":
             message = replace(message, remember=False)
-        policy = self._terms.policy_of(message, player=not self.principal.admin)
-        self._pipeline.send(message, policy, arrived)
+        self._pipeline.send(message, self._policy_of(message), arrived)
+
+    def _policy_of(self, message: MessageSend) -> Policy:
+        return self._session_policy.policy_of(message, player=not self.principal.admin)
+
+    async def _reflects(
+        self, in_force: InForce, companion: Companion, context: PreparedContext | None
+    ) -> bool:
+        """Return whether a reply reflects all that was in force when its message was stored.
+
+        What it lacks is known here then, so that another one does.
+
+        Args:
+            companion: with the settings that it was made under.
+            context: that it was made of.
+
+        Raises:
+            ForemindError: it could not be read.
+        """
+        freshness = self._services.freshness
+        missed = freshness.observe(in_force.versions)
+        changed = outdates_reply(missed, trusted=freshness.trusted)
+        versions = in_force.versions.relationship
+        if context is not None and not freshness.trusted:
+            # What was announced may still have been read meanwhile.
+            key = context.cache_key
+            changed |= key.memory_version < versions.memory_version
+            changed |= key.layers_version < versions.layers_version
+        if self._state.version != in_force.state_version:  # 0 if it was deleted
+            self._state.invalidate()
+            changed = True
+        if not self._conversation.history.reaches(in_force.previous_turn_id):
+            self._pipeline.drop_history()
+            changed = True
+        await self._services.live_settings.settled(self.relationship_id)
+        changed |= companion is not self._session_policy.companion
+        if changed:
+            tokenizer = self._session_policy.policy.layers.tokenizer
+            await self._services.context.layer_cache.load(
+                self.relationship_id, counter_for(tokenizer)
+            )
+        return not changed
 
     def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Report an error about something that the client sent."""
-        self._services.metrics.errors.labels(error.code).inc()
+        self._services.runtime.metrics.errors.labels(error.code).inc()
         self._stream.emit(ErrorEvent(error=error_body(error, cause)))
 
     async def change_state(self, patch: StatePatch) -> None:
@@ -314,8 +397,8 @@ class Session:
             NotFound: the session has ended.
             StorageUnavailable: nothing was changed.
         """
-        await self._pipeline.roll_over_if_idle(self._terms.policy)
-        await self._state.change(patch, self._services.clock.now())
+        await self._pipeline.roll_over_if_idle(self._session_policy.policy)
+        await self._state.change(patch, self._services.runtime.clock.now())
 
     async def read_state(self) -> None:
         """Reload the state, which was changed elsewhere."""
@@ -326,7 +409,7 @@ class Session:
     async def read_reply(self, turn_id: int) -> None:
         """Load and report a reply that another connection began."""
         try:
-            turn = await self._services.turns.find(self.relationship_id, turn_id)
+            turn = await self._services.stores.turns.find(self.relationship_id, turn_id)
         except StorageUnavailable:
             self._pipeline.drop_history()
             return
@@ -353,20 +436,30 @@ class Session:
             and self._pipeline.lacks(message_id, announcement.speaker)
         ):
             self._pipeline.drop_history()  # another process has a window of this session
-        if announcement.speaker == "user" and message_id in self._own_messages:
+        if announcement.speaker != "user" or message_id is None:
+            return
+        self._unscored.pop(message_id, None)
+        if message_id in self._own_messages:
             self._stream.emit(memory_stored(announcement))
+
+    def drop_history(self) -> None:
+        """Drop history and state, which may have changed elsewhere; both are loaded again."""
+        self._pipeline.drop_history()
+        self._state.invalidate()
+        self._unscored.clear()  # what they were scored may have been missed
 
     def observe_memory_version(self, memory_version: int) -> None:
         """Record a change of the relationship's memories, which makes contexts stale."""
-        self._terms.observe_memory_version(memory_version)
+        self._session_policy.observe_memory_version(memory_version)
 
     def set_consent(self, *, given: bool) -> None:
         """Record that the user gave or withdrew consent to be remembered."""
-        self._terms.set_consent(given=given)
+        self._session_policy.set_consent(given=given)
 
     def on_layers_changed(self, announcement: LayersChanged) -> None:
         """Handle a change of the relationship's records, here or in another process."""
-        self._terms.observe_layers_version(announcement.layers_version)
+        self._session_policy.observe_layers_version(announcement.layers_version)
+        self._pipeline.on_layers()
         summary = announcement.summary
         if summary is not None:
             self._stream.emit(
@@ -381,7 +474,7 @@ class Session:
         Args:
             erasures: the number of erasures in this relationship so far.
         """
-        self._terms.observe_memory_version(memory_version)
+        self._session_policy.observe_memory_version(memory_version)
         self._drop_cached(erasures)
 
     def stop_reply(self) -> None:
@@ -404,20 +497,20 @@ class Session:
             self._drop_cached()
 
     def _new_prefetcher(self) -> Prefetcher:
-        services, session_policy = self._services, self._terms
+        services, session_policy = self._services, self._session_policy
         return Prefetcher(
-            services.preparer,
-            services.prepared,
+            services.context.builder,
+            services.context.cache,
             session_policy.retrieval_scope,
             self._on_prepared,
             lambda: (session_policy.policy.pause_s, session_policy.policy.eager),
-            services.settings.recall_timeout_s,
-            services.clock,
-            services.metrics,
+            services.runtime.settings.recall_timeout_s,
+            services.runtime.clock,
+            services.runtime.metrics,
         )
 
     def _new_pipeline(self) -> TurnPipeline:
-        services, session_policy, stream = self._services, self._terms, self._stream
+        services, session_policy, stream = self._services, self._session_policy, self._stream
         replies = ReplyGeneration(
             self._conversation,
             services,
@@ -426,11 +519,15 @@ class Session:
             stream.emit,
         )
         callbacks = SessionCallbacks(
-            emit=stream.emit,
-            fail=self.fail,
+            emit=self._emit,
+            fail=self._fail_message,
             on_context=self._on_context_at_enter,
             read_reply=self.read_reply,
             undelivered_reply=self._undelivered_reply,
+            token=lambda: services.authority.token_identity(self.principal),
+            policy_of=self._policy_of,
+            reflects=self._reflects,
+            companion=lambda: session_policy.companion,
         )
         return TurnPipeline(
             self._conversation,
@@ -441,11 +538,22 @@ class Session:
             session_policy.retrieval_scope,
         )
 
+    def _fail_message(self, error: ForemindError, cause: DecodingProblem) -> None:
+        self.fail(error, cause)
+        if isinstance(error, NotAuthenticated):  # revoked, and that was not announced yet
+            self.disconnect(NOT_AUTHENTICATED, "token revoked")
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, MessageAccepted) and event.remembered and not event.duplicate:
+            self._unscored[event.id] = None
+        self._stream.emit(event)
+
     def _drop_cached(self, erasures: int | None = None) -> None:
-        self._terms.forget_layers_version()
+        self._session_policy.forget_layers_version()
         self._pipeline.drop_history(erasures)
         self._state.invalidate()
         self._stream.clear()
+        self._unscored.clear()
 
     def _undelivered_reply(self, turn_id: int) -> ReplyStored | None:
         """Return what to announce of a stored reply, None if a client received it here."""
@@ -463,34 +571,39 @@ class Session:
             previous.close(REPLACED, "replaced by a newer connection")
         self._stream.attach(listener)
         self.detached_at = None
+        self._active_at = self._services.runtime.clock.monotonic()
+        self._pipeline.on_opened()
 
     def _opened_event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
         return session_opened(
             self.id,
             self.relationship_id,
             self.principal,
-            self._terms,
-            limits_of(self._services.settings),
+            self._session_policy.companion,
+            self._session_policy.policy,
+            self._session_policy.consent,
+            self._session_policy.model,
+            limits_of(self._services.runtime.settings),
             turns,
             self._state.value,
             resumed=resumed,
         )
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        self._terms.observe_layers_version(context.validity.layers_version)
+        self._session_policy.observe_layers_version(context.cache_key.layers_version)
         self._emit_context(draft, context, trigger)
         self._pipeline.on_context(draft, context, trigger)
 
     def _on_context_at_enter(self, text: str, at_enter: ContextAtEnter) -> None:
         if at_enter.context is not None:
-            self._terms.observe_layers_version(at_enter.context.validity.layers_version)
+            self._session_policy.observe_layers_version(at_enter.context.cache_key.layers_version)
             if at_enter.trigger is not None:
                 self._emit_context(text, at_enter.context, at_enter.trigger)
 
     def _emit_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        if self._services.prepared.holds_forgotten(self.relationship_id, context):
+        if self._services.context.cache.predates_erasure(self.relationship_id, context):
             return
-        now = self._services.clock.now().astimezone(self._terms.time_zone)
+        now = self._services.runtime.clock.now().astimezone(self._session_policy.time_zone)
         with_memories = self.principal.allows("memory:read")
         event = context_ready(draft, context, trigger, now, with_memories=with_memories)
         self._stream.emit(event, telemetry=True)

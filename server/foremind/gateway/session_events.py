@@ -5,10 +5,14 @@ from datetime import UTC, datetime
 from foremind import __version__
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import MemoryAnnouncement
+from foremind.domain.companion import Companion
+from foremind.domain.policy import Policy
+from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import SessionState
 from foremind.gateway.protocol.messages import (
     PROTOCOL,
     CompanionCard,
+    ConsentStatus,
     ContextReady,
     ContextTimings,
     Limits,
@@ -20,16 +24,17 @@ from foremind.gateway.protocol.messages import (
     UserClaim,
 )
 from foremind.gateway.protocol.views import memory_view
-from foremind.gateway.session_policy import SessionPolicy
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import Trigger
 
 
 def session_opened(
     session_id: str,
     relationship_id: int,
     principal: Principal,
-    policy: SessionPolicy,
+    companion: Companion,
+    policy: Policy,
+    consent: ConsentStatus,
+    model: str,
     limits: Limits,
     turns: list[TurnView],
     state: SessionState,
@@ -37,7 +42,6 @@ def session_opened(
     resumed: bool,
 ) -> SessionOpened:
     """Return the event that a session is open."""
-    companion = policy.companion
     return SessionOpened(
         protocol=PROTOCOL,
         server=__version__,
@@ -45,11 +49,11 @@ def session_opened(
         relationship_id=str(relationship_id),
         user=UserClaim(principal.user_id, principal.name),
         companion=CompanionCard(companion.slug, companion.name, companion.greeting),
-        pause_ms=round(policy.policy.pause_s * 1000),
+        pause_ms=round(policy.pause_s * 1000),
         limits=limits,
         resumed=resumed,
-        consent=policy.consent,
-        model=None if policy.model == "offline" else policy.model,
+        consent=consent,
+        model=None if model == "offline" else model,
         turns=turns,
         state=state,
     )

@@ -4,8 +4,8 @@ from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from foremind.domain.companion import Companion, RelationshipSettings
-from foremind.domain.policy import Policy, laid_over, policy_for
-from foremind.domain.setting_levels import in_force, settings_of_turn
+from foremind.domain.policy import Policy, overlay_settings, policy_for
+from foremind.domain.settings.setting_levels import effective_settings, merge_turn_settings
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.protocol.messages import ConsentStatus, MessageSend
@@ -59,7 +59,7 @@ class SessionPolicy:
     @property
     def model(self) -> str:
         """The name of the language model that answers; `offline` without one."""
-        return self._services.voices.model_of(self.policy.voice)
+        return self._services.chat_models.model_name_for(self.policy.chat_model)
 
     @property
     def consent(self) -> ConsentStatus:
@@ -95,10 +95,10 @@ class SessionPolicy:
         """
         if message.settings is None:
             return self.policy
-        server = self._services.settings
+        server = self._services.runtime.settings
         companion_settings = self.companion.settings
-        bounds = laid_over(self._base.settings, self._overrides.operator) if player else None
-        settings = settings_of_turn(message.settings, companion_settings, server, bounds)
+        bounds = overlay_settings(self._base.settings, self._overrides.operator) if player else None
+        settings = merge_turn_settings(message.settings, companion_settings, server, bounds)
         return policy_for(settings, server)
 
     def retrieval_scope(self, policy: Policy | None = None) -> RetrievalScope:
@@ -107,7 +107,7 @@ class SessionPolicy:
         Args:
             policy: the settings of a turn; by default those of the session.
         """
-        layers = self._services.held.get(self._relationship_id)
+        layers = self._services.context.layer_cache.get(self._relationship_id)
         companion = self.companion
         policy = policy or self._policy
         return RetrievalScope(
@@ -118,11 +118,11 @@ class SessionPolicy:
                 memory_version=self._memory_version,
                 layers_version=self._layers_version if layers is None else layers.version,
                 companion_version=companion.version,
-                model=self._services.voices.model_of(policy.voice),
-                embedding=self._services.embedding,
-                limits=policy.recall,
-                layers=policy.layers,
-                deleted=self._services.library.deleted(companion.id),
+                model=self._services.chat_models.model_name_for(policy.chat_model),
+                embedding=self._services.context.embedder.manifest.fingerprint,
+                recall_policy=policy.recall,
+                layer_policy=policy.layers,
+                document_deletions=self._services.context.library.deletion_count(companion.id),
             ),
             self.time_zone,
             self._user_id,
@@ -138,12 +138,14 @@ class SessionPolicy:
             self._resolve()
             tokenizer = self._policy.layers.tokenizer
             if tokenizer != before:
-                self._services.held.count_by(self._relationship_id, counter_for(tokenizer))
+                self._services.context.layer_cache.set_token_counter(
+                    self._relationship_id, counter_for(tokenizer)
+                )
 
     def _resolve(self) -> None:
         """Apply the relationship's overrides to the companion's settings."""
         self._base, self._overrides = self._shared_companion.value, self._shared_overrides.value
-        server = self._services.settings
-        settings = in_force(self._base.settings, self._overrides, server)
+        server = self._services.runtime.settings
+        settings = effective_settings(self._base.settings, self._overrides, server)
         self._companion = replace(self._base, settings=settings)
         self._policy = policy_for(settings, server)

@@ -12,13 +12,16 @@ from cachetools import LRUCache
 
 from foremind.auth.authority import Authority
 from foremind.auth.principal import Principal
+from foremind.cluster.membership import Membership
 from foremind.domain.announcements import (
     AccessRevoked,
+    Announcement,
     ConsentGiven,
     LayersChanged,
     MemoriesChanged,
     MemoriesForgotten,
     MemoryAnnouncement,
+    RelationshipDeleted,
     ReplyStored,
     SessionTaken,
     StateChanged,
@@ -26,19 +29,16 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Draining, ForemindError, Overloaded, StorageUnavailable
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.expiry_queue import ExpiryQueue
 from foremind.gateway.flow_control import UserBudget
 from foremind.gateway.pending_session import PendingSession
-from foremind.gateway.session import REPLACED, Session, SessionSnapshot
+from foremind.gateway.session import NOT_AUTHENTICATED, REPLACED, Session, SessionSnapshot
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, TaskSet
-from foremind.storage.memory_store import MemoryStore
-from foremind.storage.notifications import Announcement
 
-NOT_AUTHENTICATED = 4401
 NOT_ALLOWED = 4403
 DRAINING = 4503
 
@@ -62,14 +62,13 @@ class SessionRegistry:
     def __init__(
         self,
         settings: Settings,
-        store: MemoryStore,
         authority: Authority,
         clock: Clock,
         metrics: Metrics,
         supervisor: Supervisor,
+        membership: Membership,
     ) -> None:
         self._settings = settings
-        self._store = store
         self._authority = authority
         self._clock = clock
         self._metrics = metrics
@@ -87,6 +86,8 @@ class SessionRegistry:
         self._sweeper_wakeup = asyncio.Event()  # set when a check is due
         self._tasks = TaskSet()
         self._supervisor = supervisor
+        #: Which gateways there are besides this one.
+        self.membership = membership
         self._sweeper: SupervisedLoop | None = None
         self.draining = False
         self._stopping = False
@@ -178,7 +179,7 @@ class SessionRegistry:
         session.on_turn = partial(self._share_turn, session)
         self._metrics.sessions.set(len(self._sessions))
         self._schedule_check(session)
-        for announcement in pending.take_heard():
+        for announcement in pending.take_announcements():
             self._dispatch(announcement, [session])
 
     def detach(self, session: Session, listener: EventListener) -> None:
@@ -204,7 +205,11 @@ class SessionRegistry:
         self._metrics.sessions.set(len(self._sessions))
         self._begin(self._close(session, grace_s), "session-close")
 
-    def listed(self) -> list[SessionSnapshot]:
+    def sessions(self) -> list[Session]:
+        """Return all sessions of this process, with or without a connection."""
+        return self._all()
+
+    def snapshots(self) -> list[SessionSnapshot]:
         """Return snapshots of all sessions of this process, for the operator."""
         return [session.snapshot() for session in self._all()]
 
@@ -216,10 +221,10 @@ class SessionRegistry:
             self.end(session)
         return bool(known)
 
-    def announce(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Pass an announcement of this or another process to the sessions that it concerns."""
         for pending in self._pending:
-            pending.announce(announcement)
+            pending.on_announcement(announcement)
         match announcement:
             case SessionTaken() | ReplyStored():
                 sessions = list(self._by_id.get(announcement.session_id, ()))
@@ -229,6 +234,7 @@ class SessionRegistry:
                 | MemoriesChanged()
                 | MemoryAnnouncement()
                 | StateChanged()
+                | RelationshipDeleted()
             ):
                 sessions = list(self._by_relationship.get(announcement.relationship_id, ()))
             case _:
@@ -246,8 +252,9 @@ class SessionRegistry:
                 case AccessRevoked():
                     self._on_revoked(event, session)
                 case UserErased() if event.user_id == session.principal.user_id:
-                    session.disconnect(NOT_ALLOWED, "the user was erased")
-                    self.end(session)
+                    self._end_erased(session)
+                case RelationshipDeleted() if event.relationship_id == session.relationship_id:
+                    self._end_erased(session)
                 case ConsentGiven() if event.relationship_id == session.relationship_id:
                     session.set_consent(given=event.given)
                 case MemoriesForgotten() if event.relationship_id == session.relationship_id:
@@ -258,6 +265,10 @@ class SessionRegistry:
                     session.observe_memory_version(event.memory_version)
                 case MemoryAnnouncement() if event.relationship_id == session.relationship_id:
                     session.on_turn_scored(event)
+
+    def _end_erased(self, session: Session) -> None:
+        session.disconnect(NOT_ALLOWED, "the user was erased")
+        self.end(session)
 
     def _on_used_elsewhere(self, event: SessionTaken | ReplyStored, session: Session) -> None:
         if session.origin == event.origin:
@@ -279,27 +290,56 @@ class SessionRegistry:
                 other.add_remote_turn(turn)
 
     async def catch_up(self) -> None:
-        """Reload memory versions and revocations, after announcements may have been missed."""
+        """Handle what announcements may have told that has no version.
+
+        Sessions being opened are refused, what others did in open ones is read again, and
+        revocations are.
+        """
         for pending in self._pending:
-            pending.refuse(StorageUnavailable("The database was unavailable; try again shortly."))
-        versions = await self._store.versions(list(self._by_relationship))
-        for relationship_id, (version, erasures) in versions.items():
-            for session in self._by_relationship.get(relationship_id, ()):
-                session.on_memories_erased(version, erasures)  # an erasure may have been missed
-        for revocation in await self._authority.revoked_lately(_CATCH_UP_S):
-            self.announce(revocation)
+            pending.refuse(StorageUnavailable("The server was cut off; try again shortly."))
+        for session in self._all():
+            session.drop_history()
+        await self.apply_revocations(_CATCH_UP_S)
+
+    async def apply_revocations(self, seconds: float) -> None:
+        """End the sessions whose tokens were revoked in the last `seconds`.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        for revocation in await self._authority.recent_revocations(seconds):
+            self.on_announcement(revocation)
+
+    def open_relationships(self) -> list[int]:
+        """Return the relationships with open sessions."""
+        return list(self._by_relationship)
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new sessions, let replies finish for at most `seconds`, then close all."""
+        """Refuse new sessions; close each once its messages are answered, all after `seconds`.
+
+        Clients that follow are told which gateway serves them from now on.
+        """
         self.draining = True
         for pending in self._pending:
             pending.refuse(Draining("The server is draining; connect again."))
         deadline = self._clock.monotonic() + seconds
-        while any(session.busy for session in self._all()) and self._clock.monotonic() < deadline:
-            await self._clock.sleep(_POLL_S)
-        for session in self._all():
-            session.disconnect(DRAINING, "server draining")
-            self.end(session)
+        await self.membership.leave()
+        while sessions := self._all():
+            overdue = self._clock.monotonic() >= deadline
+            for session in sessions:
+                if overdue or session.finished:
+                    self._hand_over(session)
+            if self._sessions:
+                await self._clock.sleep(_POLL_S)
+
+    def _hand_over(self, session: Session) -> None:
+        """End a session here, and tell its client where it continues."""
+        successor = self.membership.owner_elsewhere(session.key)
+        if session.follows and successor is not None:
+            self._metrics.redirects.labels("drain").inc()
+            session.redirect(successor.url)
+        session.disconnect(DRAINING, "server draining")
+        self.end(session)
 
     async def _sweep_loop(self, loop: SupervisedLoop) -> None:
         """Check each session when it is due."""
@@ -317,7 +357,7 @@ class SessionRegistry:
                 if timer is not None:
                     timer.cancel()
             await self._sweep_due()
-            loop.well()
+            loop.report_progress()
 
     async def _sweep_due(self) -> None:
         """Check the sessions that are due; a separate frame, so that no reference outlives it."""

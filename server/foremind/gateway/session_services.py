@@ -1,54 +1,41 @@
 """The services that all sessions of a server share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from foremind.auth.authority import Authority
 from foremind.background.post_reply import PostReplyBehaviours
 from foremind.background.worker import BackgroundWorker
-from foremind.domain.clock import Clock
-from foremind.domain.settings import Settings
+from foremind.cluster.freshness import Freshness
 from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.live_settings import LiveSettings
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.access_counts import AccessCounts
-from foremind.retrieval.documents.library import Library
-from foremind.retrieval.index.index_cache import IndexedCandidates
-from foremind.retrieval.layer_cache import LayerCache
-from foremind.runtime.metrics import Metrics
-from foremind.storage.companion_store import CompanionStore
-from foremind.storage.relationship_store import RelationshipStore
-from foremind.storage.state_store import StateStore
-from foremind.storage.turn_store import TurnStore
-from foremind.typeahead.context_builder import ContextBuilder
-from foremind.typeahead.context_cache import ContextCache
+from foremind.runtime.services import RuntimeServices
+from foremind.storage.stores import Stores
+from foremind.typeahead.context_services import ContextServices
+
+
+@dataclass(frozen=True, slots=True)
+class AfterReplyServices:
+    """What is told about a turn once it has been answered."""
+
+    behaviours: PostReplyBehaviours
+    ingester: MemoryIngester
+    access_counts: AccessCounts
+    background_worker: BackgroundWorker
 
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """The services that all sessions of a server share.
+    """The services that all sessions of a server share."""
 
-    `embedding` is the fingerprint of the embedding model.
-    """
-
-    settings: Settings
-    clock: Clock
-    metrics: Metrics
+    runtime: RuntimeServices
+    freshness: Freshness
     authority: Authority
-    companions: CompanionStore
-    relationships: RelationshipStore
-    current: LiveSettings
-    turns: TurnStore
-    states: StateStore
-    preparer: ContextBuilder
-    prepared: ContextCache
-    index: IndexedCandidates
-    held: LayerCache
-    library: Library
-    curation: BackgroundWorker
-    afterwards: PostReplyBehaviours
-    rememberer: MemoryIngester
-    uses: AccessCounts
-    voices: ChatModels
-    embedding: str
-    deduplicator: Deduplicator = field(default_factory=Deduplicator)
+    stores: Stores
+    live_settings: LiveSettings
+    context: ContextServices
+    chat_models: ChatModels
+    after_reply: AfterReplyServices
+    deduplicator: Deduplicator

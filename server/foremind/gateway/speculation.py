@@ -13,24 +13,27 @@ import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
-from foremind.domain.setting_groups import Ahead as SpeculationMode
+from foremind.domain.prefetch import Trigger
+from foremind.domain.settings.setting_groups import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
 from foremind.gateway.protocol.messages import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefix_reuse import staying
+from foremind.llm.prompt.prefill_chunks import prompt_chars, shared_prefix_chars
+from foremind.llm.prompt.prefix_reuse import reuse_prefix
 from foremind.llm.slots import Preempted
 from foremind.llm.speculative_model import SpeculativeChatModel
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import Trigger
 
 if TYPE_CHECKING:
     from foremind.llm.openai_model import OpenAIChatModel
 
-_MAX_PREFILLS = 8  # per message
-_MAX_SETTLED_PREFILLS = 4  # of these, before any pause
+_MAX_PREFILLS = 32  # per message
+_MAX_SETTLED_PREFILLS = 24  # of these, before any pause
+_MIN_WORDS = 3  # in a draft that is settled but no sentence: fewer recall something else than more
+_MIN_UNREAD_CHARS = 8  # in a settled draft's prompt: two tokens, which Enter may as well read
 _MAX_REPLIES = 2  # per message
 _REPLY_TTL_S = 30.0  # a reply not claimed within this time is dropped
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
@@ -83,14 +86,20 @@ class SpeculativeGeneration:
             return
         paused = trigger == "pause"
         finished = draft.rstrip().endswith(_SENTENCE_ENDS)
-        if not paused and self._prefills >= (_MAX_SETTLED_PREFILLS if finished else 1):
-            return  # the part that does not depend on the draft is being prefilled already
+        if not paused and self._prefills >= _MAX_SETTLED_PREFILLS:
+            return
         assembled = self._assemble(draft, context)
-        if paused or finished:  # likely to be sent as is: at a pause only generation is left
-            assembled = self._prefilled = self.reuse_prefix(assembled)
+        if paused or finished or len(draft.split()) >= _MIN_WORDS:
+            # What is typed next continues the draft, and what was recalled stays in its place.
+            assembled = self.reuse_prefix(assembled)
             messages = assembled.prompt.messages()
-        else:
+            if not paused and self._unread_chars(messages) < _MIN_UNREAD_CHARS:
+                return
+            self._prefilled = assembled
+        elif not self._prefills:  # too little to search for: what does not depend on the draft
             messages = assembled.prompt.messages()[:-1]
+        else:
+            return
         replies = mode == "reply" and paused and finished
         self._prefills += 1
         # A prefill in flight continues with the new prompt, which mostly shares its prefix.
@@ -102,20 +111,23 @@ class SpeculativeGeneration:
         """The draft is now `text`: drop a reply to any other; an empty draft was discarded."""
         server, _ = self._server()
         if server is not None and text:
-            server.slots.typed()
+            server.slots.record_keystroke()
         if self._reply is not None and self._reply.prompt.message != text:
             self._drop_reply()
         reply_to = self._candidate.reply_to
         if reply_to is not None and reply_to.prompt.message != text:
             self._candidate = _Candidate(self._candidate.messages, None)
         if not text:
-            self.reset()
+            self._discard()
 
     def reset(self) -> None:
         """Drop all speculative work: it may contain erased text."""
         server, _ = self._server()
         if server is not None:
-            server.slots.last_wanted = ()
+            server.slots.expected_prompt = ()
+        self._discard()
+
+    def _discard(self) -> None:
         self._stop_task()
         self._drop_reply()
         self._begin_message()
@@ -126,7 +138,11 @@ class SpeculativeGeneration:
 
     def reuse_prefix(self, assembled: AssembledPrompt) -> AssembledPrompt:
         """Return the prompt laid out to share the longest prefix with the prefilled one."""
-        return assembled if self._prefilled is None else staying(self._prefilled.prompt, assembled)
+        return (
+            assembled
+            if self._prefilled is None
+            else reuse_prefix(self._prefilled.prompt, assembled)
+        )
 
     def claim(
         self, assembled: AssembledPrompt, server: "OpenAIChatModel | None"
@@ -165,8 +181,12 @@ class SpeculativeGeneration:
             and model.server.options == server.options
             and reply.prompt.messages() == assembled.prompt.messages()
             and reply.alive
-            and model.keep()
+            and model.promote()
         )
+
+    def _unread_chars(self, messages: Sequence[Message]) -> int:
+        """Return how many characters of a prompt are not being prefilled yet."""
+        return prompt_chars(messages) - shared_prefix_chars(self._candidate.messages, messages)
 
     def _begin_message(self) -> None:
         self._prefills = self._finished = self._replies = 0
@@ -178,7 +198,7 @@ class SpeculativeGeneration:
         try:
             while True:
                 try:
-                    await server.read(lambda: self._candidate.messages)
+                    await server.prefill(lambda: self._candidate.messages)
                     break
                 except Preempted:
                     self._count("prefill", "displaced")

@@ -8,11 +8,14 @@ import structlog
 from cachetools import LRUCache
 
 from foremind.domain.announcements import ReplyStored
-from foremind.domain.errors import Conflict, ForemindError, Overloaded
+from foremind.domain.companion import Companion
+from foremind.domain.errors import Conflict, ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.policy import Policy
-from foremind.domain.turn import Speaker, StoredTurn
-from foremind.gateway.conversation import Conversation
+from foremind.domain.prefetch import Trigger
+from foremind.domain.turn import AnswerElsewhere, InForce, Speaker, StoredTurn
+from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import TurnInProgress
+from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
 from foremind.gateway.protocol.messages import (
@@ -24,16 +27,17 @@ from foremind.gateway.protocol.messages import (
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
-from foremind.retrieval.attribution import used_in
-from foremind.runtime.offload import aside
+from foremind.retrieval.attribution import used_memories
+from foremind.runtime.offload import run_or_offload
 from foremind.runtime.supervision import begin
+from foremind.storage.revocation_store import TokenIdentity
 from foremind.storage.turn_store import ANOTHER_TEXT
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher, Trigger
+from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher
 
-MAX_WAITING = 4  # unanswered messages of one session
-_POLL_S = 0.5  # between two checks whether another process has answered
+_POLL_S = 0.5  # between two checks whether another process has answered, or the database is back
+_STORE_WITHIN_S = 20.0  # a reply that was sent; meanwhile, messages after it wait
 _MAX_ANSWERED = 256  # answered messages that are recognised without the database
 
 _log = structlog.get_logger("foremind.gateway")
@@ -49,6 +53,11 @@ class SessionCallbacks:
         on_context: called with a context at Enter, of which the client may not know yet.
         read_reply: loads and reports a reply that another connection received.
         undelivered_reply: returns what to announce of a stored reply if nobody is connected.
+        token: returns what the session's token may be revoked by.
+        policy_of: returns the settings in force for a message.
+        reflects: returns whether a reply made with a companion and a context reflects all that was
+            in force when its message was stored; what it lacks is known here then.
+        companion: returns the companion with the settings in force.
     """
 
     emit: Callable[[Event], None]
@@ -56,12 +65,17 @@ class SessionCallbacks:
     on_context: Callable[[str, ContextAtEnter], None]
     read_reply: Callable[[int], Awaitable[None]]
     undelivered_reply: Callable[[int], ReplyStored | None]
+    token: Callable[[], Awaitable[TokenIdentity | None]]
+    policy_of: Callable[[MessageSend], Policy]
+    reflects: Callable[[InForce, Companion, PreparedContext | None], Awaitable[bool]]
+    companion: Callable[[], Companion]
 
 
 @dataclass(frozen=True, slots=True)
 class _AnsweredMessage:
     text_hash: int
     turn_id: int
+    kept: bool
 
 
 class TurnPipeline:
@@ -73,7 +87,7 @@ class TurnPipeline:
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: LiveConversation,
         replies: ReplyGeneration,
         prefetcher: Prefetcher,
         services: SessionServices,
@@ -91,6 +105,7 @@ class TurnPipeline:
         #: The waiting messages that another connection answers.
         self._following: set[str] = set()
         self._answered: LRUCache[str, _AnsweredMessage] = LRUCache(_MAX_ANSWERED)
+        self._newest: str | None = None  # the message that was sent last
 
     @property
     def busy(self) -> bool:
@@ -110,7 +125,7 @@ class TurnPipeline:
         answered = self._answered.get(message.id)
         if answered is not None:
             _check_same(answered.text_hash, message)
-            self._acknowledge_duplicate(message.id, answered.turn_id, arrived)
+            self._acknowledge_duplicate(message.id, answered.turn_id, arrived, answered.kept)
             return
         opened = self._conversation.opened
         first = self._services.deduplicator.find(opened.user_id, message.id)
@@ -118,8 +133,10 @@ class TurnPipeline:
             first.check_same(opened.relationship_id, message.text)
         if message.id in self._waiting:
             return  # in progress: its own message.accepted follows
-        if len(self._waiting) >= MAX_WAITING:
-            raise Overloaded(f"At most {MAX_WAITING} messages may be unanswered.", param="id")
+        if len(self._waiting) >= MAX_WAITING_MESSAGES:
+            raise Overloaded(
+                f"At most {MAX_WAITING_MESSAGES} messages may be unanswered.", param="id"
+            )
         self.stop_reply()
         if first is None:
             self._prefetcher.enter(message.text)
@@ -130,6 +147,7 @@ class TurnPipeline:
             self._prefetcher.clear()
             self._following.add(message.id)
             task = begin(self._follow(message, policy, arrived, first), "follow")
+        self._newest = message.id
         self._waiting[message.id] = task
         task.add_done_callback(lambda task: self._end_waiting(message.id, task))
 
@@ -142,6 +160,16 @@ class TurnPipeline:
         """A context is ready for the draft: the model may work speculatively."""
         if not self.busy and self._conversation.loaded:
             self._replies.speculation.on_context(draft, context, trigger)
+
+    def on_opened(self) -> None:
+        """A client is connected, and history and state are loaded."""
+        if not self.busy:
+            self._replies.next_prompt.on_conversation()
+
+    def on_layers(self) -> None:
+        """The relationship's layers changed."""
+        if not self.busy:
+            self._replies.next_prompt.on_layers()
 
     def drop_history(self, erasures: int | None = None) -> None:
         """Drop the history, which is loaded again with the next message.
@@ -172,6 +200,7 @@ class TurnPipeline:
     def drop_speculation(self) -> None:
         """Drop all speculative work: it may contain erased text."""
         self._replies.speculation.reset()
+        self._replies.next_prompt.drop()
 
     def cancel(self, response_id: str) -> bool:
         """Stop a reply; return False if it is not the one in progress."""
@@ -192,6 +221,7 @@ class TurnPipeline:
 
     async def close(self) -> None:
         """Stop generating, and wait until replies are stored as far as they were sent."""
+        await self._replies.next_prompt.close()
         await self._replies.speculation.close()
         for message_id in self._following:
             self._waiting[message_id].cancel()
@@ -231,25 +261,32 @@ class TurnPipeline:
         self, message: MessageSend, arrived: float, turn_id: int, first: TurnInProgress
     ) -> None:
         self._add_remote_message(message, turn_id)
-        self._acknowledge_duplicate(message.id, turn_id, arrived)
+        self._acknowledge_duplicate(message.id, turn_id, arrived, first.kept)
         await asyncio.wait({first.replied})
         reply_turn = first.replied.result()
         if reply_turn is not None:
-            self._mark_answered(message, turn_id)
+            self._mark_answered(message, turn_id, first.kept)
             await self._callbacks.read_reply(reply_turn)
 
     async def _answer(
         self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
     ) -> None:
-        reply_turn: int | None = None
-        try:
-            async with self._one_at_a_time:
-                with structlog.contextvars.bound_contextvars(message_id=message.id):
-                    reply_turn = await self._answer_or_fail(message, policy, arrived, in_progress)
-            if in_progress.elsewhere:
-                reply_turn = await self._await_other_process(message, in_progress.stored.result())
-        finally:
-            self._end_claim(message, in_progress, reply_turn)
+        abandoned = True
+        while abandoned:
+            reply_turn, abandoned = None, False
+            try:
+                async with self._one_at_a_time:
+                    with structlog.contextvars.bound_contextvars(message_id=message.id):
+                        reply_turn = await self._answer_or_fail(
+                            message, policy, arrived, in_progress
+                        )
+                if in_progress.elsewhere:
+                    reply_turn, abandoned = await self._await_other_process(message, in_progress)
+            finally:
+                self._end_claim(message, in_progress, reply_turn)
+            if abandoned:
+                self._following.discard(message.id)
+                in_progress = self._claim(message)
 
     def _end_claim(
         self, message: MessageSend, in_progress: TurnInProgress, reply_turn: int | None
@@ -279,27 +316,33 @@ class TurnPipeline:
             await self._release(message)
         return reply_turn
 
-    async def _await_other_process(self, message: MessageSend, turn_id: int | None) -> int | None:
-        """Wait for the reply of another process; return its turn id, None if there is none.
+    async def _await_other_process(
+        self, message: MessageSend, turn: TurnInProgress
+    ) -> tuple[int | None, bool]:
+        """Wait for the reply of another process.
 
-        Without a reply, the message is answered when it is sent again.
+        Returns:
+            The turn id of the reply, None if there is none; and whether to answer here instead,
+            because that process has died and nothing else was said since. A reply that failed
+            there is tried again when the message is sent again.
         """
+        turn_id = turn.stored.result()
         assert turn_id is not None
+        clock, turns = self._services.runtime.clock, self._services.stores.turns
         relationship_id = self._conversation.opened.relationship_id
-        in_progress, reply_turn = True, None
+        answer = AnswerElsewhere(None, under_way=True, abandoned=False)
         try:
-            while in_progress and reply_turn is None:  # at most for the lease of the turn
-                await self._services.clock.sleep(_POLL_S)
-                reply_turn, in_progress = await self._services.turns.answer_elsewhere(
-                    relationship_id, turn_id, self._services.clock.now()
-                )
+            while answer.under_way and answer.reply is None:  # at most for the lease of the turn
+                await clock.sleep(_POLL_S)
+                answer = await turns.find_answer(relationship_id, turn_id, clock.now())
         except ForemindError:
             self.drop_history()  # whether it was answered is read with the next message
-            return None
-        if reply_turn is not None:
-            self._mark_answered(message, turn_id)
-            await self._callbacks.read_reply(reply_turn)
-        return reply_turn
+            return None, False
+        if answer.reply is not None:
+            self._mark_answered(message, turn_id, turn.kept)
+            await self._callbacks.read_reply(answer.reply)
+            return answer.reply, False
+        return None, answer.abandoned and self._newest == message.id
 
     async def _commit_and_reply(
         self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
@@ -309,52 +352,76 @@ class TurnPipeline:
         Returns:
             The turn id of the reply; None if another connection answers, or the reply is empty.
         """
+        clock, conversation = self._services.runtime.clock, self._conversation
+        relationship_id = conversation.opened.relationship_id
+        if await self._services.freshness.ensure(relationship_id):
+            await self._services.live_settings.settled(relationship_id)
+            policy = self._callbacks.policy_of(message)
         await self.roll_over_if_idle(policy)
-        self._conversation.touch()
-        clock, conversation = self._services.clock, self._conversation
+        conversation.touch()
         erasures = conversation.erasures  # noted before anything is gathered for the reply
         commit = begin(
-            self._services.turns.commit_message(
+            self._services.stores.turns.commit_message(
                 conversation.opened,
                 message.id,
                 message.text,
                 clock.now(),
                 kept=message.remember,
+                needs_consent=policy.consent != "assumed",
+                token=await self._callbacks.token(),
             ),
             "commit-message",
         )
         reply: GatedReply | None = None
         try:
-            context = await self._prefetcher.take(
-                message.text, lambda: self._retrieval_scope(policy)
-            )
-            await conversation.read_history(message.id)
-            await conversation.state.read()
-            reply, work = self._replies.begin(message, context, policy)
+            companion = self._callbacks.companion()
+            context, reply, work = await self._begin_reply(message, policy)
             ready_s = clock.monotonic() - arrived
             stored = await commit
+            in_progress.kept = stored.kept
+            in_progress.stored.set_result(stored.id)
+            if stored.answered or stored.elsewhere:
+                self._replies.discard(reply)
+                self._leave_to_other(message, stored, in_progress)
+                self._acknowledge_duplicate(message.id, stored.id, arrived, stored.kept)
+                return None
+            if stored.in_force is not None and not await self._callbacks.reflects(
+                stored.in_force, companion, context.context
+            ):
+                # Something changed, perhaps in another process, that no announcement has told yet.
+                self._replies.discard(reply)
+                erasures, policy = conversation.erasures, self._callbacks.policy_of(message)
+                context, reply, work = await self._begin_reply(message, policy)
+                ready_s = clock.monotonic() - arrived
         except BaseException:
-            # A message that is not stored must not be answered. The commit is not cancelled: if it
-            # succeeds after all, the client's retry finds the message stored.
+            # A message that is not stored must not be answered, nor one whose reply may reflect
+            # less than was in force. The commit is not cancelled: if it succeeds after all, the
+            # client's retry finds the message stored.
             if reply is not None:
                 self._replies.discard(reply)
             await asyncio.gather(commit, return_exceptions=True)
             raise
-        in_progress.stored.set_result(stored.id)
-        if stored.answered or stored.elsewhere:
-            self._replies.discard(reply)
-            self._leave_to_other(message, stored, in_progress)
-            self._acknowledge_duplicate(message.id, stored.id, arrived)
-            return None
         self._accept(message, stored, context, ready_s, work)
         return await self._deliver(RunningTurn(message, stored, reply, policy, arrived, erasures))
+
+    async def _begin_reply(
+        self, message: MessageSend, policy: Policy
+    ) -> tuple[ContextAtEnter, GatedReply, SpeculativeWork]:
+        """Fetch the context of a message, and begin the reply behind its gate."""
+        context = await self._prefetcher.context_at_enter(
+            message.text, lambda: self._retrieval_scope(policy)
+        )
+        await self._conversation.read_history(message.id)
+        await self._conversation.state.read()
+        reply, work = self._replies.begin(message, context, policy)
+        return context, reply, work
 
     def _leave_to_other(
         self, message: MessageSend, stored: StoredTurn, in_progress: TurnInProgress
     ) -> None:
         """Record that a stored message was or is being answered elsewhere."""
         if stored.answered:
-            self._mark_answered(message, stored.id)
+            self._mark_answered(message, stored.id, stored.kept)
             return
         in_progress.elsewhere = True
         self._following.add(message.id)  # later messages need not wait for it
@@ -367,7 +434,7 @@ class TurnPipeline:
     async def _release(self, message: MessageSend) -> None:
         """Let another process answer a message that was not answered here."""
         try:
-            await self._services.turns.release(self._conversation.opened, message.id)
+            await self._services.stores.turns.release(self._conversation.opened, message.id)
         except ForemindError as error:  # it may once the lease has expired
             _log.warning("turn.not_released", reason=error.code)
 
@@ -382,10 +449,11 @@ class TurnPipeline:
         """Report that the message is stored and its context ready."""
         services, context = self._services, at_enter.context
         self._conversation.add_turn(PastTurn("user", message.text, stored.id, message.id))
-        if context is not None and message.remember:
-            services.rememberer.hand_over(stored.id, context.vector)
-        services.metrics.contexts.labels(at_enter.outcome).inc()
-        services.metrics.stage_seconds.labels("ready").observe(ready_s)
+        if context is not None and stored.kept:
+            services.after_reply.ingester.cache_turn_vector(stored.id, context.vector)
+        services.after_reply.background_worker.wake()  # to ingest it
+        services.runtime.metrics.contexts.labels(at_enter.outcome).inc()
+        services.runtime.metrics.stage_seconds.labels("ready").observe(ready_s)
         self._callbacks.on_context(message.text, at_enter)
         self._callbacks.emit(
             MessageAccepted(
@@ -395,7 +463,7 @@ class TurnPipeline:
                 context=at_enter.outcome,
                 ready_ms=round(ready_s * 1000, 3),
                 ahead=work,
-                remembered=message.remember,
+                remembered=stored.kept,
             )
         )
         _log.info(
@@ -418,6 +486,8 @@ class TurnPipeline:
         if turn.erasures != conversation.erasures:  # the text may repeat what was erased
             result = ReplyResult("cancelled", "", result.first_token_at, None)
         self._replies.finish(turn, result)
+        if not self._newer_waiting():
+            self._replies.next_prompt.on_conversation()
         return turn_id
 
     async def _store_reply(self, turn: RunningTurn, result: ReplyResult) -> int | None:
@@ -429,7 +499,7 @@ class TurnPipeline:
             _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
             self._conversation.history.add(PastTurn("companion", result.text, None))
             return None
-        self._mark_answered(turn.message, turn.stored.id)
+        self._mark_answered(turn.message, turn.stored.id, turn.stored.kept)
         if turn_id is None:
             self.drop_history()
         else:
@@ -439,35 +509,53 @@ class TurnPipeline:
     async def _commit_reply(self, turn: RunningTurn, result: ReplyResult) -> int | None:
         services, conversation = self._services, self._conversation
         opened, prompt = conversation.opened, turn.reply.prompt
-        turn_id = await services.turns.commit_reply(
-            opened,
-            turn.stored.id,
-            result.status,
-            result.text,
-            services.clock.now(),
-            judged=turn.reply.model.says_new_things,
-            kept=turn.message.remember,
-            erasures=turn.erasures,
-            unheard=self._callbacks.undelivered_reply,
-        )
+        turn_id = await self._insert_reply(turn, result)
         if turn_id is not None:
             now = conversation.touch()
-            services.uses.note(opened.relationship_id, prompt.records, now)
-            used = await aside(len(result.text), lambda: used_in(result.text, prompt.memories))
-            await services.rememberer.refresh(opened.relationship_id, used)
-            services.curation.look()
+            services.after_reply.access_counts.count_access(
+                opened.relationship_id, prompt.records, now
+            )
+            used = await run_or_offload(
+                len(result.text), lambda: used_memories(result.text, prompt.memories)
+            )
+            await services.after_reply.ingester.mark_used(opened.relationship_id, used)
+            services.after_reply.background_worker.wake()
         return turn_id
+
+    async def _insert_reply(self, turn: RunningTurn, result: ReplyResult) -> int | None:
+        """Store a reply; while the database is away, wait for it to come back, for some seconds."""
+        services, clock = self._services, self._services.runtime.clock
+        ended, given_up_at = clock.now(), clock.monotonic() + _STORE_WITHIN_S
+        while True:
+            try:
+                return await services.stores.turns.commit_reply(
+                    self._conversation.opened,
+                    turn.stored.id,
+                    result.status,
+                    result.text,
+                    ended,
+                    ingested=turn.reply.model.is_generative,
+                    kept=turn.stored.kept,
+                    erasures=turn.erasures,
+                    undelivered_reply=self._callbacks.undelivered_reply,
+                )
+            except StorageUnavailable:
+                if clock.monotonic() >= given_up_at:
+                    raise
+            await clock.sleep(_POLL_S)
 
     def _newer_waiting(self) -> bool:
         """Return whether another message waits to be answered here."""
         return len(self._waiting) - len(self._following) > 1
 
-    def _mark_answered(self, message: MessageSend, turn_id: int) -> None:
-        self._answered[message.id] = _AnsweredMessage(hash(message.text), turn_id)
+    def _mark_answered(self, message: MessageSend, turn_id: int, kept: bool) -> None:
+        self._answered[message.id] = _AnsweredMessage(hash(message.text), turn_id, kept)
 
-    def _acknowledge_duplicate(self, message_id: str, turn_id: int, arrived: float) -> None:
+    def _acknowledge_duplicate(
+        self, message_id: str, turn_id: int, arrived: float, kept: bool
+    ) -> None:
         """Acknowledge a message that was or is being answered elsewhere."""
-        elapsed_s = self._services.clock.monotonic() - arrived
+        elapsed_s = self._services.runtime.clock.monotonic() - arrived
         self._callbacks.emit(
             MessageAccepted(
                 id=message_id,
@@ -475,6 +563,7 @@ class TurnPipeline:
                 duplicate=True,
                 context="miss",
                 ready_ms=round(elapsed_s * 1000, 3),
+                remembered=kept,
             )
         )
 

@@ -27,6 +27,7 @@ _MIN_PROSE_CHARS = 20  # that are accepted as a text where there is no JSON
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]')
 _DEPTH_CHANGE = {"{": 1, "[": 1, "}": -1, "]": -1}
 _OPENING = re.compile(r"[{\[]")
+_KEY = re.compile(r"(\w[\w \-]{0,40})[\"'”]?\s*:")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s|$)")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
@@ -41,15 +42,15 @@ class UnparsableAnswer(Exception):
 class ParsedAnswer(Generic[Answer]):
     """An answer, and the corrections that it needed.
 
-    `mended` counts by code: `repaired` malformed JSON, `prose` in place of JSON, `dropped`
+    `corrections` counts by code: `repaired` malformed JSON, `prose` in place of JSON, `dropped`
     unparsable values, `too_many` and `too_long` what was truncated, `out_of_range` numbers.
     """
 
     value: Answer
-    mended: Counter[str] = field(default_factory=Counter)
+    corrections: Counter[str] = field(default_factory=Counter)
 
 
-def read(text: str, shape: type[Answer], *, prose: bool = False) -> ParsedAnswer[Answer]:
+def parse_answer(text: str, shape: type[Answer], *, prose: bool = False) -> ParsedAnswer[Answer]:
     """Return the answer in a text.
 
     Args:
@@ -65,21 +66,18 @@ def read(text: str, shape: type[Answer], *, prose: bool = False) -> ParsedAnswer
         reply = without_thinking(text)
     problem = "there was no JSON in it" if reply.strip() else "nothing came after the thinking"
     answers: list[ParsedAnswer[Answer]] = []
-    candidates = list(_candidates(reply))
     malformed = []
-    for candidate, closed in candidates:
+    for candidate in _candidates(reply):
+        if not _may_be_answer(candidate, reply, shape):
+            continue
         try:
             answers.append(_fitted(msgspec.json.decode(candidate), shape))
         except NOT_JSON:
-            malformed.append((candidate, closed))
+            malformed.append(candidate)
         except UnparsableAnswer as error:
             problem = str(error)
-    # A truncated candidate contains more than the well-formed parts within it.
-    repairable = (
-        candidate
-        for candidate, closed in malformed
-        if not (closed and answers) and not _is_deep(candidate)
-    )
+    # Also next to well-formed ones, which may be examples or parts of a truncated one.
+    repairable = (candidate for candidate in malformed if not _is_deep(candidate))
     for candidate in islice(repairable, _MAX_REPAIRED):
         try:
             answers.append(_fitted(_repaired(candidate), shape, repaired=True))
@@ -87,6 +85,8 @@ def read(text: str, shape: type[Answer], *, prose: bool = False) -> ParsedAnswer
             problem = str(error)
     if answers:
         return max(reversed(answers), key=_information)
+    if (number := _as_number(reply, shape)) is not None:
+        return number
     if prose and (answer := _as_prose(reply, shape)) is not None:
         return answer
     raise UnparsableAnswer(problem)
@@ -103,23 +103,23 @@ def cut_at_sentence(text: str, max_chars: int) -> str:
 
 
 def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> ParsedAnswer[Answer]:
-    mended: Counter[str] = Counter(repaired=1) if repaired else Counter()
+    corrections: Counter[str] = Counter(repaired=1) if repaired else Counter()
     try:
-        fitted = _fit(value, _type_of(shape), "the answer", mended)
+        fitted = _fit(value, _type_of(shape), "the answer", corrections)
     except RecursionError:
         raise UnparsableAnswer("it is nested too deeply") from None
-    if mended["dropped"] and not any(msgspec.structs.astuple(fitted)):
+    if corrections["dropped"] and not any(msgspec.structs.astuple(fitted)):
         raise UnparsableAnswer("no part of it has the form that was asked for")
-    return ParsedAnswer(fitted, mended)
+    return ParsedAnswer(fitted, corrections)
 
 
 def _information(answer: ParsedAnswer[Any]) -> int:
     """Score how much an answer contains, so that an example in the prose before it does not win."""
-    return len(msgspec.json.encode(answer.value)) - 50 * answer.mended["dropped"]
+    return len(msgspec.json.encode(answer.value)) - 50 * answer.corrections["dropped"]
 
 
-def _candidates(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the substrings that may be JSON, each with whether its brackets are closed."""
+def _candidates(text: str) -> Iterator[str]:
+    """Yield the substrings that may be JSON, to the end of the text if brackets stay open."""
     position = 0
     for _ in range(_MAX_CANDIDATES):
         opening = _OPENING.search(text, position)
@@ -132,8 +132,35 @@ def _candidates(text: str) -> Iterator[tuple[str, bool]]:
             if depth == 0:
                 end = token.end()
                 break
-        yield text[opening.start() : end], end is not None
+        yield text[opening.start() : end]
         position = opening.start() + 1 if end is None else end
+
+
+def _may_be_answer(candidate: str, reply: str, shape: type[msgspec.Struct]) -> bool:
+    """Return whether brackets enclose an answer rather than a remark, such as "[1]" or "{sic}".
+
+    An answer names a field, or is empty, or is most of the reply.
+    """
+    if _names_field(candidate, shape) or not any(map(str.isalnum, candidate)):
+        return True
+    return len(candidate) >= max(_MIN_PROSE_CHARS, len(reply) / 2)
+
+
+def _names_field(text: str, shape: type[msgspec.Struct]) -> bool:
+    names = _field_names(shape)
+    return any(_folded(match[1]) in names for match in _KEY.finditer(text))
+
+
+@cache
+def _field_names(shape: type[msgspec.Struct]) -> frozenset[str]:
+    """Return the folded names of a shape's fields and of those of its elements."""
+    names: set[str] = set()
+    for member in _type_of(shape).fields:
+        names.add(_folded(member.name))
+        item = member.type.item_type if isinstance(member.type, inspect.ListType) else member.type
+        if isinstance(item, inspect.StructType):
+            names |= _field_names(item.cls)
+    return frozenset(names)
 
 
 def _is_deep(text: str) -> bool:
@@ -154,11 +181,28 @@ def _repaired(text: str) -> Any:
         raise UnparsableAnswer("it is no JSON") from None
 
 
+def _as_number(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
+    """Accept "8" or "Rating: 8/10" as a shape's only required field, if that is a number."""
+    required = [field for field in _type_of(shape).fields if field.required]
+    if len(required) != 1 or not isinstance(required[0].type, inspect.IntType):
+        return None
+    match = re.fullmatch(
+        rf"\W*(?:{required[0].name}\W+)?(\d{{1,3}})(?:\s*(?:/|out of)\s*\d{{1,3}})?\W*",
+        _FENCE.sub("", text),
+        re.IGNORECASE,
+    )
+    if match is None:
+        return None
+    return _fitted({required[0].name: int(match[1])}, shape, repaired=True)
+
+
 def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
     """Accept a text as the value of a shape's only field, if that is a text or lines."""
     plain = _FENCE.sub("", text).strip()
     fields = _type_of(shape).fields
-    if len(plain) < _MIN_PROSE_CHARS or len(fields) != 1 or _OPENING.search(plain):
+    if len(plain) < _MIN_PROSE_CHARS or len(fields) != 1 or plain[0] in "{[":
+        return None
+    if _names_field(plain, shape):  # it was meant as JSON
         return None
     field_type = fields[0].type
     if isinstance(field_type, inspect.ListType):
@@ -169,7 +213,7 @@ def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
         answer = _fitted({fields[0].name: plain}, shape)
     except UnparsableAnswer:
         return None
-    answer.mended["prose"] += 1
+    answer.corrections["prose"] += 1
     return answer
 
 
@@ -180,12 +224,14 @@ def _type_of(shape: type[msgspec.Struct]) -> inspect.StructType:
     return struct_type
 
 
-def _fit(value: Any, type_: inspect.Type, where: str, mended: Counter[str]) -> Any:
+def _fit(value: Any, type_: inspect.Type, where: str, corrections: Counter[str]) -> Any:
     fit = _FITS.get(type(type_))
-    return value if fit is None else fit(value, type_, where, mended)
+    return value if fit is None else fit(value, type_, where, corrections)
 
 
-def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Counter[str]) -> Any:
+def _fit_struct(
+    value: Any, type_: inspect.StructType, where: str, corrections: Counter[str]
+) -> Any:
     given = _given_fields(value, type_)
     if given is None:
         names = ", ".join(f"`{member.name}`" for member in type_.fields)
@@ -198,11 +244,11 @@ def _fit_struct(value: Any, type_: inspect.StructType, where: str, mended: Count
                 raise UnparsableAnswer(f"`{member.name}` is missing")
             continue
         try:
-            fitted[member.name] = _fit(raw, member.type, f"`{member.name}`", mended)
+            fitted[member.name] = _fit(raw, member.type, f"`{member.name}`", corrections)
         except UnparsableAnswer:
             if member.required:
                 raise
-            mended["dropped"] += 1
+            corrections["dropped"] += 1
     return type_.cls(**fitted)
 
 
@@ -241,19 +287,21 @@ def _has_required(folded: dict[str, Any], type_: inspect.StructType) -> bool:
     return required <= folded.keys()
 
 
-def _fit_list(value: Any, type_: inspect.ListType, where: str, mended: Counter[str]) -> list[Any]:
+def _fit_list(
+    value: Any, type_: inspect.ListType, where: str, corrections: Counter[str]
+) -> list[Any]:
     fitted = []
     problem = f"{where} is empty"
     for element in _elements(value, type_.item_type):
         try:
-            fitted.append(_fit(element, type_.item_type, f"an element of {where}", mended))
+            fitted.append(_fit(element, type_.item_type, f"an element of {where}", corrections))
         except UnparsableAnswer as error:
-            mended["dropped"] += 1
+            corrections["dropped"] += 1
             problem = str(error)
     if len(fitted) < (type_.min_length or 0):
         raise UnparsableAnswer(problem)
     if type_.max_length is not None and len(fitted) > type_.max_length:
-        mended["too_many"] += len(fitted) - type_.max_length
+        corrections["too_many"] += len(fitted) - type_.max_length
         del fitted[type_.max_length :]
     return fitted
 
@@ -274,21 +322,23 @@ def _elements(value: Any, item: inspect.Type) -> list[Any]:
     return [value]
 
 
-def _fit_str(value: Any, type_: inspect.StrType, where: str, mended: Counter[str]) -> str:
+def _fit_str(value: Any, type_: inspect.StrType, where: str, corrections: Counter[str]) -> str:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnparsableAnswer(f"{where} has to be a text")
     text = str(value).strip()
-    if type_.min_length and not any(char.isalnum() for char in text):
-        raise UnparsableAnswer(f"{where} is empty")
+    if not any(char.isalnum() for char in text):  # also the "…" of the form that was shown
+        if type_.min_length:
+            raise UnparsableAnswer(f"{where} is empty")
+        return ""
     if type_.max_length is not None and len(text) > type_.max_length:
-        mended["too_long"] += 1
+        corrections["too_long"] += 1
         text = cut_at_sentence(text, type_.max_length)
     return text
 
 
-def _fit_int(value: Any, type_: inspect.IntType, where: str, mended: Counter[str]) -> int:
+def _fit_int(value: Any, type_: inspect.IntType, where: str, corrections: Counter[str]) -> int:
     if isinstance(value, str) and (match := _NUMBER.search(value)) is not None:
         value = float(match[0])
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 2**53:
@@ -296,7 +346,7 @@ def _fit_int(value: Any, type_: inspect.IntType, where: str, mended: Counter[str
     number = int(value)
     clamped = number if type_.ge is None else max(number, type_.ge)
     clamped = clamped if type_.le is None else min(clamped, type_.le)
-    mended["out_of_range"] += clamped != number
+    corrections["out_of_range"] += clamped != number
     return clamped
 
 
@@ -308,18 +358,18 @@ def _fit_literal(value: Any, type_: inspect.LiteralType, where: str, _: Counter[
     raise UnparsableAnswer(f"{where} has to be one of {', '.join(map(str, type_.values))}")
 
 
-def _fit_union(value: Any, type_: inspect.UnionType, where: str, mended: Counter[str]) -> Any:
+def _fit_union(value: Any, type_: inspect.UnionType, where: str, corrections: Counter[str]) -> Any:
     choices = [choice for choice in type_.types if not isinstance(choice, inspect.NoneType)]
     optional = len(choices) < len(type_.types)
     if optional and (value is None or (isinstance(value, str) and _is_null(value))):
         return None
     for choice in choices:
         try:
-            return _fit(value, choice, where, mended)
+            return _fit(value, choice, where, corrections)
         except UnparsableAnswer:
             continue
     if optional:
-        mended["dropped"] += 1
+        corrections["dropped"] += 1
         return None
     raise UnparsableAnswer(f"{where} cannot be read")
 

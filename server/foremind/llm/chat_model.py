@@ -18,13 +18,13 @@ class RestartedText(str):
 class ChatModel(Protocol):
     """Streams the reply to a prompt.
 
-    `says_new_things` is False where replies are fixed phrases and quotations: these are not
+    `is_generative` is False where replies are fixed phrases and quotations: these are not
     ingested.
     """
 
-    says_new_things: bool
+    is_generative: bool
 
-    def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+    def stream_reply(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply as it is generated; closing the generator cancels the work behind it.
 
         A `RestartedText` piece replaces everything yielded before it.

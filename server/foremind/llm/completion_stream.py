@@ -56,7 +56,7 @@ async def stream_completion(
     Raises:
         ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or `model_broken`.
     """
-    client.slots.asked(request.messages)
+    client.slots.record_prompt(request.messages)
     left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
     with _mapped_errors(request.model, "model_broken"), client.used() as library:
         deadline = asyncio.get_running_loop().time() + request.timeout_s

@@ -6,17 +6,16 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from foremind.domain.announcements import MemoriesForgotten
+from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.setting_groups import Ahead
-from foremind.domain.setting_syntax import KEY_PREFIX
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.setting_syntax import KEY_PREFIX
+from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import ChatModel
 from foremind.llm.offline import OfflineChatModel
 from foremind.llm.slots import SlotPool
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.erasure_watch import ErasureWatch
-from foremind.storage.notifications import Announcement
 
 if TYPE_CHECKING:
     from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
@@ -52,12 +51,17 @@ class ChatModels:
                 await asyncio.to_thread(_warm_up)
                 self._loaded = True
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Stop restoring prompts after an erasure: they may contain erased text."""
-        self.forgets.heard(announcement)
+        self.forgets.on_announcement(announcement)
         if isinstance(announcement, MemoriesForgotten):
             for slots in list(self._slots.values()):
                 slots.clear_prompts()
+
+    async def invalidate_all(self) -> None:
+        """Stop restoring prompts: an erasure may have been missed."""
+        for slots in list(self._slots.values()):
+            slots.clear_prompts()
 
     async def close(self) -> None:
         """Close every client."""
@@ -65,15 +69,15 @@ class ChatModels:
             await self._clients.popitem()[1].close()
         await self._closing.finish()
 
-    def model_of(self, policy: ChatModelPolicy) -> str:
+    def model_name_for(self, policy: ChatModelPolicy) -> str:
         """Return the name of the model that contexts are prepared for; `offline` without one."""
         return policy.model if policy.url else "offline"
 
-    def voice_of(self, policy: ChatModelPolicy) -> ChatModel:
+    def chat_model_for(self, policy: ChatModelPolicy) -> ChatModel:
         """Return the chat model of a policy."""
-        return self.server_of(policy) or self._offline
+        return self.model_server_for(policy) or self._offline
 
-    def server_of(self, policy: ChatModelPolicy) -> "OpenAIChatModel | None":
+    def model_server_for(self, policy: ChatModelPolicy) -> "OpenAIChatModel | None":
         """Return the chat model on a policy's model server, None without a server."""
         if not policy.url:
             return None
@@ -102,9 +106,9 @@ class ChatModels:
         )
         return OpenAIChatModel(options, self._client(address))
 
-    def ahead_of(self, policy: ChatModelPolicy) -> "tuple[OpenAIChatModel | None, Ahead]":
+    def speculation_for(self, policy: ChatModelPolicy) -> "tuple[OpenAIChatModel | None, Ahead]":
         """Return the chat model of a policy, and what it may do before Enter."""
-        return self.server_of(policy), policy.ahead
+        return self.model_server_for(policy), policy.ahead
 
     def _client(self, address: "ModelEndpoint") -> "ModelHttpClient":
         from foremind.llm.http_client import ModelHttpClient  # noqa: PLC0415

@@ -31,9 +31,9 @@ _UNKNOWN = (
 class OfflineChatModel:
     """Replies with a few fixed phrases around quoted memories."""
 
-    says_new_things = False
+    is_generative = False
 
-    async def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+    async def stream_reply(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply word by word."""
         for piece in _PIECE.findall(compose(prompt)):
             yield piece

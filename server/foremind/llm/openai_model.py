@@ -18,7 +18,7 @@ from foremind.llm.completion_stream import (
 )
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.prompt.layout import Message, Prompt
-from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared
+from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared_prefix_chars
 from foremind.llm.response_format import FORMS, response_format
 from foremind.llm.slots import Preempted, SlotLease
 from foremind.llm.stream_events import StreamEnding
@@ -57,14 +57,14 @@ class Completion:
 class OpenAIChatModel:
     """Streams replies of one model on one server, over a shared client."""
 
-    says_new_things = True
+    is_generative = True
 
     def __init__(self, options: ChatModelOptions, client: ModelHttpClient) -> None:
         self.options = options
         self.slots = client.slots
         self._client = client
 
-    def speak(self, prompt: Prompt) -> TextStream:
+    def stream_reply(self, prompt: Prompt) -> TextStream:
         """Yield the reply as it arrives; closing the generator closes the request.
 
         Raises:
@@ -77,9 +77,9 @@ class OpenAIChatModel:
     async def write(
         self, messages: Sequence[Message], max_tokens: int, temperature: float
     ) -> TextStream:
-        """Yield the model's reply to arbitrary messages; otherwise as `speak`."""
-        with self.slots.taken():
-            self.slots.last_wanted = messages
+        """Yield the model's reply to arbitrary messages; otherwise as `stream_reply`."""
+        with self.slots.foreground():
+            self.slots.expected_prompt = messages
             async with aclosing(self._write(messages, max_tokens, temperature)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -89,7 +89,7 @@ class OpenAIChatModel:
         messages: Sequence[Message],
         max_tokens: int,
         shape: type[msgspec.Struct] | None = None,
-        on_displaced: Callable[[], None] = lambda: None,
+        on_preempted: Callable[[], None] = lambda: None,
         check: Callable[[], None] = lambda: None,
     ) -> Completion:
         """Return what the model writes as a background request.
@@ -99,11 +99,11 @@ class OpenAIChatModel:
 
         Args:
             shape: constrains the answer, as far as the server supports it.
-            on_displaced: called each time the request is preempted.
+            on_preempted: called each time the request is preempted.
             check: called before each attempt; what it raises ends this.
 
         Raises:
-            ModelServerError: as `speak`, but an empty answer is not an error.
+            ModelServerError: as `stream_reply`, but an empty answer is not an error.
         """
         since = asyncio.get_running_loop().time()
         while True:
@@ -112,7 +112,7 @@ class OpenAIChatModel:
                     check()
                     written = await self._answer(messages, max_tokens, shape)
             except Preempted:
-                on_displaced()
+                on_preempted()
                 self._restore_cache()
             else:
                 self._restore_cache()
@@ -183,21 +183,32 @@ class OpenAIChatModel:
         capabilities.thinks_unmarked |= thinking.ended_unmarked
         return Completion(text, ending.cut_off)
 
-    def _restore_cache(self) -> None:
-        """Prefill the last foreground prompt again: the player's next one likely shares its prefix.
+    def expect(self, messages: Sequence[Message]) -> None:
+        """Prefill what the next prompt is expected to begin with, if prompt tokens cost nothing.
 
-        Background work has evicted it where there are few slots. Preempts nothing.
+        That happens while nothing else uses the server, and again after background work, which
+        evicts it where there are few slots.
         """
-        messages = self.slots.last_wanted
-        if self.options.self_hosted and messages and not self._client.restoring:
-            self._client.restoring.begin(self._restore(messages), "model-read-again")
+        if self.options.self_hosted:
+            self.slots.expected_prompt = messages
+            self._restore_cache()
 
-    async def _restore(self, messages: Sequence[Message]) -> None:
+    def expects(self, messages: Sequence[Message]) -> bool:
+        """Return whether these very messages are the latest that `expect` was given."""
+        return self.slots.expected_prompt is messages
+
+    def _restore_cache(self) -> None:
+        """Prefill the expected prompt, unless that is in progress. Preempts nothing."""
+        expected = self.slots.expected_prompt
+        if self.options.self_hosted and expected and not self._client.restoring:
+            self._client.restoring.begin(self._restore(), "restore-prompt-cache")
+
+    async def _restore(self) -> None:
         with suppress(Preempted, ModelServerError):  # the next reply then prefills all of it
             async with self.slots.restoring():
-                await self._prefill(lambda: messages, stop_if_slow=True)
+                await self._prefill(lambda: self.slots.expected_prompt, stop_if_slow=True)
 
-    async def read(self, target: Callable[[], Sequence[Message]]) -> None:
+    async def prefill(self, target: Callable[[], Sequence[Message]]) -> None:
         """Prefill a prompt in chunks, as speculative work.
 
         Args:
@@ -205,7 +216,7 @@ class OpenAIChatModel:
 
         Raises:
             Preempted: the slot is needed; what was prefilled so far stays cached.
-            ModelServerError: as `speak`.
+            ModelServerError: as `stream_reply`.
         """
         async with self.slots.speculative():
             await self._prefill(target)
@@ -216,7 +227,9 @@ class OpenAIChatModel:
         chunk: Sequence[Message] = ()
         while True:
             messages = target()
-            cached_chars = max(self.slots.cached_chars(messages), shared(chunk, messages))
+            cached_chars = max(
+                self.slots.cached_chars(messages), shared_prefix_chars(chunk, messages)
+            )
             if cached_chars >= prompt_chars(messages):
                 return
             chunk = prompt_prefix(messages, cached_chars + self._client.prefill_chunk_chars)
@@ -233,17 +246,17 @@ class OpenAIChatModel:
             if elapsed_s > _SLOW_CHUNK_S and stop_if_slow:
                 return
 
-    async def speak_ahead(
+    async def stream_speculatively(
         self, prompt: Prompt, on_lease: Callable[[SlotLease], None]
     ) -> TextStream:
-        """Yield the reply as `speak` does, but as speculative work.
+        """Yield the reply as `stream_reply` does, but as speculative work.
 
         Args:
             on_lease: called with the slot's lease once the request starts.
 
         Raises:
             Preempted: the slot is needed.
-            ModelServerError: as `speak`.
+            ModelServerError: as `stream_reply`.
         """
         options = self.options
         async with self.slots.speculative() as lease:

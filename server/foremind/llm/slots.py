@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefill_chunks import prompt_chars, shared
+from foremind.llm.prompt.prefill_chunks import prompt_chars, shared_prefix_chars
 
 # A background request that has waited this long is let through, one per such period.
 _PATIENCE_S = 600.0
@@ -71,11 +71,12 @@ class SlotPool:
         self._typing_until = float("-inf")
         self._typing_timer: asyncio.TimerHandle | None = None
         self._prompts: deque[list[Message]] = deque(maxlen=count)  # most recently used last
-        #: The last prompt of a foreground request.
-        self.last_wanted: Sequence[Message] = ()
+        #: What the next foreground request is expected to begin with: the prompt of the last one,
+        #: or what a session has assembled since.
+        self.expected_prompt: Sequence[Message] = ()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def foreground(self) -> Iterator[None]:
         """Run foreground work in the context."""
         self._foreground += 1
         self._preempt_excess()
@@ -125,7 +126,7 @@ class SlotPool:
                 self._preempt_excess()
             yield lease
 
-    def keeps_waiting(self, task: "asyncio.Task[object]") -> bool:
+    def is_queued(self, task: "asyncio.Task[object]") -> bool:
         """Return whether a task's background request is queued for a slot."""
         return task in self._queued_tasks
 
@@ -149,7 +150,7 @@ class SlotPool:
         finally:
             self._restoring = None
 
-    def typed(self) -> None:
+    def record_keystroke(self) -> None:
         """Record a keystroke, which reserves a slot for a while."""
         loop = asyncio.get_running_loop()
         self._typing_until = loop.time() + self._typing_s
@@ -157,26 +158,26 @@ class SlotPool:
         if self._typing_timer is None:
             self._typing_timer = loop.call_at(self._typing_until, self._on_typing_timer)
 
-    def asked(self, messages: Sequence[Message]) -> None:
+    def record_prompt(self, messages: Sequence[Message]) -> None:
         """Record a prompt that is sent: it extends a cached prefix of its own, or takes a new slot.
 
         An estimate: servers choose the most similar prompt first, then the least recently used.
         """
         for prompt in list(self._prompts):
-            if shared(prompt, messages) == prompt_chars(prompt):
+            if shared_prefix_chars(prompt, messages) == prompt_chars(prompt):
                 self._prompts.remove(prompt)
         self._prompts.append(list(messages))
 
     def clear_prompts(self) -> None:
         """Drop all recorded prompts and stop restoring them: they may contain erased text."""
         self._prompts.clear()
-        self.last_wanted = ()
+        self.expected_prompt = ()
         if self._restoring is not None:
             self._restoring.preempt()
 
     def cached_chars(self, messages: Sequence[Message]) -> int:
         """Return how many leading characters of a prompt some slot has probably cached."""
-        return max((shared(prompt, messages) for prompt in self._prompts), default=0)
+        return max((shared_prefix_chars(prompt, messages) for prompt in self._prompts), default=0)
 
     def promote(self, lease: SlotLease) -> None:
         """Turn preemptible work into foreground work."""

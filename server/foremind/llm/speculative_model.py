@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class SpeculativeChatModel:
-    """Generates a reply as speculative work; `keep` turns it into foreground work."""
+    """Generates a reply as speculative work; `promote` turns it into foreground work."""
 
-    says_new_things = True
+    is_generative = True
 
     def __init__(self, server: "OpenAIChatModel") -> None:
         self.server = server
         self._lease: SlotLease | None = None
 
-    def speak(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+    def stream_reply(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply as it arrives, as long as its slot is not needed."""
-        return self.server.speak_ahead(prompt, self._on_lease)
+        return self.server.stream_speculatively(prompt, self._on_lease)
 
-    def keep(self) -> bool:
+    def promote(self) -> bool:
         """Turn the work into foreground work; return False if it is queued or was preempted."""
         if self._lease is None or self._lease.preempted:
             return False

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 import msgspec
 
 from foremind.domain.errors import ModelServerError, UnusableAnswer
-from foremind.llm.answer_parsing import ParsedAnswer, UnparsableAnswer, read
+from foremind.llm.answer_parsing import ParsedAnswer, UnparsableAnswer, parse_answer
 from foremind.llm.completion_stream import is_content_refusal
 from foremind.llm.openai_model import Completion, OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.thinking_filter import without_thinking
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.text.tokenization import terms_of
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -26,24 +26,24 @@ _THINKING_TOKENS = 2_048  # allowed in addition to the answer for a model that t
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer(Generic[Answer]):
-    """An answer; `mended` counts by code what did not conform and was corrected.
+    """An answer; `corrections` counts by code what did not conform and was corrected.
 
     `cut_off` says that the token limit ended the answer: what is there is usable but incomplete.
     """
 
     value: Answer
     cut_off: bool = False
-    mended: Counter[str] = field(default_factory=Counter)
+    corrections: Counter[str] = field(default_factory=Counter)
 
 
-async def ask(
+async def request_answer(
     server: OpenAIChatModel,
     messages: Sequence[Message],
     shape: type[Answer],
     max_tokens: int,
     *,
-    most_tokens: int | None = None,
-    on_displaced: Callable[[], None] = lambda: None,
+    available_tokens: int | None = None,
+    on_preempted: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
 ) -> StructuredAnswer[Answer]:
     """Return the model's answer, after one retry if the first is unusable.
@@ -51,8 +51,8 @@ async def ask(
     On the retry, the model is shown its first answer and what was wrong with it.
 
     Args:
-        most_tokens: what fits into the model's context, for a model that thinks aloud.
-        on_displaced, check: as for `OpenAIChatModel.answer`.
+        available_tokens: what fits into the model's context, for a model that thinks aloud.
+        on_preempted, check: as for `OpenAIChatModel.answer`.
 
     Raises:
         ModelServerError: the server failed.
@@ -61,9 +61,9 @@ async def ask(
     conversation = list(messages)
     problem = ""
     for attempt in range(_ATTEMPTS):
-        limit = server.tokens_with_thinking(max_tokens, _THINKING_TOKENS, most_tokens)
+        limit = server.tokens_with_thinking(max_tokens, _THINKING_TOKENS, available_tokens)
         try:
-            completion = await server.answer(conversation, limit, shape, on_displaced, check)
+            completion = await server.answer(conversation, limit, shape, on_preempted, check)
         except ModelServerError as error:
             if is_content_refusal(error):
                 raise UnusableAnswer("the server refuses the request", error.code) from error
@@ -71,7 +71,7 @@ async def ask(
         is_last = attempt + 1 == _ATTEMPTS
         try:
             answer = await _parse(completion, shape, prose=is_last)
-            if answer.mended["prose"]:
+            if answer.corrections["prose"]:
                 await _check_prose(completion.text, messages[-1]["content"])
         except UnparsableAnswer as error:
             problem = str(error)
@@ -79,15 +79,17 @@ async def ask(
                 problem += " before it was too long"
             conversation = [*messages, *_retry_messages(completion, problem)]
         else:
-            is_complete = not completion.cut_off or not answer.mended["repaired"]
-            return StructuredAnswer(answer.value, not is_complete, answer.mended)
+            is_complete = not completion.cut_off or not answer.corrections["repaired"]
+            return StructuredAnswer(answer.value, not is_complete, answer.corrections)
     raise UnusableAnswer(problem)
 
 
 async def _parse(
     completion: Completion, shape: type[Answer], *, prose: bool
 ) -> ParsedAnswer[Answer]:
-    return await aside(len(completion.text), lambda: read(completion.text, shape, prose=prose))
+    return await run_or_offload(
+        len(completion.text), lambda: parse_answer(completion.text, shape, prose=prose)
+    )
 
 
 async def _check_prose(text: str, source: str) -> None:
@@ -100,7 +102,7 @@ async def _check_prose(text: str, source: str) -> None:
     def terms() -> tuple[set[str], set[str]]:
         return set(terms_of(without_thinking(text))), set(terms_of(source))
 
-    answer_terms, source_terms = await aside(len(text) + len(source), terms)
+    answer_terms, source_terms = await run_or_offload(len(text) + len(source), terms)
     if len(answer_terms & source_terms) < _MIN_SHARED_TERMS:
         raise UnparsableAnswer("it did not speak of what was given")
 

@@ -1,17 +1,16 @@
 """Process-wide caches of words and settings, which belong to no relationship."""
 
-from foremind.domain.announcements import MemoriesForgotten
-from foremind.storage.companion_store import forget_settings
-from foremind.storage.notifications import Announcement
-from foremind.text.packed_terms import forget_hashes
+from foremind.domain.announcements import Announcement, MemoriesForgotten
+from foremind.storage.companion_store import clear_settings_cache
+from foremind.text.packed_terms import clear_hash_cache
 from foremind.text.time_expressions import clear_span_cache
-from foremind.text.tokenization import forget_words
+from foremind.text.tokenization import clear_stem_cache
 
 
-def heard(announcement: Announcement) -> None:
+def on_announcement(announcement: Announcement) -> None:
     """Clear these caches after an erasure; entries still needed are computed again."""
     if isinstance(announcement, MemoriesForgotten):
-        forget_words()
-        forget_hashes()
+        clear_stem_cache()
+        clear_hash_cache()
         clear_span_cache()
-        forget_settings()
+        clear_settings_cache()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from foremind.domain.memory import SimilarMemory
 from foremind.domain.turn import Speaker
-from foremind.text.tokenization import MOST_CHARS, names_in, terms_of
+from foremind.text.tokenization import MAX_CHARS, names_in, terms_of
 
 # With all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love rain" and
 # "I love snow" 0.63, "I like coffee" and "I like tea" 0.72; below this, too much differs.
@@ -54,7 +54,7 @@ def says_the_same(text: str, memory: SimilarMemory) -> bool:
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
     cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice.
     """
-    if max(len(text), len(memory.content)) > MOST_CHARS:
+    if max(len(text), len(memory.content)) > MAX_CHARS:
         return False
     if memory.cosine < _MIN_COSINE or _TIME.search(text) or _TIME.search(memory.content):
         return False

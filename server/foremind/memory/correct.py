@@ -8,13 +8,18 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.turn import ExchangeTurn
 from foremind.memory.context_window import standalone_text
-from foremind.memory.erasure_scope import ErasedContent, ErasedTexts, Similarity, all_that_holds
+from foremind.memory.erasure_scope import (
+    ErasedContent,
+    RelationshipTexts,
+    SimilarityThresholds,
+    find_erased_content,
+)
 from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, find_and_lock
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
-from foremind.storage.erasure_store import ErasureReader
+from foremind.storage.erasure_reader import ErasureReader
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -30,13 +35,13 @@ class Corrector:
         self,
         database: Database,
         embedder: EmbeddingService,
-        rememberer: MemoryIngester,
+        ingester: MemoryIngester,
         clock: Clock,
-        thresholds: Similarity,
+        thresholds: SimilarityThresholds,
     ) -> None:
         self._database = database
         self._embedder = embedder
-        self._rememberer = rememberer
+        self._ingester = ingester
         self._clock = clock
         self._thresholds = thresholds
 
@@ -48,20 +53,20 @@ class Corrector:
         content: str,
         *,
         actor: str,
-        in_exchange: bool,
+        read_in_exchange: bool,
     ) -> None:
         """Correct a memory of a relationship.
 
         Args:
             names: the user's and the companion's.
-            in_exchange: whether the companion's memories are embedded with their neighbours.
+            read_in_exchange: whether the companion's memories are embedded with their neighbours.
 
         Raises:
             NotFound: the relationship has no such memory.
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
         vector = await self._embedder.embed_passage(content)
-        vectors = await self._rememberer.name_vectors(*names)
+        vectors = await self._ingester.name_vectors(*names)
         corrected: set[int] = set()
         prepare = partial(self._prepare, memory_id, content, corrected)
         async with find_and_lock(self._database, relationship_id, self._embedder, prepare) as (
@@ -69,16 +74,20 @@ class Corrector:
             texts,
             erased,
         ):
-            await transaction.say_instead(memory_id, corrected, content, vector)
-            await transaction.state_anew(memory_id, facts_in(content))
+            await transaction.correct_memory(memory_id, corrected, content, vector)
+            await transaction.replace_facts(memory_id, facts_in(content))
             turn = ExchangeTurn(0, "user", content, vector, memory_id)
-            await transaction.rewrite({memory_id: standalone_text(turn, vector)})
+            await transaction.reembed_memories({memory_id: standalone_text(turn, vector)})
             now = self._clock.now()
             steps = ErasureSteps(
-                transaction, self._embedder, vectors if in_exchange else None, now, ErasureCounts()
+                transaction,
+                self._embedder,
+                vectors if read_in_exchange else None,
+                now,
+                ErasureCounts(),
             )
             erased_turns = (erased.turns - corrected) | erased.replies
-            await transaction.settle_facts(now, memory_id)
+            await transaction.recompute_superseded(now, memory_id)
             await steps.remove(erased_turns, erased, corrected=corrected)
             await steps.clear_states(texts, erased)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)
@@ -90,16 +99,16 @@ class Corrector:
     ) -> Decide:
         """Add a memory's turns to `corrected`; return the function that finds what to erase."""
         corrected.clear()
-        corrected.update(await reader.of_memories([memory_id]))
+        corrected.update(await reader.turns_of_memories([memory_id]))
         if not corrected:
             raise NotFound("memory: expected the id of a memory here", param="memory")
 
-        def decide(texts: ErasedTexts) -> ErasedContent:
-            return all_that_holds(
+        def decide(texts: RelationshipTexts) -> ErasedContent:
+            return find_erased_content(
                 texts,
                 corrected,
-                repeated=True,
-                instead=content,
+                include_repetitions=True,
+                replacement=content,
                 thresholds=self._thresholds,
             )
 

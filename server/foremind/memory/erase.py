@@ -9,7 +9,12 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
-from foremind.memory.erasure_scope import ErasedContent, ErasedTexts, Similarity, all_that_holds
+from foremind.memory.erasure_scope import (
+    ErasedContent,
+    RelationshipTexts,
+    SimilarityThresholds,
+    find_erased_content,
+)
 from foremind.memory.erasure_steps import (
     Decide,
     ErasureCounts,
@@ -20,7 +25,8 @@ from foremind.memory.erasure_steps import (
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
-from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
+from foremind.storage.erasure_reader import ErasureReader
+from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.fair_queue import ConnectionQueue
 
 _BATCH_SIZE = 500  # turns that one transaction removes
@@ -115,19 +121,19 @@ class Eraser:
     def __init__(
         self,
         database: Database,
-        rememberer: MemoryIngester,
+        ingester: MemoryIngester,
         embedder: EmbeddingService,
         clock: Clock,
-        thresholds: Similarity,
+        thresholds: SimilarityThresholds,
     ) -> None:
         self._database = database
-        self._rememberer = rememberer
+        self._ingester = ingester
         self._embedder = embedder
         self._clock = clock
         self._thresholds = thresholds
         self._running = ConnectionQueue(_MAX_RUNNING, 1, _MAX_WAITING, _WAIT_TIMEOUT_S)
 
-    async def forget(
+    async def erase(
         self,
         relationship_id: int,
         names: tuple[str, str],
@@ -152,7 +158,7 @@ class Eraser:
             RateLimited: too many erasures of this relationship are waiting, or one for too long.
             StorageUnavailable, Overloaded: try again later.
         """
-        vectors = await self._rememberer.name_vectors(*names)
+        vectors = await self._ingester.name_vectors(*names)
         request = _ErasureRequest(relationship_id, scope, vectors if read_in_exchange else None)
         async with self._running.turn(relationship_id):
             if scope.everything:
@@ -166,7 +172,7 @@ class Eraser:
         )
         return _receipt(request.counts)
 
-    async def forget_turns(
+    async def erase_turns(
         self, relationship_id: int, names: tuple[str, str], turns: Collection[int]
     ) -> None:
         """Erase turns that were never meant to be kept, with replies that have mentioned them.
@@ -176,7 +182,7 @@ class Eraser:
         Raises:
             StorageUnavailable, Overloaded: try again later.
         """
-        await self.forget(
+        await self.erase(
             relationship_id,
             names,
             ErasureScope(turns=tuple(turns), not_kept=True),
@@ -184,7 +190,7 @@ class Eraser:
             read_in_exchange=True,
         )
 
-    async def forget_record(
+    async def erase_record(
         self,
         relationship_id: int,
         record_id: int,
@@ -205,12 +211,12 @@ class Eraser:
         """
         now, counts = self._clock.now(), ErasureCounts()
         async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
-            if not await transaction.states([record_id]):
+            if not await transaction.record_texts([record_id]):
                 raise NotFound("record: expected the id of a record here", param="record")
             steps = ErasureSteps(transaction, self._embedder, None, now, counts)
             await steps.remove((), records=[record_id])
             if digests:
-                await transaction.dismiss(digests)
+                await transaction.add_dismissed(digests)
             await transaction.audit(actor, "forget", subject, now)
             await transaction.announce(())
         return _receipt(counts)
@@ -253,7 +259,7 @@ class Eraser:
             last_turn = transaction.seen.last_turn
             deleted = await transaction.delete_records(await transaction.every_record())
             counts.records.update(deleted)
-            await transaction.begin_anew()
+            await transaction.reset_relationship()
             await transaction.delete_states()
             await transaction.announce(())
         while True:
@@ -281,23 +287,23 @@ class Eraser:
         """Read which turns are named; return the function that finds all that contains them."""
         named: Collection[int] = ()
         if scope.memories:
-            named = await reader.of_memories(scope.memories)
+            named = await reader.turns_of_memories(scope.memories)
         elif scope.session is not None:
-            named = await reader.of_session(scope.session)
+            named = await reader.turns_of_session(scope.session)
         elif scope.turns:
             named = scope.turns
 
-        def decide(texts: ErasedTexts) -> ErasedContent:
+        def decide(texts: RelationshipTexts) -> ErasedContent:
             turns = set(named)
             if scope.about is not None:
                 turns |= texts.turn_corpus.mentioning(scope.about)
-            return all_that_holds(
+            return find_erased_content(
                 texts,
                 turns,
                 about=scope.about,
                 # When a session is erased, other sessions may go on saying the same.
-                repeated=bool(scope.memories or scope.turns) and not scope.not_kept,
-                alone=scope.not_kept,
+                include_repetitions=bool(scope.memories or scope.turns) and not scope.not_kept,
+                keep_other_mentions=scope.not_kept,
                 thresholds=self._thresholds,
             )
 
@@ -316,7 +322,7 @@ def _receipt(counts: ErasureCounts) -> ErasureReceipt:
     )
 
 
-def _check(scope: ErasureScope, texts: ErasedTexts, erased: ErasedContent) -> None:
+def _check(scope: ErasureScope, texts: RelationshipTexts, erased: ErasedContent) -> None:
     """Make sure that there is something to erase.
 
     Raises:

@@ -24,18 +24,18 @@ MIN_TERM_OVERLAP = 0.6  # a text with this share of another's terms counts as co
 _BATCH_SIZE = 512  # replies whose vectors are compared at once
 
 
-class Similarity(NamedTuple):
+class SimilarityThresholds(NamedTuple):
     """Minimum cosines of two texts about the same: in general, and if they share a rare term."""
 
     alike: float
     sharing_term: float
 
 
-NEVER = Similarity(1.1, 1.1)  # above every cosine
+NEVER = SimilarityThresholds(1.1, 1.1)  # above every cosine
 
 
 @dataclass(slots=True)
-class ErasedTexts:
+class RelationshipTexts:
     """Everything that was said in a relationship, and all states of its records.
 
     States of records have the key (record, revision), with revision 0 for the present one.
@@ -75,44 +75,44 @@ class ErasedContent:
 NOTHING = ErasedContent()
 
 
-def all_that_holds(
-    texts: ErasedTexts,
+def find_erased_content(
+    texts: RelationshipTexts,
     named_turns: Iterable[int],
     *,
     about: str | None = None,
-    repeated: bool = False,
-    alone: bool = False,
-    instead: str | None = None,
-    thresholds: Similarity = NEVER,
+    include_repetitions: bool = False,
+    keep_other_mentions: bool = False,
+    replacement: str | None = None,
+    thresholds: SimilarityThresholds = NEVER,
 ) -> ErasedContent:
     """Return everything that contains what some turns say.
 
     Args:
         about: states of records that contain all of these words are erased.
-        repeated: also erase turns that contain the same text verbatim, whoever said it.
-        alone: spare what the user also said in other turns, and what was edited manually.
-        instead: the new text of the turns, if they are corrected.
+        include_repetitions: also erase turns with the same text, whoever said it.
+        keep_other_mentions: spare what the user also said elsewhere, and manual edits.
+        replacement: the new text of the turns, if they are corrected.
         thresholds: minimum cosines of texts about the same.
     """
     turns = set(named_turns)
     contents = {texts.turns[turn].content for turn in turns if turn in texts.turns}
-    if repeated:
+    if include_repetitions:
         turns |= {key for content in contents for key in texts.turn_corpus.quoting(content)}
         contents |= {texts.turns[turn].content for turn in turns if turn in texts.turns}
-    if alone:
+    if keep_other_mentions:
         contents = {content for content in contents if not _said_elsewhere(texts, content, turns)}
-    replies = _derived_replies(texts, turns, contents, instead, thresholds)
+    replies = _derived_replies(texts, turns, contents, replacement, thresholds)
     few = len(turns) <= _FEW_TURNS
     states = _containing(texts.state_corpus, contents, about)
     # States made by a model or by rules are erased along with their sources.
     states |= {
-        key for key in _resembling(texts.state_corpus, contents, few) if texts.states[key].by_hand
+        key for key in _resembling(texts.state_corpus, contents, few) if texts.states[key].is_manual
     }
     states |= {
         (record.id, 0) for record in texts.records.values() if _taken_from(texts, record, turns)
     }
-    if alone:
-        states = {key for key in states if not texts.states[key].by_hand}
+    if keep_other_mentions:
+        states = {key for key in states if not texts.states[key].is_manual}
     remaining = {key: _remaining_lines(texts, key, contents, about, few) for key in states}
     shortened = {key: text for key, text in remaining.items() if text}
     return ErasedContent(
@@ -123,7 +123,7 @@ def all_that_holds(
     )
 
 
-def _said_elsewhere(texts: ErasedTexts, content: str, turns: set[int]) -> bool:
+def _said_elsewhere(texts: RelationshipTexts, content: str, turns: set[int]) -> bool:
     """Return whether the user also said something in a turn other than these."""
     others = texts.turn_corpus.quoting(content) - turns
     return any(texts.turns[other].speaker == "user" for other in others)
@@ -141,17 +141,17 @@ def _resembling(corpus: QuotationIndex[Key], contents: Iterable[str], few: bool)
     """Return the texts with most terms of one of the contents; none unless these are few."""
     matches: set[Key] = set()
     return matches.union(
-        *(corpus.speaking_of(content, MIN_TERM_OVERLAP) for content in contents if few)
+        *(corpus.sharing_terms_with(content, MIN_TERM_OVERLAP) for content in contents if few)
     )
 
 
-def _taken_from(texts: ErasedTexts, record: RecordText, turns: set[int]) -> bool:
+def _taken_from(texts: RelationshipTexts, record: RecordText, turns: set[int]) -> bool:
     """Return whether a user's record was taken from turns, and mostly consists of what they say.
 
     For example a note that the user asked to save, or one that was corrected.
     """
     terms = texts.state_corpus.terms.get((record.id, 0), frozenset())
-    if not record.by_hand or not terms:
+    if not record.is_manual or not terms:
         return False
     return any(
         len(terms & texts.turn_corpus.terms[turn]) >= MIN_TERM_OVERLAP * len(terms)
@@ -161,7 +161,7 @@ def _taken_from(texts: ErasedTexts, record: RecordText, turns: set[int]) -> bool
 
 
 def _remaining_lines(
-    texts: ErasedTexts,
+    texts: RelationshipTexts,
     key: tuple[int, int],
     contents: set[str],
     about: str | None,
@@ -172,7 +172,7 @@ def _remaining_lines(
     Empty if no single line does, and for other layers, whose records make one statement each.
     """
     state, record = texts.states[key], texts.records.get(key[0])
-    if record is None or record.layer != "hot" or not state.by_hand:
+    if record is None or record.layer != "hot" or not state.is_manual:
         return ""
     lines = [line for line in state.content.splitlines() if line.strip()]
     remaining = "\n".join(line for line in lines if not _mentions(line, contents, about, few))
@@ -188,11 +188,11 @@ def _mentions(text: str, contents: set[str], about: str | None, few: bool) -> bo
 
 
 def _derived_replies(
-    texts: ErasedTexts,
+    texts: RelationshipTexts,
     turns: set[int],
     contents: set[str],
     instead: str | None,
-    thresholds: Similarity,
+    thresholds: SimilarityThresholds,
 ) -> set[int]:
     """Return the companion's replies that answer, quote or paraphrase erased turns."""
     if not turns:
@@ -214,7 +214,7 @@ def _derived_replies(
 
 
 def _sharing_unique_terms(
-    texts: ErasedTexts,
+    texts: RelationshipTexts,
     turns: set[int],
     instead: str | None,
     replies: Sequence[TranscriptText],
@@ -252,11 +252,11 @@ def _sharing_unique_terms(
     return matches
 
 
-def _has_vector(texts: ErasedTexts, turn: int) -> bool:
+def _has_vector(texts: RelationshipTexts, turn: int) -> bool:
     return turn in texts.turns and texts.turns[turn].vector is not None
 
 
-def _unique_terms(texts: ErasedTexts, turns: set[int], instead: str | None) -> set[str]:
+def _unique_terms(texts: RelationshipTexts, turns: set[int], instead: str | None) -> set[str]:
     """Return the terms of erased turns that nothing else the user said contains."""
     corrected = QuotationIndex[int]()
     corrected.add([(0, instead or "")])
@@ -271,13 +271,13 @@ def _unique_terms(texts: ErasedTexts, turns: set[int], instead: str | None) -> s
         for term in terms - corrected.terms[0]
         if all(
             key in turns or texts.turns[key].speaker == "companion"
-            for key in texts.turn_corpus.with_term(term)
+            for key in texts.turn_corpus.texts_with_term(term)
         )
     }
 
 
 def _closest_in_meaning(
-    texts: ErasedTexts, turns: set[int], replies: Sequence[TranscriptText], min_cosine: float
+    texts: RelationshipTexts, turns: set[int], replies: Sequence[TranscriptText], min_cosine: float
 ) -> set[int]:
     """Return the replies that are closest to erased turns, or that answer a question which is.
 

@@ -10,11 +10,11 @@ from datetime import datetime
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.memory import MemoryText
-from foremind.domain.record import FOUND_BY_MEANING, found_by
+from foremind.domain.record import VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.memory.context_window import WINDOW_RADIUS, Vector, contextual_text
-from foremind.memory.erasure_scope import NOTHING, ErasedContent, ErasedTexts
+from foremind.memory.erasure_scope import NOTHING, ErasedContent, RelationshipTexts
 from foremind.memory.record_erasure import (
     RecordOutcome,
     change_sets_to_regenerate,
@@ -24,14 +24,15 @@ from foremind.memory.record_erasure import (
 from foremind.memory.state_erasure import remaining_state
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
-from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
+from foremind.storage.erasure_reader import ErasureReader
+from foremind.storage.erasure_store import ErasureTransaction
 
 _OPTIMISTIC_ATTEMPTS = 3  # without holding the relationship's lock
 _MAX_EMBEDDED = 50  # turns that have no vector yet; beyond these, only terms are compared
 _REEMBED_BATCH_SIZE = 100
 
 Names = Mapping[Speaker, Vector]
-Decide = Callable[[ErasedTexts], ErasedContent]
+Decide = Callable[[RelationshipTexts], ErasedContent]
 Prepare = Callable[[ErasureReader], Awaitable[Decide]]
 
 
@@ -54,7 +55,7 @@ class ErasureCounts:
 @asynccontextmanager
 async def find_and_lock(
     database: Database, relationship_id: int, embedder: EmbeddingService, prepare: Prepare
-) -> AsyncIterator[tuple[ErasureTransaction, ErasedTexts, ErasedContent]]:
+) -> AsyncIterator[tuple[ErasureTransaction, RelationshipTexts, ErasedContent]]:
     """Find what is to be erased, and begin the transaction in which it is.
 
     Everything is read and compared before the relationship is locked, page by page and in a
@@ -65,7 +66,7 @@ async def find_and_lock(
         prepare: reads what is named, and returns the function that decides, in a thread, what
             else is erased with it.
     """
-    reader = ErasureReader(database.of(relationship_id), relationship_id)
+    reader = ErasureReader(database.for_relationship(relationship_id), relationship_id)
     for _ in range(_OPTIMISTIC_ATTEMPTS):
         seen = await reader.state()
         texts, erased = await _find(reader, embedder, prepare)
@@ -80,9 +81,9 @@ async def find_and_lock(
 
 async def _find(
     reader: ErasureReader, embedder: EmbeddingService, prepare: Prepare
-) -> tuple[ErasedTexts, ErasedContent]:
+) -> tuple[RelationshipTexts, ErasedContent]:
     decide = await prepare(reader)
-    texts = ErasedTexts()
+    texts = RelationshipTexts()
     without_vector: list[TranscriptText] = []
     async for turns in reader.turns():
         without_vector += [turn for turn in turns if turn.vector is None and turn.content.strip()]
@@ -137,11 +138,11 @@ class ErasureSteps:
         """
         transaction, touched = self._transaction, {*turns, *corrected}
         for (record, revision), remaining in erased.shortened.items():
-            await transaction.say_in_state(record, revision, remaining, self._now)
+            await transaction.replace_state_text(record, revision, remaining, self._now)
             self._counts.shortened.add(record)
         containing = {record for record, revision in erased.states if revision == 0}
-        derived = await transaction.made_of(touched, {*containing, *records})
-        derived |= await transaction.made_of_everything()
+        derived = await transaction.derived_records(touched, {*containing, *records})
+        derived |= await transaction.records_of_whole_history()
         await self._remove_records(derived, turns, erased.states, records)
         await self._remove_memories(turns)
         if self._names is not None:
@@ -154,15 +155,15 @@ class ErasureSteps:
         expires by itself, and from now on counts as derived from their sources.
         """
         transaction = self._transaction
-        derived = await transaction.written_from(records)
-        await transaction.hand_down(records)
+        derived = await transaction.topics_written_from(records)
+        await transaction.inherit_sources(records)
         await self._remove_records(
-            derived | await transaction.made_of_everything(), (), (), records
+            derived | await transaction.records_of_whole_history(), (), (), records
         )
 
     async def clear_states(
         self,
-        texts: ErasedTexts,
+        texts: RelationshipTexts,
         erased: ErasedContent,
         about: str | None = None,
         session: str | None = None,
@@ -197,13 +198,13 @@ class ErasureSteps:
     async def _remove_memories(self, turns: Collection[int]) -> None:
         """Remove turns with their memories; other turns that said the same are ingested again."""
         transaction = self._transaction
-        memories = await transaction.memories_behind(turns)
-        repeating = await transaction.said_again(memories, turns)
+        memories = await transaction.memories_of_turns(turns)
+        repeating = await transaction.repeating_turns(memories, turns)
         self._counts.memories |= memories
         self._counts.turns += await transaction.remove(memories, turns, self._now)
-        await transaction.remember_again(repeating)
+        await transaction.enqueue_ingest(repeating, self._now)
         if memories:
-            await transaction.settle_facts(self._now)
+            await transaction.recompute_superseded(self._now)
 
     async def _remove_records(
         self,
@@ -224,12 +225,14 @@ class ErasureSteps:
             states[record][0] for record, outcome in outcomes.items() if outcome.present_erased
         ]
         # Core memory is regenerated even when it is removed by name.
-        erased += [state for state in await transaction.states(named) if state.layer == "hot"][:1]
-        remaining = await transaction.sources_left([record.id for record in erased], turns)
+        erased += [
+            state for state in await transaction.record_texts(named) if state.layer == "hot"
+        ][:1]
+        remaining = await transaction.remaining_sources([record.id for record in erased], turns)
         for record, outcome in outcomes.items():
             if outcome.back_to is not None:
                 await self._revert(states[record], outcome.back_to)
-        await transaction.forget_states(
+        await transaction.delete_revisions(
             {
                 (record, revision)
                 for record, outcome in outcomes.items()
@@ -237,19 +240,19 @@ class ErasureSteps:
             }
         )
         deleted = {record for record, outcome in outcomes.items() if outcome.deleted}
-        await transaction.untie(
+        await transaction.detach_sources(
             {record for record in outcomes if record in derived and record not in deleted}
         )
         self._counts.records.update(await transaction.delete_records({*named, *deleted}))
         self._counts.regenerated.update(regenerated_layers(remaining, erased))
-        await transaction.make_again(change_sets_to_regenerate(remaining, erased))
+        await transaction.schedule_regeneration(change_sets_to_regenerate(remaining, erased))
         summary = any(record.layer == "summary" for record in erased)
-        await transaction.rebuild(self._now, summary=summary)
+        await transaction.schedule_rebuild(self._now, summary=summary)
 
     async def _states_by_record(self, records: Collection[int]) -> dict[int, list[RecordText]]:
         """Return all states of records: the present one first, then the earlier ones in order."""
         states: dict[int, list[RecordText]] = {}
-        for state in await self._transaction.states(records):
+        for state in await self._transaction.record_texts(records):
             states.setdefault(state.id, []).append(state)
         return states
 
@@ -257,15 +260,15 @@ class ErasureSteps:
         """Restore a revision that somebody wrote, as if nothing had replaced it since."""
         state = next(state for state in states if state.revision == revision)
         vector = (
-            await self._embedder.embed_passage(found_by(state.title, state.content))
-            if states[0].layer in FOUND_BY_MEANING
+            await self._embedder.embed_passage(search_text(state.title, state.content))
+            if states[0].layer in VECTOR_SEARCHED_LAYERS
             else None
         )
-        await self._transaction.take_back(state.id, revision, vector, self._now)
+        await self._transaction.revert_record(state.id, revision, vector, self._now)
 
     async def _reembed(self, turns: Collection[int], names: Names) -> None:
         """Re-embed the memories whose context window includes turns that changed or were erased."""
-        sessions, session_of = await self._transaction.exchanges(turns)
+        sessions, session_of = await self._transaction.sessions_of_turns(turns)
         affected: set[int] = set()
         for turn in turns:
             session = sessions[session_of[turn]]
@@ -278,11 +281,11 @@ class ErasureSteps:
         }
         for first in range(0, len(windows), _REEMBED_BATCH_SIZE):
             batch = dict(list(windows.items())[first : first + _REEMBED_BATCH_SIZE])
-            known = await self._transaction.exchange_turns(
+            known = await self._transaction.load_window_turns(
                 {turn for window in batch.values() for turn in window}
             )
             texts = await asyncio.to_thread(_contextual_texts, batch, known, names)
-            await self._transaction.rewrite(texts)
+            await self._transaction.reembed_memories(texts)
             self._counts.reembedded |= texts.keys()
 
 

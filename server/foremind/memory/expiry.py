@@ -24,16 +24,16 @@ class RetentionEnforcer:
     def __init__(
         self,
         database: Database,
-        rememberer: MemoryIngester,
+        ingester: MemoryIngester,
         embedder: EmbeddingService,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._rememberer = rememberer
+        self._ingester = ingester
         self._embedder = embedder
         self._clock = clock
 
-    async def records(self, relationship_id: int, records: Collection[int]) -> None:
+    async def expire_records(self, relationship_id: int, records: Collection[int]) -> None:
         """Remove records, and what was written from them.
 
         Raises:
@@ -46,7 +46,7 @@ class RetentionEnforcer:
             await transaction.audit("server", "retention", subject, self._clock.now())
             await transaction.announce((), outdated=True)
 
-    async def memories(
+    async def expire_memories(
         self, relationship_id: int, names: tuple[str, str], memory_type: str, before: datetime
     ) -> None:
         """Remove memories of a type that were last said before a time.
@@ -57,14 +57,14 @@ class RetentionEnforcer:
 
         async def remove_batch(transaction: ErasureTransaction, steps: ErasureSteps) -> _Removal:
             expired = await transaction.older_memories(memory_type, before, _BATCH_SIZE)
-            turns = await transaction.reader.of_memories(expired) if expired else set()
+            turns = await transaction.reader.turns_of_memories(expired) if expired else set()
             if turns:
                 await steps.remove(turns)
             return f"{len(expired)} memories", turns
 
         await self._in_batches(relationship_id, names, remove_batch)
 
-    async def transcript(
+    async def expire_transcript(
         self, relationship_id: int, names: tuple[str, str], before: datetime
     ) -> None:
         """Remove the texts of turns that were said before a time.
@@ -88,7 +88,7 @@ class RetentionEnforcer:
         remove_batch: Callable[[ErasureTransaction, ErasureSteps], Awaitable[_Removal]],
     ) -> None:
         """Remove batches, each in a transaction of its own, until nothing is left to remove."""
-        vectors = await self._rememberer.name_vectors(*names)
+        vectors = await self._ingester.name_vectors(*names)
         while True:
             async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
                 steps = self._steps(transaction, vectors, ErasureCounts())

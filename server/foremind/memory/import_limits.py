@@ -9,11 +9,11 @@ import msgspec
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.record import (
-    MOST_CONTENT,
-    MOST_LISTED,
-    MOST_RECORDS,
-    MOST_REVISIONS,
-    MOST_TITLE,
+    MAX_CONTENT_CHARS,
+    MAX_LIST_ITEMS,
+    MAX_RECORDS,
+    MAX_REVISIONS,
+    MAX_TITLE_CHARS,
 )
 from foremind.domain.storable_text import check_storable
 
@@ -24,14 +24,14 @@ MAX_ELEMENTS: Mapping[str, int] = {
     "turns": _MAX_TURNS,
     "memories": _MAX_TURNS,
     "memories.again": _MAX_TURNS,
-    "records": MOST_RECORDS,
+    "records": MAX_RECORDS,
     "records.turns": _MAX_TURNS,
-    "records.sources": MOST_RECORDS,
-    "revisions": MOST_RECORDS * MOST_REVISIONS,
+    "records.sources": MAX_RECORDS,
+    "revisions": MAX_RECORDS * MAX_REVISIONS,
     "changes": 2 * _MAX_TURNS,
     "audit": 4 * _MAX_TURNS,
-    "progress.dismissed": 2 * MOST_RECORDS,
-    "progress.remade": MOST_RECORDS,
+    "progress.dismissed": 2 * MAX_RECORDS,
+    "progress.remade": MAX_RECORDS,
     "progress.remade.turns": _MAX_TURNS,
 }
 _CONTENT = frozenset({"records.content", "revisions.content"})
@@ -67,7 +67,7 @@ class ImportLimits:
                     f"{path}: expected at most {max_chars} characters, got {len(part)}", param=path
                 )
         elif isinstance(part, list | tuple):
-            max_elements = MAX_ELEMENTS.get(kind, MOST_LISTED)
+            max_elements = MAX_ELEMENTS.get(kind, MAX_LIST_ITEMS)
             if len(part) > max_elements:
                 raise InvalidMessage(
                     f"{path}: expected at most {max_elements} elements, got {len(part)}",
@@ -91,4 +91,4 @@ class ImportLimits:
     def _max_chars(self, kind: str, speaker: str) -> int:
         if kind in _UTTERANCES:
             return self.companion_chars if speaker == "companion" else self.user_chars
-        return MOST_CONTENT if kind in _CONTENT else MOST_TITLE
+        return MAX_CONTENT_CHARS if kind in _CONTENT else MAX_TITLE_CHARS

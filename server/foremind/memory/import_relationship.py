@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from foremind.domain.clock import zone_named
+from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.export_file import Export, ExportedTurn
 from foremind.domain.memory import MemoryText
-from foremind.domain.record import FOUND_BY_MEANING, STATUSES, found_by
+from foremind.domain.record import STATUSES, VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.memory.context_window import (
     WINDOW_RADIUS,
@@ -22,7 +22,7 @@ from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.import_limits import MAX_ELEMENTS
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.transfer_store import CreatedRelationship, TransferStore
 
@@ -35,11 +35,11 @@ class RelationshipImporter:
     """Embeds an export with this server's model, and stores it."""
 
     def __init__(
-        self, store: TransferStore, embedder: EmbeddingService, rememberer: MemoryIngester
+        self, store: TransferStore, embedder: EmbeddingService, ingester: MemoryIngester
     ) -> None:
         self._store = store
         self._embedder = embedder
-        self._rememberer = rememberer
+        self._ingester = ingester
         self._running = ConnectionQueue(_MAX_RUNNING, 1, _MAX_WAITING, _WAIT_TIMEOUT_S)
 
     async def restore(
@@ -50,7 +50,7 @@ class RelationshipImporter:
         own: RelationshipSettings,
         *,
         actor: str,
-        in_exchange: bool,
+        read_in_exchange: bool,
         now: datetime,
     ) -> int:
         """Restore an export for a user; return the relationship's id.
@@ -59,7 +59,7 @@ class RelationshipImporter:
             companion: id and name.
             own: the relationship's settings.
             actor: who requested it, for the audit trail.
-            in_exchange: whether the companion's memories are embedded with their neighbours.
+            read_in_exchange: whether the companion's memories are embedded with their neighbours.
 
         Raises:
             InvalidMessage: the file contradicts itself.
@@ -69,11 +69,11 @@ class RelationshipImporter:
         """
         async with self._running.turn(user_id):
             await asyncio.to_thread(check, export)
-            created = await self._create(export, companion[1], in_exchange=in_exchange)
+            created = await self._create(export, companion[1], read_in_exchange=read_in_exchange)
             return await self._store.write(user_id, companion[0], export, own, created, actor, now)
 
     async def _create(
-        self, export: Export, companion_name: str, *, in_exchange: bool
+        self, export: Export, companion_name: str, *, read_in_exchange: bool
     ) -> CreatedRelationship:
         """Compute everything that an export does not contain."""
         embed = self._embedder.embed_passage
@@ -83,15 +83,17 @@ class RelationshipImporter:
             for turn in export.turns
             if turn.judged and texts[turn.id].strip()
         }
-        names = await self._rememberer.name_vectors(export.user_name, companion_name)
-        memories = await _memory_texts(export, texts, turn_vectors, names, in_exchange=in_exchange)
+        names = await self._ingester.name_vectors(export.user_name, companion_name)
+        memories = await _memory_texts(
+            export, texts, turn_vectors, names, read_in_exchange=read_in_exchange
+        )
         records = {
-            record.id: await embed(found_by(record.title, record.content))
+            record.id: await embed(search_text(record.title, record.content))
             for record in export.records
-            if record.layer in FOUND_BY_MEANING
+            if record.layer in VECTOR_SEARCHED_LAYERS
         }
         facts = {
-            memory.id: await aside(len(memory.content), partial(facts_in, memory.content))
+            memory.id: await run_or_offload(len(memory.content), partial(facts_in, memory.content))
             for memory in export.memories
         }
         expired = {turn.id for turn in export.turns if not turn.text.strip()}
@@ -104,7 +106,7 @@ async def _memory_texts(
     turn_vectors: Mapping[str, Vector],
     names: Mapping[Speaker, Vector],
     *,
-    in_exchange: bool,
+    read_in_exchange: bool,
 ) -> dict[str, MemoryText]:
     """Return the texts by which memories are found, by memory id."""
     memory_of = {memory.turn: memory.id for memory in export.memories}
@@ -125,8 +127,8 @@ async def _memory_texts(
             await asyncio.sleep(0)  # a memory takes a millisecond or more where texts are long
             memories[memory_id] = await (
                 _contextual_text(turns, position, names)
-                if in_exchange
-                else aside(len(turn.content), partial(standalone_text, turn, turn.vector))
+                if read_in_exchange
+                else run_or_offload(len(turn.content), partial(standalone_text, turn, turn.vector))
             )
     return memories
 
@@ -136,7 +138,7 @@ async def _contextual_text(
 ) -> MemoryText:
     window = turns[max(0, position - WINDOW_RADIUS) : position + WINDOW_RADIUS + 1]
     chars = sum(len(turn.content) for turn in window)
-    return await aside(chars, lambda: contextual_text(turns, position, names))
+    return await run_or_offload(chars, lambda: contextual_text(turns, position, names))
 
 
 def check(export: Export) -> None:
@@ -145,7 +147,7 @@ def check(export: Export) -> None:
     Raises:
         InvalidMessage: naming the field.
     """
-    zone_named(export.time_zone)
+    parse_time_zone(export.time_zone)
     for name, max_elements in MAX_ELEMENTS.items():
         if "." not in name and len(getattr(export, name)) > max_elements:
             raise InvalidMessage(f"{name}: expected at most {max_elements}", param=name)

@@ -1,4 +1,4 @@
-"""Has a language model rate how important a turn is. Runs as a durable job, long after Enter."""
+"""Has a language model rate how important a turn is, long after Enter."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from foremind.domain.errors import Conflict
+from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.memory import SimilarMemory
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
@@ -38,55 +38,64 @@ class Rating(msgspec.Struct):
 class ImportanceRater:
     """Rates turns of companions configured for it, and has them scored again by the rating."""
 
-    def __init__(self, models: ChatModels, store: MemoryStore, rememberer: MemoryIngester) -> None:
+    def __init__(self, models: ChatModels, store: MemoryStore, ingester: MemoryIngester) -> None:
         self._models = models
         self._store = store
-        self._rememberer = rememberer
+        self._ingester = ingester
 
-    async def rate(self, relationship_id: int, turn_id: int) -> None:
-        """Rate a stored turn; does nothing if it no longer exists or no model is configured.
+    async def rate(self, relationship_id: int, turn_id: int) -> bool:
+        """Rate a stored turn, and record that it waits for it no longer.
 
         Starts over if something is erased before the request is sent.
+
+        Returns:
+            False, having done nothing, if it no longer exists, no model is configured, or the model
+            server refuses its text.
 
         Raises:
             ModelServerError, StorageUnavailable, Overloaded: try again later.
         """
         while True:
             with suppress(Conflict):
-                await self._rate(relationship_id, turn_id)
-                return
+                return await self._rate(relationship_id, turn_id)
 
-    async def _rate(self, relationship_id: int, turn_id: int) -> None:
+    async def _rate(self, relationship_id: int, turn_id: int) -> bool:
         forgets = self._models.forgets
-        erasures = forgets.of(relationship_id)
+        erasures = forgets.erasures_of(relationship_id)
         turn = await self._store.turn(relationship_id, turn_id)
         if turn is None:
-            return
-        server = self._models.server_of(self._rememberer.policy_of(turn).voice)
+            return False
+        server = self._models.model_server_for(self._ingester.policy_of(turn).chat_model)
         if server is None:
-            return
+            return False
         # The library takes over a second to import, and a server without a model never needs it.
-        from foremind.llm.structured_output import ask  # noqa: PLC0415
+        from foremind.llm.structured_output import request_answer  # noqa: PLC0415
 
         earlier = [
             memory
             for memory in await self._store.similar(turn)
             if memory.speaker == turn.speaker and memory.created_at < turn.created_at
         ][:_MAX_EARLIER]
-        answer = await ask(
-            server,
-            _messages(turn.content, earlier),
-            Rating,
-            _MAX_TOKENS,
-            check=lambda: forgets.check(relationship_id, erasures),
-        )
+        try:
+            answer = await request_answer(
+                server,
+                _messages(turn.content, earlier),
+                Rating,
+                _MAX_TOKENS,
+                check=lambda: forgets.check(relationship_id, erasures),
+            )
+        except UnusableAnswer as error:
+            if error.code == "model_refused":
+                return False  # the server refuses this text, today and tomorrow
+            raise
         verdict = answer.value
         replaced = [
             memory.id for number, memory in enumerate(earlier, 1) if number in verdict.no_longer
         ]
-        await self._rememberer.remember(
+        rated = await self._ingester.ingest(
             relationship_id, turn_id, rating=verdict.rating, replaced=replaced
         )
+        return rated is not None
 
 
 def _messages(text: str, earlier: Sequence[SimilarMemory]) -> list[Message]:

@@ -1,4 +1,4 @@
-"""After Enter: score a turn, and store it as a memory if it is significant. A durable job."""
+"""After Enter: score a turn, and store it as a memory if it is significant."""
 
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo
@@ -9,13 +9,19 @@ import numpy.typing as npt
 import structlog
 from cachetools import LRUCache, TTLCache
 
-from foremind.domain.announcements import MemoriesForgotten, MemoryAnnouncement, UserErased
+from foremind.domain.announcements import (
+    Announcement,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    UserErased,
+)
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, NotFound
 from foremind.domain.memory import MemoryText, NewMemory
 from foremind.domain.policy import Policy, StoragePolicy, policy_for
-from foremind.domain.setting_levels import in_force
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.settings.settings import Settings
+from foremind.domain.step import TurnStep, place_of
 from foremind.domain.turn import ExchangeTurn, Speaker, TurnToRemember
 from foremind.memory.consolidation import find_same, only_quotes, reinforced_significance
 from foremind.memory.context_window import (
@@ -25,23 +31,26 @@ from foremind.memory.context_window import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.scoring import SignificanceScore, judge, judge_rated
+from foremind.memory.scoring import SignificanceScore, score_from_rating, score_significance
 from foremind.memory.short_answers import MIN_ANSWER_SCORE, answer_score, question_to_keep
 from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.ingest_store import IngestTransaction
 from foremind.storage.memory_store import MemoryStore
-from foremind.storage.notifications import Announcement
+from foremind.text.questions import is_pure_question
 from foremind.text.time_expressions import spans_in
 
 Vector = npt.NDArray[np.float32]
 
-# Vectors computed on the typing path: a job normally runs within a second of its turn.
+# Vectors computed on the typing path: a turn is normally ingested within a second.
 _MAX_TURN_VECTORS = 4096
 _TURN_VECTOR_TTL_S = 120.0
 _MAX_NAME_VECTORS = 10_000
+
+_INGESTED: tuple[TurnStep, ...] = ("ingest",)
+_INGESTED_AS_RATED: tuple[TurnStep, ...] = ("ingest", "rating")
 
 # What was said is of this type; the other types are for what games report.
 _TYPE = "conversation"
@@ -73,21 +82,21 @@ class MemoryIngester:
         )
         self._name_vectors: LRUCache[str, Vector] = LRUCache(_MAX_NAME_VECTORS)
 
-    def hand_over(self, turn_id: int, vector: Vector) -> None:
-        """Cache the vector of a turn's exact text, so that its job need not embed it again."""
+    def cache_turn_vector(self, turn_id: int, vector: Vector) -> None:
+        """Cache the vector of a turn's exact text, so that ingest need not embed it again."""
         if self._embedder.same_for_query_and_passage:
             self._turn_vectors[turn_id] = vector
 
-    async def refresh(self, relationship_id: int, memory_ids: Sequence[int]) -> None:
+    async def mark_used(self, relationship_id: int, memory_ids: Sequence[int]) -> None:
         """Record that memories were used in a reply.
 
         Raises:
             StorageUnavailable: it could not be recorded.
         """
         if memory_ids:
-            await self._store.refresh(relationship_id, memory_ids, self._clock.now())
+            await self._store.mark_used(relationship_id, memory_ids, self._clock.now())
 
-    async def remember(
+    async def ingest(
         self,
         relationship_id: int,
         turn_id: int,
@@ -98,7 +107,8 @@ class MemoryIngester:
         """Score a stored turn and keep it if it is significant; None if it no longer exists.
 
         In either case the neighbours' memories are re-embedded, now that more of their context is
-        known, and a question that the turn answers is scored again.
+        known, and a question that the turn answers is scored again. The same transaction records
+        that the turn waits for ingest no longer, and that the question does until it is scored.
         With a language model's `rating`, 1 to 10, the turn is scored again by it, and the turn's
         memory supersedes those in `replaced`.
 
@@ -127,32 +137,33 @@ class MemoryIngester:
             significance=announcement.significance,
         )
         if question_id is not None:
-            await self.remember(relationship_id, question_id)
+            await self.ingest(relationship_id, question_id)
         return announcement
 
     def policy_of(self, turn: TurnToRemember) -> Policy:
         """Return the policy by which a turn is scored."""
-        effective = in_force(turn.companion_settings, turn.settings, self._settings)
+        effective = effective_settings(turn.companion_settings, turn.settings, self._settings)
         return policy_for(effective, self._settings)
 
     async def _ingest_turn(
         self, turn: TurnToRemember, rating: int | None, replaced: Sequence[int]
     ) -> tuple[MemoryAnnouncement, int | None]:
         """Return what became of the turn, and the question that is to be scored again, if any."""
-        policy = self.policy_of(turn).storage
+        in_force = self.policy_of(turn)
+        policy = in_force.storage
         vector = await self._vector(turn)
         names = await self.name_vectors(turn.user_name, turn.companion_name)
-        async with self._store.remembering(turn) as transaction:
-            window = await transaction.exchange(vector)
+        async with self._store.begin_ingest(turn) as transaction:
+            window = await transaction.context_window(vector)
             position = position_of(window, turn.id)
             # Long texts are processed in a thread, still under the lock that erasure waits for.
             chars = sum(len(neighbour.content) for neighbour in window)
-            verdict = await aside(
+            verdict = await run_or_offload(
                 chars, lambda: self._judge(window, position, vector, policy, rating)
             )
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
-                text = await aside(
+                text = await run_or_offload(
                     chars, lambda: _memory_text(window, position, vector, names, policy)
                 )
                 memory_id = await self._store_memory(transaction, turn, text, verdict, policy)
@@ -163,16 +174,39 @@ class MemoryIngester:
                     await transaction.supersede(
                         older_id, memory_id, _SUPERSEDED_BY_MODEL, self._clock.now()
                     )
-            if policy.rules.model and rating is None and turn.content.strip():
-                await transaction.ask_for_rating()
+            question_id = None if memory_id is None else question_to_keep(window, position)
+            asks_model = policy.rules.model and rating is None and bool(turn.content.strip())
+            place = place_of(in_force.chat_model) if asks_model else None
+            await self._record_steps(transaction, question_id, place, rated=rating is not None)
             if policy.read_in_exchange:
-                await transaction.reread(
-                    await aside(chars, lambda: reembed_neighbours(window, turn.id, names))
+                await transaction.store_reembedded(
+                    await run_or_offload(chars, lambda: reembed_neighbours(window, turn.id, names))
                 )
-            announcement: MemoryAnnouncement = await transaction.announce(
+            announcement = transaction.announce(
                 verdict.score, verdict.reasons, memory_id, None if memory_id is None else _TYPE
             )
-        return announcement, None if memory_id is None else question_to_keep(window, position)
+        return announcement, question_id
+
+    async def _record_steps(
+        self,
+        transaction: IngestTransaction,
+        question_id: int | None,
+        place: str | None,
+        *,
+        rated: bool,
+    ) -> None:
+        """Record which steps the turn has passed, and which follow.
+
+        Args:
+            question_id: the question that is to be scored again.
+            place: of the model that is to rate the turn.
+        """
+        now = self._clock.now()
+        if question_id is not None:
+            await transaction.enqueue_ingest(question_id, now)
+        if place is not None:
+            await transaction.enqueue_rating(place, now)
+        await transaction.dequeue(_INGESTED_AS_RATED if rated else _INGESTED)
 
     def _judge(
         self,
@@ -184,21 +218,29 @@ class MemoryIngester:
     ) -> SignificanceScore:
         """Score a turn for what it says and for what it answers."""
         rules, text = policy.rules, window[position].content
+        asks = _only_asks(window[position])
 
         def own_score(turn: ExchangeTurn) -> float:
-            return judge(turn.content, self._log_odds(turn.content, turn.vector), rules).score
+            asks = _only_asks(turn)
+            learned = self._log_odds(turn.content, turn.vector, asks=asks)
+            return score_significance(turn.content, learned, rules, asks=asks).score
 
         minimum = (rules.floors or {}).get("answer", MIN_ANSWER_SCORE)
         answer = answer_score(window, position, policy.threshold, minimum, own_score)
         if rating is not None:
-            return judge_rated(text, rating, rules, answer)
-        return judge(text, self._log_odds(text, vector), rules, answer)
+            return score_from_rating(text, rating, rules, answer, asks=asks)
+        learned = self._log_odds(text, vector, asks=asks)
+        return score_significance(text, learned, rules, answer, asks=asks)
 
-    def _log_odds(self, text: str, vector: Vector | None) -> float | None:
-        """Return the significance classifier's log odds; None without classifier or vector."""
+    def _log_odds(self, text: str, vector: Vector | None, *, asks: bool) -> float | None:
+        """Return the significance classifier's log odds; None without classifier or vector.
+
+        What only asks is classified as if it had its question mark.
+        """
         if self._classifiers is None or vector is None:
             return None
-        return self._classifiers.read(text, vector).keep
+        marked = text if not asks or text.rstrip().endswith("?") else f"{text.rstrip()}?"
+        return self._classifiers.classify(marked, vector).keep
 
     async def _store_memory(
         self,
@@ -215,11 +257,11 @@ class MemoryIngester:
         now = self._clock.now()
         similar = await transaction.similar() if policy.consolidate else []
         chars = len(turn.content) + sum(len(memory.content) for memory in similar)
-        if turn.speaker == "companion" and await aside(
+        if turn.speaker == "companion" and await run_or_offload(
             chars, lambda: only_quotes(turn.content, similar)
         ):
             return None
-        same = await aside(chars, lambda: find_same(turn.content, turn.speaker, similar))
+        same = await run_or_offload(chars, lambda: find_same(turn.content, turn.speaker, similar))
         if same is not None:
             significance = reinforced_significance(same.significance, verdict.score)
             reason = f"says the same, cosine {same.cosine:.2f}"
@@ -237,8 +279,8 @@ class MemoryIngester:
             )
         )
         if policy.consolidate:
-            for fact in await aside(len(turn.content), lambda: facts_in(turn.content)):
-                await transaction.state(memory_id, fact, now)
+            for fact in await run_or_offload(len(turn.content), lambda: facts_in(turn.content)):
+                await transaction.state_fact(memory_id, fact, now)
         return memory_id
 
     async def _vector(self, turn: TurnToRemember) -> Vector:
@@ -253,10 +295,10 @@ class MemoryIngester:
             "companion": await self._name_vector(companion_name),
         }
 
-    def heard(self, announcement: Announcement) -> None:
-        """Drop cached vectors of erased turns and of an erased user's name."""
+    def on_announcement(self, announcement: Announcement) -> None:
+        """Drop cached vectors of erased turns and, if a user was erased, of names."""
         if isinstance(announcement, UserErased):
-            self._name_vectors.pop(announcement.name, None)
+            self._name_vectors.clear()  # whose names they are is not announced
         if isinstance(announcement, MemoriesForgotten):
             if announcement.turn_ids is None:
                 self._turn_vectors.clear()
@@ -284,3 +326,7 @@ def _memory_text(
     if policy.read_in_exchange:
         return contextual_text(window, position, names)
     return standalone_text(window[position], vector)
+
+
+def _only_asks(turn: ExchangeTurn) -> bool:
+    return turn.speaker == "user" and is_pure_question(turn.content)

@@ -83,6 +83,6 @@ MINIMUM_SCORES = (
 )
 
 
-def floors_in(text: str) -> list[MinimumScore]:
+def minimum_scores_in(text: str) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`."""
     return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(text)]

@@ -27,7 +27,7 @@ class QuotationIndex(Generic[Key]):
             for term in terms:
                 self._postings[term].add(key)
 
-    def with_term(self, term: str) -> set[Key]:
+    def texts_with_term(self, term: str) -> set[Key]:
         """Return the texts that contain a term."""
         return self._postings.get(term, set())
 
@@ -36,9 +36,9 @@ class QuotationIndex(Generic[Key]):
         terms = sorted(set(terms_of(about)), key=self._document_frequency)
         if not terms:
             return {key for key, text in self.texts.items() if about.casefold().strip() in text}
-        matches = set(self.with_term(terms[0]))
+        matches = set(self.texts_with_term(terms[0]))
         for term in terms[1:]:
-            matches &= self.with_term(term)
+            matches &= self.texts_with_term(term)
         return matches
 
     def quoting(self, quote: str) -> set[Key]:
@@ -48,7 +48,7 @@ class QuotationIndex(Generic[Key]):
             return set()
         return {key for key in self._quote_candidates(quote) if folded in self.texts[key]}
 
-    def speaking_of(self, text: str, share: float) -> set[Key]:
+    def sharing_terms_with(self, text: str, share: float) -> set[Key]:
         """Return the texts with at least this share of another's terms, and at least two."""
         terms = frozenset(terms_of(text))
         minimum = max(2, share * len(terms))
@@ -57,7 +57,7 @@ class QuotationIndex(Generic[Key]):
         # A text with that many of the terms must contain at least one of the rarest.
         rarest_first = sorted(terms, key=self._document_frequency)
         rarest = rarest_first[: len(terms) - int(minimum) + 1]
-        candidates = {key for term in rarest for key in self.with_term(term)}
+        candidates = {key for term in rarest for key in self.texts_with_term(term)}
         return {key for key in candidates if len(self.terms[key] & terms) >= minimum}
 
     def _quote_candidates(self, quote: str) -> Iterable[Key]:
@@ -66,7 +66,7 @@ class QuotationIndex(Generic[Key]):
         whole_terms = terms_of(quote)[1:-1]
         if not whole_terms:
             return list(self.texts)
-        return self.with_term(min(whole_terms, key=self._document_frequency))
+        return self.texts_with_term(min(whole_terms, key=self._document_frequency))
 
     def _document_frequency(self, term: str) -> int:
-        return len(self.with_term(term))
+        return len(self.texts_with_term(term))

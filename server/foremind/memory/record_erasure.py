@@ -52,12 +52,12 @@ def decide_outcome(
     erased = {
         state.revision
         for state in earlier
-        if state.revision in containing or (derived and not state.by_hand)
+        if state.revision in containing or (derived and not state.is_manual)
     }
-    if 0 not in containing and (present.by_hand or not derived):
+    if 0 not in containing and (present.is_manual or not derived):
         return RecordOutcome(dropped=tuple(sorted(erased)))
-    kept = [state.revision for state in earlier if state.by_hand and state.revision not in erased]
-    if not kept or present.by_hand:  # whoever wrote it replaced the earlier states deliberately
+    kept = [state.revision for state in earlier if state.is_manual and state.revision not in erased]
+    if not kept or present.is_manual:  # whoever wrote it replaced the earlier states deliberately
         return RecordOutcome(deleted=True)
     later = {state.revision for state in earlier if state.revision >= kept[-1]}
     return RecordOutcome(back_to=kept[-1], dropped=tuple(sorted(erased | later)))

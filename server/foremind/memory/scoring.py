@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from foremind.domain.companion import SignificanceRules
 from foremind.domain.memory import Reason
-from foremind.memory.minimum_scores import floors_in
+from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring_signals import signals_in
-from foremind.text.tokenization import MOST_CHARS
+from foremind.text.tokenization import MAX_CHARS
 
 # At log odds 0 the classifier contributes the default threshold, 0.30, and it never contributes
 # more than twice that: only what can be named in words scores higher.
@@ -29,8 +29,13 @@ class SignificanceScore:
     reasons: tuple[Reason, ...]
 
 
-def judge(
-    text: str, learned: float | None, rules: SignificanceRules, answer: float = 0.0
+def score_significance(
+    text: str,
+    learned: float | None,
+    rules: SignificanceRules,
+    answer: float = 0.0,
+    *,
+    asks: bool = False,
 ) -> SignificanceScore:
     """Score what was said.
 
@@ -38,13 +43,15 @@ def judge(
         learned: the significance classifier's log odds; None if the model has no classifier.
         rules: the companion's own phrases, weights and minimum scores.
         answer: its minimum score for what it answers (see `short_answers`), 0 to 1.
+        asks: whether it is a question of the user and states nothing: then its words, which are
+            those of a statement, count neither as signals nor for a minimum score.
     """
-    text = text[:MOST_CHARS]
+    text = text[:MAX_CHARS]
     signals = [
         Reason(signal.name, (rules.signals or {}).get(signal.name, signal.weight))
-        for signal in signals_in(text)
+        for signal in signals_in("" if asks else text)
     ]
-    minimums = _minimum_scores(text, rules, answer)
+    minimums = _minimum_scores(text, rules, answer, asks=asks)
     reasons = [reason for reason in (*signals, *minimums) if reason.score > 0]
     score = max(
         [sum(signal.score for signal in signals), *(minimum.score for minimum in minimums)],
@@ -59,8 +66,13 @@ def judge(
     return SignificanceScore(round(min(1.0, score), 2), tuple(reasons))
 
 
-def judge_rated(
-    text: str, rating: int, rules: SignificanceRules, answer: float = 0.0
+def score_from_rating(
+    text: str,
+    rating: int,
+    rules: SignificanceRules,
+    answer: float = 0.0,
+    *,
+    asks: bool = False,
 ) -> SignificanceScore:
     """Score what was said by a language model's rating of its poignancy, 1 to 10.
 
@@ -68,20 +80,22 @@ def judge_rated(
     The rating replaces the signals and the classifier, but not the minimum scores.
     """
     reasons = sorted(
-        (Reason("model", rating / 10), *_minimum_scores(text, rules, answer)),
+        (Reason("model", rating / 10), *_minimum_scores(text, rules, answer, asks=asks)),
         key=lambda reason: -reason.score,
     )
     return SignificanceScore(reasons[0].score, tuple(reasons))
 
 
-def _minimum_scores(text: str, rules: SignificanceRules, answer: float) -> list[Reason]:
+def _minimum_scores(
+    text: str, rules: SignificanceRules, answer: float, *, asks: bool
+) -> list[Reason]:
     """Return the minimum scores that apply to a text, the companion's own phrases included."""
-    text = text[:MOST_CHARS]
+    text = text[:MAX_CHARS]
     folded = text.casefold()
     return [
         *(
             Reason(minimum.name, (rules.floors or {}).get(minimum.name, minimum.score))
-            for minimum in floors_in(text)
+            for minimum in minimum_scores_in("" if asks else text)
         ),
         *(
             Reason("companion's phrase", score)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.retrieval.recall_gate import is_question, is_turn_of_phrase
+from foremind.text.questions import is_question, is_turn_of_phrase
 from foremind.text.tokenization import terms_of
 
 #: Significance of an answer to a question about oneself: the default threshold.
@@ -93,7 +93,7 @@ def is_short_answer(text: str) -> bool:
     return bool(informative) and not is_question(text)
 
 
-def asks_about_other(text: str, speaker: Speaker) -> bool:
+def asks_about_listener(text: str, speaker: Speaker) -> bool:
     """Return whether the last sentence asks for something about the listener."""
     tail = text[-_MAX_QUESTION_CHARS:]
     if _ENDS_AS_QUESTION.search(tail):
@@ -133,7 +133,9 @@ def question_answered(turns: Sequence[ExchangeTurn], position: int) -> ExchangeT
     if previous.speaker == turns[position].speaker:
         return None
     is_marked = _ENDS_AS_QUESTION.search(previous.content[-_MAX_QUESTION_CHARS:]) is not None
-    return previous if is_marked or asks_about_other(previous.content, previous.speaker) else None
+    return (
+        previous if is_marked or asks_about_listener(previous.content, previous.speaker) else None
+    )
 
 
 def question_to_keep(turns: Sequence[ExchangeTurn], position: int) -> int | None:
@@ -144,7 +146,7 @@ def question_to_keep(turns: Sequence[ExchangeTurn], position: int) -> int | None
     question = question_answered(turns, position)
     if question is None or question.memory_id is not None or question.speaker != "companion":
         return None
-    return question.id if asks_about_other(question.content, question.speaker) else None
+    return question.id if asks_about_listener(question.content, question.speaker) else None
 
 
 def answer_score(
@@ -171,5 +173,5 @@ def answer_score(
         return 0.0
     score = own_score(question)
     inherited = score if score >= threshold else 0.0
-    about_oneself = asks_about_other(question.content, question.speaker)
+    about_oneself = asks_about_listener(question.content, question.speaker)
     return max(inherited, minimum if about_oneself else 0.0)

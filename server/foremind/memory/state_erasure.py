@@ -27,7 +27,7 @@ def remaining_state(
     )
     erased = set() if about is None else parts.mentioning(about)
     for text in erased_texts:
-        erased |= parts.quoting(text) | parts.speaking_of(text, MIN_TERM_OVERLAP)
+        erased |= parts.quoting(text) | parts.sharing_terms_with(text, MIN_TERM_OVERLAP)
     flags = {name: value for name, value in state.flags.items() if name not in erased}
     return SessionState("" if _TASK in erased else state.task, flags)
 

@@ -53,9 +53,9 @@ class UserEraser:
         user = await self._users.find(user_id)
         await self._users.announce(user)  # ends their sessions before anything is erased
         counts: Counter[str] = Counter()
-        for relationship in await self._relationships.of_user(user_id):
+        for relationship in await self._relationships.relationships_of_user(user_id):
             try:
-                receipt = await self._eraser.forget(
+                receipt = await self._eraser.erase(
                     relationship.id,
                     (user.name, relationship.companion),
                     ErasureScope(),

@@ -45,7 +45,9 @@ class AccessCounts:
         with suppress(ForemindError):
             await self.write()
 
-    def note(self, relationship_id: int, record_ids: Collection[int], now: datetime) -> None:
+    def count_access(
+        self, relationship_id: int, record_ids: Collection[int], now: datetime
+    ) -> None:
         """Count one access each for records of a relationship that were in a prompt."""
         counts = self._counts[relationship_id]
         for record_id in record_ids:
@@ -68,7 +70,7 @@ class AccessCounts:
         for relationship_id in list(self._counts):
             counts = self._counts[relationship_id]
             uses = [Use(record_id, count.times, count.last) for record_id, count in counts.items()]
-            await self._store.used(relationship_id, uses)
+            await self._store.add_uses(relationship_id, uses)
             self._subtract(relationship_id, uses)
 
     def _subtract(self, relationship_id: int, written: list[Use]) -> None:

@@ -10,7 +10,7 @@ _MIN_SHARED_TERMS = 2
 _MIN_SHARE = 1 / 3
 
 
-def used_in(reply: str, memories: Sequence[Recalled]) -> list[int]:
+def used_memories(reply: str, memories: Sequence[Recalled]) -> list[int]:
     """Return the ids of the memories that `reply` uses."""
     reply_terms = set(terms_of(reply))
     return [memory.id for memory in memories if _uses(reply_terms, set(terms_of(memory.content)))]

@@ -35,7 +35,7 @@ class CandidateSet:
         return len(self.ids)
 
 
-def gathered(candidates: Sequence[Candidate], terms: Sequence[str]) -> CandidateSet:
+def to_candidate_set(candidates: Sequence[Candidate], terms: Sequence[str]) -> CandidateSet:
     """Return candidates read from the database, as columns; `terms` are distinct."""
     memories = [candidate.memory for candidate in candidates]
     frequencies = [[candidate.matches.get(term, 0.0) for term in terms] for candidate in candidates]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from foremind.domain.errors import InvalidFile
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.runtime.assets import asset
-from foremind.text.features import NAMES, shape_of
+from foremind.text.features import FEATURE_NAMES, text_features
 
 Vector = npt.NDArray[np.float32]
 
@@ -42,7 +42,7 @@ class TextClassifiers:
         self._weights = np.array([file.keep.weights, file.recall.weights], np.float32)
         self._biases = np.array([file.keep.bias, file.recall.bias], np.float32)
 
-    def read(self, text: str, vector: Vector) -> "Classification":
+    def classify(self, text: str, vector: Vector) -> "Classification":
         """Return the log odds of both classifiers."""
         keep, recall = self._weights @ features_of(text, vector) + self._biases
         return Classification(keep=float(keep), recall=float(recall))
@@ -58,26 +58,26 @@ class Classification:
 
 def features_of(text: str, vector: Vector) -> Vector:
     """Return the input of the classifiers, float32 [dimension + 9]."""
-    return np.concatenate([vector, shape_of(text)])
+    return np.concatenate([vector, text_features(text)])
 
 
-def load_heads(manifest: Manifest) -> TextClassifiers | None:
+def load_classifiers(manifest: Manifest) -> TextClassifiers | None:
     """Load the classifiers shipped for a model; None if there are none.
 
     Raises:
         InvalidFile: the file exists but does not match the model.
     """
-    path = heads_path(manifest.name)
+    path = classifiers_path(manifest.name)
     if not path.is_file():
         return None
     try:
         file = msgspec.json.decode(path.read_bytes(), type=ClassifierFile)
     except msgspec.DecodeError as error:
         raise InvalidFile(f"{path}: {error}") from None
-    size = manifest.dimension + len(NAMES)
+    size = manifest.dimension + len(FEATURE_NAMES)
     if (
         file.model != manifest.name
-        or file.shape != list(NAMES)
+        or file.shape != list(FEATURE_NAMES)
         or {len(file.keep.weights), len(file.recall.weights)} != {size}
     ):
         raise InvalidFile(
@@ -86,6 +86,6 @@ def load_heads(manifest: Manifest) -> TextClassifiers | None:
     return TextClassifiers(file)
 
 
-def heads_path(model: str) -> Path:
+def classifiers_path(model: str) -> Path:
     """Return the path of a model's classifiers."""
-    return asset("models") / f"{model.replace('/', '--')}.heads.json"
+    return asset("models") / f"{model.replace('/', '--')}.classifiers.json"

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import structlog
 from cachetools import LRUCache
 
-from foremind.domain.announcements import LayersChanged, MemoriesForgotten
+from foremind.domain.announcements import Announcement, LayersChanged, MemoriesForgotten
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import LayersState, Record, of_layer, open_questions
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.record_format import (
     episode_line,
     note_line,
@@ -30,25 +30,25 @@ from foremind.llm.prompt.sections import Section, StandingLayers, section, stand
 from foremind.llm.prompt.token_counter import CountTokens, estimate_tokens
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.layer_recall import (
-    EPISODE_COSINE,
     MAX_EPISODES,
     MAX_NOTES,
+    MAX_PINNED,
     MAX_QUESTIONS,
     MAX_TOPICS,
-    MAX_VAULT,
-    NOTE_COSINE,
-    QUESTION_COSINE,
-    TOPIC_COSINE,
-    VAULT_COSINE,
+    MIN_EPISODE_COSINE,
+    MIN_NOTE_COSINE,
+    MIN_PINNED_COSINE,
+    MIN_QUESTION_COSINE,
+    MIN_TOPIC_COSINE,
     RecordIndex,
     references_in,
     topic_weight,
 )
 from foremind.retrieval.recall_gate import asks_for_memory
-from foremind.retrieval.similarity_calibration import calibrated
+from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
-from foremind.storage.notifications import Announcement
 from foremind.storage.record_store import RecordStore
 
 _MAX_TRACKED = 10_000  # relationships whose token counter and announced version are remembered
@@ -60,7 +60,7 @@ _log = structlog.get_logger("foremind.retrieval")
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRecall:
+class LayerQuery:
     """A draft with what record search needs; `vector` is float32 [dimension].
 
     `references` are all possible ones in it; `recalled_texts` are the best memories recalled for
@@ -89,7 +89,9 @@ class RelationshipLayers:
     ) -> None:
         self.version = state.layers_version
         self.count = count
-        self.standing = StandingLayers(standing_sections(records, count), state.summarised_turn_id)
+        self.standing = StandingLayers(
+            standing_sections(records, count, state.user_name), state.summarised_turn_id
+        )
         #: Approximate memory use; at most MOST_RECORDS records.
         self.size_bytes = sum(_size_bytes(record) for record in records)
         self._topic_companions = other_users_by_topic
@@ -98,20 +100,20 @@ class RelationshipLayers:
         in_layer = partial(of_layer, records)
         self._episodes = RecordIndex.of(in_layer("episodes"))
         self._topics = RecordIndex.of(in_layer("topics"))
-        self._vault = RecordIndex.of(in_layer("vault"))
+        self._pinned = RecordIndex.of(in_layer("vault"))
         self._notes = RecordIndex.of(in_layer("scratchpad"))
         self._questions = RecordIndex.of(open_questions(records))
 
-    def recall(self, layer: LayerName, draft: DraftRecall) -> Section:
+    def recall(self, layer: LayerName, draft: LayerQuery) -> Section:
         """Return the records of a layer that match a draft."""
         vector, now = draft.vector, draft.now
         references = draft.references
         if layer == "episodes":
-            minimum = calibrated(self._manifest, EPISODE_COSINE)
+            minimum = calibrated_cosine(self._manifest, MIN_EPISODE_COSINE)
             records = self._episodes.find(vector, references, minimum, MAX_EPISODES)
             lines = [episode_line(record, now) for record in records]
         elif layer == "topics":
-            minimum = calibrated(self._manifest, TOPIC_COSINE)
+            minimum = calibrated_cosine(self._manifest, MIN_TOPIC_COSINE)
             half_life = draft.policy.topic_half_life
             records = self._topics.find(
                 vector, references, minimum, MAX_TOPICS,
@@ -122,7 +124,7 @@ class RelationshipLayers:
                 for record in records
             ]
         elif layer == "questions":
-            minimum = calibrated(self._manifest, QUESTION_COSINE)
+            minimum = calibrated_cosine(self._manifest, MIN_QUESTION_COSINE)
             references = [
                 *references,
                 *(reference for text in draft.recalled_texts for reference in references_in(text)),
@@ -130,13 +132,17 @@ class RelationshipLayers:
             records = self._questions.find(vector, references, minimum, MAX_QUESTIONS)
             lines = [question_line(record, draft.user_name, now) for record in records]
         elif layer == "scratchpad":
-            minimum = calibrated(self._manifest, NOTE_COSINE)
+            minimum = calibrated_cosine(self._manifest, MIN_NOTE_COSINE)
             records = self._notes.find(vector, (), minimum, MAX_NOTES)
-            lines = [note_line(record) for record in records]
+            lines = [note_line(record, draft.user_name) for record in records]
         else:
             asking = asks_for_memory(draft.text)
-            minimum = calibrated(self._manifest, VAULT_COSINE) if asking else _UNREACHABLE_COSINE
-            records = self._vault.find(vector, references if asking else (), minimum, MAX_VAULT)
+            minimum = (
+                calibrated_cosine(self._manifest, MIN_PINNED_COSINE)
+                if asking
+                else _UNREACHABLE_COSINE
+            )
+            records = self._pinned.find(vector, references if asking else (), minimum, MAX_PINNED)
             lines = [vault_line(record, now) for record in records]
         return section(layer, lines, self.count, records)
 
@@ -154,10 +160,10 @@ class LayerCache:
     ) -> None:
         self._store = store
         self._manifest = manifest
-        self._cached: LRUCache[int, RelationshipLayers] = LRUCache(
-            capacity_bytes, getsizeof=lambda layers: layers.size_bytes
+        self._cached: ByteBoundedCache[int, RelationshipLayers] = ByteBoundedCache(
+            capacity_bytes, lambda layers: layers.size_bytes
         )
-        metrics.layers_bytes.set_function(lambda: self._cached.currsize)
+        metrics.layers_bytes.set_function(lambda: self._cached.bytes_used)
         self._counters: LRUCache[int, CountTokens] = LRUCache(_MAX_TRACKED)
         self._announced: LRUCache[int, int] = LRUCache(_MAX_TRACKED)
         self._too_large: LRUCache[int, None] = LRUCache(_MAX_TRACKED)
@@ -202,7 +208,7 @@ class LayerCache:
             if snapshot.generation == self._generation:  # else it may contain erased records
                 return snapshot.layers
 
-    def count_by(self, relationship_id: int, count: CountTokens) -> None:
+    def set_token_counter(self, relationship_id: int, count: CountTokens) -> None:
         """Use another token counter for a relationship from now on."""
         self._counters[relationship_id] = count
         self._generation += 1  # a read in progress uses the previous counter
@@ -210,7 +216,7 @@ class LayerCache:
             self._cached.pop(relationship_id)
             self._read(relationship_id)
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Refresh a relationship whose records changed; evict it first on an erasure."""
         if isinstance(announcement, MemoriesForgotten):
             relationship_id = announcement.relationship_id
@@ -224,13 +230,6 @@ class LayerCache:
             )
             if relationship_id in self._cached:
                 self._read(relationship_id)
-
-    async def forget(self) -> None:
-        """Evict and re-read everything, after announcements may have been missed."""
-        self._generation += 1
-        for relationship_id in list(self._cached):
-            self._cached.pop(relationship_id)
-            self._read(relationship_id)
 
     def _read(self, relationship_id: int) -> "asyncio.Task[_Snapshot | ForemindError]":
         """Start reading a relationship, unless a read is already in progress."""
@@ -259,11 +258,8 @@ class LayerCache:
             self._reading.pop(relationship_id, None)
 
     def _keep(self, relationship_id: int, layers: RelationshipLayers) -> None:
-        self._cached.pop(relationship_id, None)
         self._too_large.pop(relationship_id, None)
-        if layers.size_bytes <= self._cached.maxsize:
-            self._cached[relationship_id] = layers
-        else:
+        if not self._cached.put(relationship_id, layers):
             self._too_large[relationship_id] = None
             _log.info("layers.too_large", relationship_id=relationship_id)
 

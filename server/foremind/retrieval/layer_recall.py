@@ -15,22 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.record import Record
-from foremind.text.proper_names import EVERYDAY, meant_as_names
+from foremind.text.proper_names import EVERYDAY_NAMES, everyday_names_in
 from foremind.text.tokenization import words_of
 
 Vector = npt.NDArray[np.float32]
 
 # Minimum cosines as published for other models; a manifest's calibration converts them.
-EPISODE_COSINE = 0.72
-VAULT_COSINE = 0.65
-TOPIC_COSINE = 0.65
-QUESTION_COSINE = 0.65
-NOTE_COSINE = 0.65
+MIN_EPISODE_COSINE = 0.72
+MIN_PINNED_COSINE = 0.65
+MIN_TOPIC_COSINE = 0.65
+MIN_QUESTION_COSINE = 0.65
+MIN_NOTE_COSINE = 0.65
 
 MAX_EPISODES = 3
 MAX_TOPICS = 2
 MAX_QUESTIONS = 2
-MAX_VAULT = 5
+MAX_PINNED = 5
 MAX_NOTES = 6
 _MAX_REFERENCE_WORDS = 4
 
@@ -93,8 +93,8 @@ def references_in(text: str) -> list[str]:
     A name that is also an everyday word counts only where it is used as a name.
     """
     words = words_of(text)
-    everyday = EVERYDAY.intersection(words)
-    not_names = everyday - meant_as_names(text) if everyday else everyday
+    everyday = EVERYDAY_NAMES.intersection(words)
+    not_names = everyday - everyday_names_in(text) if everyday else everyday
     return [
         " ".join(words[start : start + length])
         for length in range(1, _MAX_REFERENCE_WORDS + 1)

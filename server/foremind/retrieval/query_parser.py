@@ -41,7 +41,7 @@ class ParsedQuery:
     about_questions: bool = False
 
 
-def read_draft(text: str, now: datetime) -> ParsedQuery:
+def parse_query(text: str, now: datetime) -> ParsedQuery:
     """Parse `text` as of `now`, which is in the player's time zone."""
     times = tuple(spans_in(text, now))
     terms = tuple(terms_of(text))

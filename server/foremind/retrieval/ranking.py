@@ -14,8 +14,8 @@ from foremind.retrieval.bm25 import idf, length_norms, saturated
 from foremind.retrieval.candidates import CandidateSet, Numbers
 from foremind.retrieval.decay import recency
 from foremind.retrieval.query_parser import ParsedQuery
-from foremind.retrieval.recall_gate import is_pure_question
-from foremind.text.time_expressions import DAY_S, Span, beside, closeness, day_of
+from foremind.text.questions import is_pure_question
+from foremind.text.time_expressions import DAY_S, Span, day_of, open_ended_span, span_proximity
 
 # A superseded memory ranks after its replacement, unless the query is about the past.
 _SUPERSEDED_FACTOR = 0.6
@@ -134,7 +134,7 @@ def keyword_scores(
     query terms once. If it were only the best candidate's score, some memory would always get the
     full share, for whichever term it contains by chance.
     """
-    document_frequencies, memories = statistics.memories_by_word, statistics.memories
+    document_frequencies, memories = statistics.document_frequencies, statistics.memories
     unseen_idf = min(_MAX_UNSEEN_IDF, idf(1, memories))
     weights, possible = [], []
     query_frequencies = Counter(terms)
@@ -245,8 +245,8 @@ def _time_fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
         fit
         for time in times
         for fit in (
-            closeness(time, said, said + DAY_S),
-            closeness(time, happened[:, 0], happened[:, 1]),
+            span_proximity(time, said, said + DAY_S),
+            span_proximity(time, happened[:, 0], happened[:, 1]),
         )
     ]
     return np.asarray(np.max(fits, axis=0), np.float64)
@@ -263,5 +263,5 @@ def _requested_times(
         if len(matches):
             event = candidates.memory(int(matches[np.argmax(relevance[matches])]))
             span = Span(*event.happened) if event.happened else day_of(event.created_at)
-            times.append(beside(span, anchor.side))
+            times.append(open_ended_span(span, anchor.side))
     return times

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
-from foremind.retrieval.candidates import CandidateSet, gathered
+from foremind.retrieval.candidates import CandidateSet, to_candidate_set
 from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.query_parser import read_draft
+from foremind.retrieval.query_parser import parse_query
 from foremind.retrieval.ranking import rank
 from foremind.retrieval.recall_gate import worth_searching
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.memory_store import MemoryStore
 
 
@@ -53,7 +53,9 @@ class GatedSearch:
             StorageUnavailable: the database did not answer.
         """
         chars = len(query.text)
-        if query.policy.gate and not await aside(chars, lambda: self._worth_searching(query)):
+        if query.policy.gate and not await run_or_offload(
+            chars, lambda: self._worth_searching(query)
+        ):
             return []
         return await self._search.search(query)
 
@@ -61,7 +63,7 @@ class GatedSearch:
         log_odds = (
             None
             if self._classifiers is None
-            else self._classifiers.read(query.text, query.vector).recall
+            else self._classifiers.classify(query.text, query.vector).recall
         )
         return worth_searching(query.text, log_odds)
 
@@ -86,7 +88,7 @@ class StoredCandidates:
             StorageUnavailable: the database did not answer.
         """
         candidates, statistics = await self._store.candidates(query)
-        return gathered(candidates, query.terms), statistics
+        return to_candidate_set(candidates, query.terms), statistics
 
 
 class RankedSearch:
@@ -101,7 +103,7 @@ class RankedSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        parsed = await aside(len(query.text), lambda: read_draft(query.text, query.now))
+        parsed = await run_or_offload(len(query.text), lambda: parse_query(query.text, query.now))
         candidates, statistics = await self._source.candidates(
             RetrievalQuery(
                 relationship_id=query.relationship_id,

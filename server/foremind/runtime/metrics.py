@@ -84,7 +84,7 @@ class Metrics:
             "Waiting time of the oldest background work.",
             registry=self.registry,
         )
-        self.mended = Counter(
+        self.corrections = Counter(
             "foremind_answers_mended_total",
             "Corrections of the language model's answers to background work, by code: "
             "repaired, prose, dropped, too_many, too_long, out_of_range.",
@@ -135,7 +135,22 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.announcements = Counter(
+            "foremind_announcements_total",
+            "Announcements between processes, by event: published, received; dropped (published "
+            "too late), lost (messages of others), gap (connections lost), missed (changes that "
+            "only the database told).",
+            ["event"],
+            registry=self.registry,
+        )
         self.sessions = Gauge("foremind_sessions", "Open sessions.", registry=self.registry)
+        self.redirects = Counter(
+            "foremind_redirects_total",
+            "Clients told that another gateway serves their session, by occasion: open, move (of "
+            "an idle session), drain.",
+            ["occasion"],
+            registry=self.registry,
+        )
         self.connections = Gauge(
             "foremind_connections", "Open WebSocket connections.", registry=self.registry
         )
@@ -159,7 +174,12 @@ class Metrics:
         )
         self.embedding_busy = Gauge(
             "foremind_embedding_busy_ratio",
-            "Recent utilization of the embedding thread.",
+            "Recent utilization of the embedding thread, or of the requests to its server.",
+            registry=self.registry,
+        )
+        self.embedding_fallbacks = Counter(
+            "foremind_embedding_fallbacks_total",
+            "Texts embedded locally because the embeddings server was not usable.",
             registry=self.registry,
         )
         self.prepared_contexts = Gauge(

@@ -11,6 +11,6 @@ Result = TypeVar("Result")
 _MAX_INLINE_CHARS = 4_000
 
 
-async def aside(chars: int, work: Callable[[], Result]) -> Result:
+async def run_or_offload(chars: int, work: Callable[[], Result]) -> Result:
     """Return the result of pure `work` on a text of so many characters."""
     return work() if chars <= _MAX_INLINE_CHARS else await asyncio.to_thread(work)

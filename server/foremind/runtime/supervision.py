@@ -32,22 +32,22 @@ _log = structlog.get_logger("foremind.runtime.supervision")
 class SupervisedLoop:
     """A loop that is restarted whenever it ends, until it is stopped.
 
-    `work` receives this object: it calls `well` whenever it makes progress,
-    and may call `ill` while it waits for a failure to pass without ending.
+    `work` receives this object: it calls `report_progress` whenever it makes progress,
+    and may call `report_failure` while it waits for a failure to pass without ending.
     """
 
     def __init__(
         self,
         name: str,
         work: Callable[["SupervisedLoop"], Awaitable[None]],
-        silent_s: float | None,
+        max_silence_s: float | None,
         clock: Clock,
         metrics: Metrics,
         rng: random.Random,
     ) -> None:
         self.name = name
         self._work = work
-        self._max_silence_s = silent_s
+        self._max_silence_s = max_silence_s
         self._clock = clock
         self._rng = rng
         self._restarts = metrics.task_restarts.labels(name)
@@ -63,7 +63,7 @@ class SupervisedLoop:
         self._up.set(1)
         self.task = begin(self._keep_running(), name)
 
-    def well(self) -> None:
+    def report_progress(self) -> None:
         """Report progress: the loop is healthy."""
         self._reported_at = self._clock.monotonic()
         self._failing_since = None
@@ -71,7 +71,7 @@ class SupervisedLoop:
         self._up.set(1)
         self._started.set()
 
-    def ill(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         """Report a failure: the loop makes no progress for now."""
         self._reported_at = self._clock.monotonic()
         self._reason = error.code if isinstance(error, ForemindError) else type(error).__name__
@@ -79,11 +79,11 @@ class SupervisedLoop:
             self._failing_since = self._reported_at
         self._up.set(0)
 
-    def try_again(self) -> None:
+    def restart_now(self) -> None:
         """Restart without further delay: a dependency may be available again."""
         self._retry.set()
 
-    async def begun(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until the loop has made progress for the first time."""
         await self._started.wait()
 
@@ -100,7 +100,7 @@ class SupervisedLoop:
         await asyncio.wait({self.task}, timeout=seconds)
         await self.stop()
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return what has been wrong for longer than the grace period, else None."""
         now = self._clock.monotonic()
         if self._failing_since is not None and now - self._failing_since >= _GRACE_S:
@@ -131,7 +131,7 @@ class SupervisedLoop:
                 await self._wait_for_restart()
 
     def _record_failure(self, error: BaseException) -> None:
-        self.ill(error)
+        self.report_failure(error)
         self._failures += 1
         self._restarts.inc()
         if isinstance(error, TemporaryError):
@@ -174,17 +174,17 @@ class Supervisor:
         name: str,
         work: Callable[[SupervisedLoop], Awaitable[None]],
         *,
-        silent_s: float | None = None,
+        max_silence_s: float | None = None,
     ) -> SupervisedLoop:
         """Run `work` in the background, and restart it with backoff whenever it ends.
 
         Args:
-            silent_s: the maximum time between calls of `well` or `ill`,
+            max_silence_s: the maximum time between calls of `report_progress` or `report_failure`,
                 beyond which the loop counts as hung; None for no limit.
         """
         if name in self._loops and not self._loops[name].task.done():
             raise ValueError(f"{name}: a loop of this name is already running")
-        loop = SupervisedLoop(name, work, silent_s, self._clock, self._metrics, self._rng)
+        loop = SupervisedLoop(name, work, max_silence_s, self._clock, self._metrics, self._rng)
         self._loops[name] = loop
         return loop
 
@@ -196,20 +196,20 @@ class Supervisor:
         async def work(loop: SupervisedLoop) -> None:
             while True:
                 await job()
-                loop.well()
+                loop.report_progress()
                 await self._clock.sleep(seconds)
 
         return self.start(name, work)
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Return the problems of unhealthy loops by name."""
-        problems = {name: loop.trouble() for name, loop in self._loops.items()}
+        problems = {name: loop.problem() for name, loop in self._loops.items()}
         return {name: problem for name, problem in problems.items() if problem is not None}
 
-    def try_again(self) -> None:
+    def restart_now(self) -> None:
         """Restart all failed loops without further delay: a dependency is available again."""
         for loop in self._loops.values():
-            loop.try_again()
+            loop.restart_now()
 
 
 def restart_delay_s(failures: int, jitter: float) -> float:

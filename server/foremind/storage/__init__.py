@@ -1,1 +1,1 @@
-"""PostgreSQL: embedded server, pool, migrations, stores, durable jobs, notifications."""
+"""PostgreSQL: embedded server, pool, migrations, stores, steps, notifications."""

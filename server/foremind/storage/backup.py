@@ -9,15 +9,24 @@ import asyncpg
 
 from foremind.domain.errors import DatabaseUnsuitable
 from foremind.storage.embedded_postgres import tools
+from foremind.storage.migrations import connected
 from foremind.storage.named_queries import load_queries
+from foremind.storage.sharding import is_sharded
 
 
 async def back_up(url: str, file: Path) -> None:
     """Write a consistent snapshot of the database to a file; the server may be running.
 
     Raises:
-        DatabaseUnsuitable: the backup failed; no file is left behind.
+        DatabaseUnsuitable: the backup failed, and no file is left behind; or the database is
+            sharded.
     """
+    async with connected(url) as connection:
+        if await is_sharded(connection):
+            raise DatabaseUnsuitable(
+                "The database is spread over the nodes of a Citus cluster: back up all of them, "
+                "with what its PostgreSQL servers are backed up with (such as pg_basebackup)."
+            )
     partial = file.with_name(file.name + ".partial")
     try:
         await _run("pg_dump", url, "--format=custom", "--no-owner", f"--file={partial}")

@@ -16,7 +16,7 @@ from foremind.domain.companion import (
     RelationshipSettings,
 )
 from foremind.domain.errors import NOT_JSON, NotFound
-from foremind.domain.setting_bounds import problem_with, salvaged
+from foremind.domain.settings.setting_bounds import first_invalid_setting, salvage
 from foremind.storage.database import Database
 
 _CACHED = 256  # decoded companions and settings, which are immutable and shared
@@ -62,7 +62,7 @@ class CompanionStore:
                 msgspec.json.encode(companion.settings).decode(),
             )
             stored = _companion(row)
-            await connection.announce(CompanionChanged(stored.id))
+            connection.announce(CompanionChanged(stored.id, stored.version))
         return stored
 
     async def retire(self, slug: str, now: datetime) -> None:
@@ -77,7 +77,7 @@ class CompanionStore:
                 raise NotFound(
                     "companion: expected the slug of a known companion", param="companion"
                 )
-            await connection.announce(CompanionChanged(row["id"]))
+            connection.announce(CompanionChanged(row["id"], row["version"]))
 
 
 @lru_cache(_CACHED)
@@ -91,7 +91,7 @@ def settings_from_json(raw: str) -> CompanionSettings:
         stored = msgspec.json.decode(raw)
     except NOT_JSON:
         stored = None
-    valid, dropped = salvaged(stored, _is_valid)
+    valid, dropped = salvage(stored, _is_valid)
     if dropped:
         known = set(CompanionSettings.__struct_fields__)
         names = {path.partition(".")[0] for path in dropped}
@@ -117,12 +117,12 @@ def without_settings(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_valid(stored: object) -> bool:
     try:
-        return problem_with(msgspec.convert(stored, CompanionSettings)) is None
+        return first_invalid_setting(msgspec.convert(stored, CompanionSettings)) is None
     except (msgspec.ValidationError, OverflowError, RecursionError):
         return False
 
 
-def forget_settings() -> None:
+def clear_settings_cache() -> None:
     """Clear the caches of decoded companions and settings."""
     settings_from_json.cache_clear()
     _cached_companion.cache_clear()

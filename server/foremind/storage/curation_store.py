@@ -22,8 +22,9 @@ from foremind.storage.companion_store import (
     without_settings,
 )
 from foremind.storage.database import Database
+from foremind.storage.user_store import reset_user_without_data
 
-MOST_TURNS = 1000  # per query
+MAX_TURNS = 1000  # per query
 
 
 class CurationStore:
@@ -32,28 +33,36 @@ class CurationStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def make_due(self, relationship_id: int, now: datetime) -> None:
+    async def schedule_now(self, relationship_id: int, now: datetime) -> None:
         """Schedule background work on a relationship now."""
         await self._database.execute("schedule_relationship", relationship_id, now)
 
-    async def wake(self, now: datetime, since: datetime, limit: int, *, all_let_go: bool) -> None:
+    async def schedule_retention(
+        self, now: datetime, since: datetime, limit: int, *, applies_to_all: bool
+    ) -> None:
         """Schedule idle relationships to which retention applies, at most `limit` per call.
 
         Args:
             since: relationships checked later than this are skipped.
-            all_let_go: retention applies to all of them; otherwise only to those for which the
+            applies_to_all: retention applies to all of them; otherwise only to those for which the
                 companion or the relationship sets it.
         """
-        await self._database.execute("schedule_retention", now, since, all_let_go, limit)
+        rows = await self._database.rows("relationships_to_check", since, applies_to_all, limit)
+        for row in rows:
+            await self._database.execute("schedule_retention", row["id"], now, row["applies"])
 
     async def unkept_turns(self, relationship_id: int) -> list[int]:
         """Return the ids of turns in closed sessions that were not to be kept."""
-        rows = await self._database.of(relationship_id).rows("unkept_turns", relationship_id)
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "unkept_turns", relationship_id
+        )
         return [row["id"] for row in rows]
 
-    async def bond(self, relationship_id: int) -> RelationshipState | None:
+    async def relationship_state(self, relationship_id: int) -> RelationshipState | None:
         """Return the state of a relationship; None if it no longer exists."""
-        row = await self._database.of(relationship_id).row("relationship_state", relationship_id)
+        row = await self._database.for_relationship(relationship_id).row(
+            "relationship_state", relationship_id
+        )
         if row is None:
             return None
         values = without_settings(row) | {
@@ -64,25 +73,25 @@ class CurationStore:
         return RelationshipState(**values, settings=relationship_settings(row))
 
     async def turns_after(
-        self, relationship_id: int, turn_id: int, limit: int = MOST_TURNS
+        self, relationship_id: int, turn_id: int, limit: int = MAX_TURNS
     ) -> list[TranscriptTurn]:
         """Return the turns after a cursor, oldest first."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "turns_after", relationship_id, turn_id, limit
         )
         return [_turn(row) for row in rows]
 
     async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> list[TranscriptTurn]:
         """Return turns by id, oldest first, except those that were erased."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "turns_by_id", relationship_id, list(turn_ids)
         )
         return [_turn(row) for row in rows]
 
-    async def last_session_over(self, relationship_id: int) -> list[TranscriptTurn]:
+    async def last_closed_session(self, relationship_id: int) -> list[TranscriptTurn]:
         """Return the turns of the last closed session that still has any text."""
-        rows = await self._database.of(relationship_id).rows(
-            "last_closed_session", relationship_id, MOST_TURNS
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "last_closed_session", relationship_id, MAX_TURNS
         )
         return [_turn(row) for row in rows]
 
@@ -100,17 +109,19 @@ class CurationStore:
                 "close_session", session_id, relationship_id, now, idle_since
             )
             if cleared:
-                await connection.announce(StateChanged(relationship_id))
+                connection.announce(StateChanged(relationship_id))
 
-    async def leave_nothing(self, relationship_id: int) -> None:
+    async def delete_empty_sessions(self, relationship_id: int) -> None:
         """Delete closed sessions without turns; with the last one, reset the user's name."""
         async with self._database.transaction(relationship_id) as connection:
             await connection.execute("delete_closed_sessions", relationship_id)
-            await connection.execute("reset_user_profile", relationship_id)
+            await reset_user_without_data(connection, relationship_id)
 
-    async def habits(self, relationship_id: int) -> list[SessionUsage]:
+    async def session_usage(self, relationship_id: int) -> list[SessionUsage]:
         """Return when the latest sessions were and what was said in them, newest first."""
-        rows = await self._database.of(relationship_id).rows("session_usage", relationship_id)
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "session_usage", relationship_id
+        )
         return [SessionUsage(**dict(row)) for row in rows]
 
 

@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import asyncpg
 import msgspec
 import pgvector.asyncpg
 
 from foremind.domain.errors import DatabaseUnsuitable
-from foremind.storage.failure_classes import errors_translated, kind_of
+from foremind.storage.failure_classes import kind_of, translate_errors
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.named_queries import load_queries
+from foremind.storage.sharding import SESSION_SETTINGS, is_sharded
 
 #: The role that the server assumes if its login may; row-level security applies to it.
 SERVER_ROLE = "foremind_server"
@@ -27,7 +28,7 @@ _CLOSE_S = 10.0  # how long closing the pool waits for connections in use
 _queued: ContextVar[tuple[asyncio.Task[Any], str] | None] = ContextVar("queued", default=None)
 
 
-def work_for(owner: str) -> None:
+def queue_connections_as(owner: str) -> None:
     """Make the current task queue for its connections, fairly among owners, from now on.
 
     So that messages and background work, which do not queue, always find a connection.
@@ -37,11 +38,23 @@ def work_for(owner: str) -> None:
     _queued.set((task, owner))
 
 
+class Publisher(Protocol):
+    """Tells every server process what a transaction announces."""
+
+    async def commit(self, raw: Any, announcements: Sequence[msgspec.Struct]) -> None:
+        """Commit the transaction of a connection, and publish what it announces, in order.
+
+        Published is only what is committed, and the commit succeeds even if publishing fails.
+        """
+
+
 class DatabaseConnection:
     """One pooled connection inside a transaction."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
+        #: What the transaction announces, in order.
+        self.announcements: list[msgspec.Struct] = []
 
     async def scope_to(self, relationship_id: int) -> None:
         """Make only the rows of this relationship visible until the transaction ends."""
@@ -49,15 +62,16 @@ class DatabaseConnection:
 
     async def show_audit_of(self, actor: str, pseudonym: str) -> None:
         """Also make the entries of an actor in any relationship's audit trail visible."""
-        await self.execute("set_audit_actor", actor, pseudonym)
+        await self.raw.execute(f"SET LOCAL foremind.actor = {_quoted(actor)}")
+        await self.raw.execute(f"SET LOCAL foremind.pseudonym = {_quoted(pseudonym)}")
 
     async def show_counted_records(self) -> None:
         """Also make the records visible whose users agreed to be counted."""
         await self.raw.execute("SET LOCAL foremind.counting = 'on'")
 
-    async def announce(self, announcement: msgspec.Struct) -> None:
-        """Notify every server process when the transaction commits."""
-        await self.execute("announce", _encode(announcement))
+    def announce(self, announcement: msgspec.Struct) -> None:
+        """Tell every server process when the transaction commits."""
+        self.announcements.append(announcement)
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
@@ -87,26 +101,32 @@ class Database:
     without one, row-level security shows no rows.
     """
 
-    def __init__(self, pool: Any, url: str, timeout_s: float) -> None:
+    def __init__(self, pool: Any, url: str, timeout_s: float, publisher: Publisher) -> None:
         self.pool = pool
+        self._publisher = publisher
         self._timeout_s = timeout_s
         capacity = max(1, pool.get_max_size() // _QUEUED_SHARE)
         self._queue = ConnectionQueue(capacity, _MAX_PER_OWNER, _MAX_WAITING_PER_OWNER, timeout_s)
         #: The URL that the pool connects to.
         self.url = url
+        #: Whether relationships are spread over the nodes of a Citus database.
+        self.sharded = False
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, url: str, *, size: int, timeout_s: float) -> AsyncIterator[Self]:
+    async def connect(
+        cls, url: str, *, size: int, timeout_s: float, publisher: Publisher
+    ) -> AsyncIterator[Self]:
         """Open a pool of at most `size` connections.
 
         Args:
             timeout_s: limit for connecting, for a statement, and for waiting for a connection.
+            publisher: commits transactions and publishes what they announce.
 
         Raises:
             DatabaseUnsuitable: row-level security does not apply to this login.
         """
-        with errors_translated():
+        with translate_errors():
             pool = await asyncpg.create_pool(
                 url,
                 min_size=min(2, size),
@@ -124,8 +144,10 @@ class Database:
                 },
             )
         try:
-            database = cls(pool, url, timeout_s)
+            database = cls(pool, url, timeout_s, publisher)
             await database._check_isolation()
+            async with database._connection() as raw:
+                database.sharded = await is_sharded(raw)
             yield database
         finally:
             with suppress(TimeoutError):  # connections still in use are terminated
@@ -153,10 +175,11 @@ class Database:
             await raw.execute(load_queries()[name], *args)
 
     async def announce(self, announcement: msgspec.Struct) -> None:
-        """Notify every server process."""
-        await self.execute("announce", _encode(announcement))
+        """Tell every server process."""
+        async with self.transaction() as connection:
+            connection.announce(announcement)
 
-    def of(self, relationship_id: int) -> "RelationshipData":
+    def for_relationship(self, relationship_id: int) -> "RelationshipData":
         """Return access to the data of one relationship."""
         return RelationshipData(self, relationship_id)
 
@@ -165,28 +188,32 @@ class Database:
         self, relationship_id: int | None = None
     ) -> AsyncIterator[DatabaseConnection]:
         """Commit on leaving, roll back on an error; committed means on disk."""
-        begin = "BEGIN"
-        if relationship_id is not None:  # in the same round trip
-            begin += f"; {_set_relationship(relationship_id)}"
-        async with self._transaction(begin) as connection:
+        async with self._transaction("BEGIN", relationship_id) as connection:
             yield connection
 
     @asynccontextmanager
     async def snapshot(self, relationship_id: int) -> AsyncIterator[DatabaseConnection]:
         """Begin a read-only transaction with one consistent view of a relationship."""
-        begin = (
-            f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_set_relationship(relationship_id)}"
-        )
-        async with self._transaction(begin) as connection:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        async with self._transaction(begin, relationship_id) as connection:
             yield connection
 
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncIterator[DatabaseConnection]:
+    async def _transaction(
+        self, begin: str, relationship_id: int | None
+    ) -> AsyncIterator[DatabaseConnection]:
+        first = [begin]
+        if relationship_id is not None:
+            first.append(_set_relationship(relationship_id))
+        if not self.sharded:  # in one round trip; Citus would repeat both on each node
+            first = ["; ".join(first)]
         async with self._acquired() as raw:
             try:
-                await raw.execute(begin)
-                yield DatabaseConnection(raw)
-                await raw.execute("COMMIT")
+                for statement in first:
+                    await raw.execute(statement)
+                connection = DatabaseConnection(raw)
+                yield connection
+                await self._publisher.commit(raw, connection.announcements)
             except BaseException:
                 await _roll_back(raw)
                 raise
@@ -209,7 +236,7 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        with errors_translated():
+        with translate_errors():
             async with self.pool.acquire(timeout=self._timeout_s) as raw:
                 try:
                     yield raw
@@ -259,8 +286,9 @@ def _set_relationship(relationship_id: int) -> str:
     return f"SET LOCAL foremind.relationship = '{int(relationship_id)}'"
 
 
-def _encode(announcement: msgspec.Struct) -> str:
-    return msgspec.json.encode(announcement).decode()
+def _quoted(text: str) -> str:
+    """Return a string constant, whatever `standard_conforming_strings` says about backslashes."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 async def _roll_back(raw: Any) -> None:
@@ -289,8 +317,10 @@ async def connect_as_server(*args: Any, **options: Any) -> Any:
 
 
 async def _prepare_connection(raw: Any) -> None:
-    # The extension is missing before the first migration, which creates it.
-    if await raw.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+    extensions = {row["extname"] for row in await raw.fetch(load_queries()["extensions"])}
+    if "citus" in extensions:
+        await raw.execute(SESSION_SETTINGS)
+    if "vector" in extensions:  # missing before the first migration, which creates it
         await pgvector.asyncpg.register_vector(raw)
 
 

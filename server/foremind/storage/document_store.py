@@ -11,10 +11,9 @@ from pgvector import HalfVector
 from foremind.domain.announcements import LibraryChanged
 from foremind.domain.document import Chunk, Document
 from foremind.domain.errors import NotFound
-from foremind.storage.database import Database
+from foremind.storage.database import Database, DatabaseConnection
 
-MOST_CHUNKS = 40_000  # searched per companion; about 8,000 pages
-_CHUNKING_VERSION = 2  # documents chunked by an earlier version are chunked again
+MAX_CHUNKS = 40_000  # searched per companion; about 8,000 pages
 
 
 class DocumentStore:
@@ -24,7 +23,7 @@ class DocumentStore:
         self._database = database
         self._fingerprint = fingerprint
 
-    async def of_companion(self, companion_id: int) -> list[Document]:
+    async def documents_of(self, companion_id: int) -> list[Document]:
         """Return a companion's documents."""
         rows = await self._database.rows("documents_of_companion", companion_id)
         return [Document(**dict(row)) for row in rows]
@@ -41,11 +40,11 @@ class DocumentStore:
                 media_type,
                 len(chunks),
                 now,
-                _CHUNKING_VERSION,
             )
             if row is None:
                 raise NotFound("companion: expected a known companion", param="companion")
             await connection.execute("insert_chunks", row["id"], companion_id, list(chunks))
+            await _announce(connection, companion_id)
             return int(row["id"])
 
     async def remove(self, companion_id: int, document_id: int) -> None:
@@ -54,53 +53,41 @@ class DocumentStore:
         Raises:
             NotFound: the companion has no document with that id.
         """
-        if await self._database.row("delete_document", document_id, companion_id) is None:
-            raise NotFound("document: expected the id of a document here", param="document")
-        await self.announce(companion_id, gone=True)
+        async with self._database.transaction() as connection:
+            if await connection.row("delete_document", document_id, companion_id) is None:
+                raise NotFound("document: expected the id of a document here", param="document")
+            await _announce(connection, companion_id, deleted=True)
 
     async def chunks(self, companion_id: int) -> list[Chunk]:
-        """Return the chunks of a companion's documents, at most `MOST_CHUNKS`."""
-        rows = await self._database.rows("chunks_of_companion", companion_id, MOST_CHUNKS)
+        """Return the chunks of a companion's documents, at most `MAX_CHUNKS`."""
+        rows = await self._database.rows("chunks_of_companion", companion_id, MAX_CHUNKS)
         return await asyncio.to_thread(lambda: [Chunk(**dict(row)) for row in rows])
 
-    async def cut_before(self) -> list[tuple[int, int]]:
-        """Return the ids of documents chunked by an earlier version, and of their companions."""
-        rows = await self._database.rows("documents_chunked_before", _CHUNKING_VERSION)
-        return [(row["id"], row["companion_id"]) for row in rows]
-
-    async def contents(self, document_id: int) -> list[str]:
-        """Return the texts of a document's chunks, in order."""
-        rows = await self._database.rows("chunks_of_document", document_id)
-        return [row["content"] for row in rows]
-
-    async def cut_anew(self, document_id: int, chunks: Sequence[str]) -> None:
-        """Replace the chunks of a document; they are embedded later."""
-        async with self._database.transaction() as connection:
-            row = await connection.row(
-                "replace_document_chunks", document_id, len(chunks), _CHUNKING_VERSION
-            )
-            if row is not None:
-                await connection.execute("delete_chunks", document_id)
-                await connection.execute(
-                    "insert_chunks", document_id, row["companion_id"], list(chunks)
-                )
-
-    async def unfinished(self) -> list[tuple[int, int]]:
+    async def documents_to_embed(self) -> list[tuple[int, int]]:
         """Return the ids of documents with chunks to embed, and of their companions."""
         rows = await self._database.rows("unfinished_documents")
         return [(row["id"], row["companion_id"]) for row in rows]
 
-    async def to_embed(self, document_id: int) -> list[tuple[int, str]]:
+    async def chunks_to_embed(self, document_id: int) -> list[tuple[int, str]]:
         """Return id and text of a document's chunks that have no vector."""
         rows = await self._database.rows("chunks_to_embed", document_id)
         return [(row["id"], row["content"]) for row in rows]
 
-    async def keep_vector(self, chunk_id: int, vector: npt.NDArray[np.float32]) -> None:
+    async def store_chunk_vector(self, chunk_id: int, vector: npt.NDArray[np.float32]) -> None:
         """Store the vector of a chunk."""
         await self._database.execute(
             "store_chunk_vector", chunk_id, HalfVector(vector), self._fingerprint
         )
 
-    async def announce(self, companion_id: int, *, gone: bool = False) -> None:
-        """Announce that a companion's documents changed; `gone` if one was deleted."""
-        await self._database.announce(LibraryChanged(companion_id, gone))
+    async def announce_embedded(self, companion_id: int) -> None:
+        """Announce that a document of a companion has its vectors."""
+        async with self._database.transaction() as connection:
+            await _announce(connection, companion_id)
+
+
+async def _announce(
+    connection: DatabaseConnection, companion_id: int, *, deleted: bool = False
+) -> None:
+    raised = await connection.row("raise_documents_version", companion_id)
+    if raised is not None:
+        connection.announce(LibraryChanged(companion_id, raised["version"], deleted))

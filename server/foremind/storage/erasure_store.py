@@ -1,10 +1,10 @@
-"""What erasure and retention read of a relationship, and change in one locked transaction."""
+"""What erasure and retention change of a relationship, in one locked transaction."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Protocol, Self, get_args
-from uuid import UUID
+from typing import Self
+from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
@@ -12,94 +12,37 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import MemoriesForgotten
-from foremind.domain.companion import KINDS
-from foremind.domain.erasure import RecordText, ShownState, TranscriptText
-from foremind.domain.errors import NotFound
+from foremind.domain.erasure import RecordText, ShownState
 from foremind.domain.memory import Fact, MemoryText
-from foremind.domain.record import Details, Status
 from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState
+from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import ExchangeTurn
-from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.database import Database
+from foremind.storage.erasure_reader import (
+    ErasureReader,
+    record_text,
+    revision_text,
+    shown_state,
+)
 from foremind.storage.ingest_store import decode_exchange_turn
-from foremind.storage.job_queue import REMEMBER_TURN
-from foremind.storage.memory_version import MemoryVersion
 from foremind.storage.record_changes import delete_records, records_made_of
+from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.storage.state_store import flags_json, state_of
-from foremind.text.packed_terms import pack_words
+from foremind.storage.user_store import reset_user_without_data
+from foremind.text.packed_terms import pack_terms
 
-_BATCH_SIZE = 500  # rows per query
 # A notification holds at most 8,000 bytes. The ids only clear a cache that lasts two minutes.
 _MAX_ANNOUNCED_TURNS = 400
-
-#: Kinds that say where a record came from, and nothing about its content.
-_NEUTRAL_KINDS = frozenset({*KINDS, "stated", "inferred"})
-_STATUSES = frozenset(get_args(Status))
-
-
-class QueryRunner(Protocol):
-    """Runs named queries on the rows of one relationship."""
-
-    async def rows(self, name: str, *args: object) -> Sequence[Any]:
-        """Run a named query and return its rows."""
-
-    async def row(self, name: str, *args: object) -> Any:
-        """Run a named query and return its first row."""
-
-
-class ErasureReader:
-    """Reads the transcript and the records of a relationship, in batches."""
-
-    def __init__(self, data: QueryRunner, relationship_id: int) -> None:
-        self._data = data
-        self._relationship_id = relationship_id
-
-    async def state(self) -> ShownState:
-        """Return the relationship's versions and cursors, by which later changes are noticed.
-
-        Raises:
-            NotFound: it no longer exists.
-        """
-        return _state(await self._data.row("erasure_state", self._relationship_id))
-
-    async def turns(self) -> AsyncIterator[list[TranscriptText]]:
-        """Yield batches of the turns that have a text or a memory."""
-        async for rows in self._pages("transcript_texts"):
-            yield [TranscriptText(**dict(row)) for row in rows]
-
-    async def records(self) -> AsyncIterator[list[RecordText]]:
-        """Yield batches of the records' texts, then of those of their earlier revisions."""
-        async for rows in self._pages("record_texts"):
-            yield [_record_text(row) for row in rows]
-        async for rows in self._pages("revision_texts"):
-            yield [_revision_text(row) for row in rows]
-
-    async def of_memories(self, memories: Collection[int]) -> set[int]:
-        """Return the turns that memories were derived from."""
-        rows = await self._data.rows("turns_of_memories", self._relationship_id, list(memories))
-        return {row["id"] for row in rows}
-
-    async def of_session(self, session_id: str) -> set[int]:
-        """Return the turns of a session, including those without a text."""
-        rows = await self._data.rows("turns_of_session", self._relationship_id, session_id)
-        return {row["id"] for row in rows}
-
-    async def _pages(self, name: str) -> AsyncIterator[Sequence[Any]]:
-        after = 0
-        while rows := await self._data.rows(name, self._relationship_id, after, _BATCH_SIZE):
-            yield rows
-            after = rows[-1]["id"]
 
 
 class ErasureTransaction:
     """Erases turns, memories and records, and announces it."""
 
-    def __init__(
-        self, connection: DatabaseConnection, relationship_id: int, seen: ShownState
-    ) -> None:
-        self._connection = connection
-        self._relationship_id = relationship_id
-        self._version = MemoryVersion(connection, relationship_id)
+    def __init__(self, transaction: RelationshipTransaction, seen: ShownState) -> None:
+        self._transaction = transaction
+        self._connection = transaction.connection
+        self._relationship_id = transaction.relationship_id
         #: The relationship's state; nothing is added to it while this transaction lasts.
         self.seen = seen
 
@@ -111,16 +54,16 @@ class ErasureTransaction:
         Raises:
             NotFound: the relationship no longer exists.
         """
-        async with database.transaction(relationship_id) as connection:
-            seen = _state(await connection.row("lock_erasure_state", relationship_id))
-            yield cls(connection, relationship_id, seen)
+        async with RelationshipTransaction.begin(database, relationship_id) as transaction:
+            row = await transaction.connection.row("erasure_state", relationship_id)
+            yield cls(transaction, shown_state(row))
 
     @property
     def reader(self) -> ErasureReader:
         """A reader within this transaction."""
         return ErasureReader(self._connection, self._relationship_id)
 
-    async def memories_behind(self, turns: Collection[int]) -> set[int]:
+    async def memories_of_turns(self, turns: Collection[int]) -> set[int]:
         """Return the memories derived from turns."""
         return await self._ids("memories_of_turns", list(turns))
 
@@ -152,7 +95,7 @@ class ErasureTransaction:
     async def delete(self, turns: Collection[int]) -> tuple[set[int], int]:
         """Delete turns altogether, with their memories; return these, and the number of turns."""
         turn_ids = list(turns)
-        memories = await self.memories_behind(turn_ids)
+        memories = await self.memories_of_turns(turn_ids)
         await self._remove_memories(list(memories), turn_ids)
         await self._connection.execute("delete_turns", self._relationship_id, turn_ids)
         return memories, len(turn_ids)
@@ -167,9 +110,9 @@ class ErasureTransaction:
         rows = await self._connection.rows("replies_after", self._relationship_id, turn_id)
         return [row["id"] for row in rows]
 
-    async def begin_anew(self) -> None:
+    async def reset_relationship(self) -> None:
         """Reset settings, digests and cursors to those of a new relationship."""
-        await self._connection.execute("reset_relationship", self._relationship_id)
+        await self._connection.execute("reset_relationship", self._relationship_id, uuid4())
 
     async def states_of_sessions(self) -> dict[UUID, SessionState]:
         """Return the states of all sessions, and lock them."""
@@ -189,9 +132,9 @@ class ErasureTransaction:
     async def delete_closed_sessions(self) -> None:
         """Delete closed sessions without turns; with the last one, reset the user's name."""
         await self._connection.execute("delete_closed_sessions", self._relationship_id)
-        await self._connection.execute("reset_user_profile", self._relationship_id)
+        await reset_user_without_data(self._connection, self._relationship_id)
 
-    async def made_of(self, turns: Collection[int], records: Collection[int]) -> set[int]:
+    async def derived_records(self, turns: Collection[int], records: Collection[int]) -> set[int]:
         """Return the records derived from turns or records, directly or indirectly."""
         return await records_made_of(self._connection, self._relationship_id, turns, records)
 
@@ -199,22 +142,22 @@ class ErasureTransaction:
         """Return the ids of all records."""
         return await self._ids("all_records")
 
-    async def written_from(self, records: Collection[int]) -> set[int]:
+    async def topics_written_from(self, records: Collection[int]) -> set[int]:
         """Return the topics written from records."""
         return await self._ids("topics_written_from", list(records))
 
-    async def made_of_everything(self) -> set[int]:
+    async def records_of_whole_history(self) -> set[int]:
         """Return core memory and inferred records: they are derived from the whole history."""
         return await self._ids("records_of_whole_history")
 
-    async def states(self, records: Collection[int]) -> list[RecordText]:
+    async def record_texts(self, records: Collection[int]) -> list[RecordText]:
         """Return the texts of records, then those of their earlier revisions in order."""
         ids = list(records)
         present = await self._connection.rows("record_states", self._relationship_id, ids)
         earlier = await self._connection.rows("revisions_of_records", self._relationship_id, ids)
-        return [*map(_record_text, present), *map(_revision_text, earlier)]
+        return [*map(record_text, present), *map(revision_text, earlier)]
 
-    async def sources_left(
+    async def remaining_sources(
         self, records: Collection[int], without: Collection[int]
     ) -> list[ChangeSet]:
         """Return, for each record, the turns it was derived from that remain `without` some."""
@@ -223,38 +166,48 @@ class ErasureTransaction:
         )
         return [ChangeSet(row["layer"], tuple(row["turns"])) for row in rows]
 
-    async def make_again(self, change_sets: Sequence[ChangeSet]) -> None:
+    async def schedule_regeneration(self, change_sets: Sequence[ChangeSet]) -> None:
         """Schedule records to be regenerated from the turns that remain."""
         if change_sets:
             await self._connection.execute(
                 "add_change_sets", self._relationship_id, msgspec.json.encode(change_sets).decode()
             )
 
-    async def hand_down(self, records: Collection[int]) -> None:
+    async def inherit_sources(self, records: Collection[int]) -> None:
         """Give what was derived from records the sources of these instead."""
         for record in records:
             await self._connection.execute("inherit_sources", self._relationship_id, [record])
 
-    async def remember_again(self, turns: Collection[int]) -> None:
-        """Schedule turns to be ingested again when this transaction commits."""
-        for turn in sorted(turns):
-            await self._connection.execute("enqueue", REMEMBER_TURN, self._relationship_id, turn)
+    async def enqueue_ingest(self, turns: Collection[int], now: datetime) -> None:
+        """Have turns ingested again once this transaction commits."""
+        if turns:
+            await self._connection.execute(
+                "enqueue_turns", self._relationship_id, "ingest", sorted(turns), RULES_PLACE, now
+            )
 
-    async def said_again(self, memories: Collection[int], without: Collection[int]) -> set[int]:
+    async def repeating_turns(
+        self, memories: Collection[int], without: Collection[int]
+    ) -> set[int]:
         """Return the turns that repeat memories, except some."""
         return await self._ids("repeating_turns", list(memories), list(without))
 
-    async def settle_facts(self, now: datetime, corrected: int | None = None) -> None:
+    async def recompute_superseded(self, now: datetime, corrected: int | None = None) -> None:
         """Recompute which memories are superseded, after some were deleted or corrected."""
         if corrected is not None:
             await self._connection.execute(
-                "clear_supersession", self._relationship_id, corrected, await self._version.stamp()
+                "clear_supersession",
+                self._relationship_id,
+                corrected,
+                await self._transaction.memory_version(),
             )
         await self._connection.execute(
-            "supersede_contradicted", self._relationship_id, await self._version.stamp(), now
+            "supersede_contradicted",
+            self._relationship_id,
+            await self._transaction.memory_version(),
+            now,
         )
 
-    async def say_in_state(
+    async def replace_state_text(
         self, record_id: int, revision: int, content: str, now: datetime
     ) -> None:
         """Replace the text of a record, or of one of its revisions, without keeping the former."""
@@ -271,7 +224,7 @@ class ErasureTransaction:
         """Delete records; return the number of each layer."""
         return await delete_records(self._connection, self._relationship_id, records)
 
-    async def take_back(
+    async def revert_record(
         self, record_id: int, revision: int, vector: npt.NDArray[np.float32] | None, now: datetime
     ) -> None:
         """Revert a record to an earlier revision, without keeping the later ones."""
@@ -284,7 +237,7 @@ class ErasureTransaction:
             now,
         )
 
-    async def forget_states(self, states: Collection[tuple[int, int]]) -> None:
+    async def delete_revisions(self, states: Collection[tuple[int, int]]) -> None:
         """Delete revisions, given as record and revision."""
         await self._connection.execute(
             "delete_some_revisions",
@@ -293,17 +246,17 @@ class ErasureTransaction:
             [revision for _, revision in states],
         )
 
-    async def untie(self, records: Collection[int]) -> None:
+    async def detach_sources(self, records: Collection[int]) -> None:
         """Detach records from their sources: somebody wrote them."""
         await self._connection.execute(
             "detach_record_sources", self._relationship_id, list(records)
         )
 
-    async def dismiss(self, digests: Collection[str]) -> None:
+    async def add_dismissed(self, digests: Collection[str]) -> None:
         """Add digests of what background work must not create again."""
         await self._connection.execute("add_dismissed", self._relationship_id, list(digests))
 
-    async def rebuild(self, now: datetime, *, summary: bool) -> None:
+    async def schedule_rebuild(self, now: datetime, *, summary: bool) -> None:
         """Schedule the regeneration; with `summary`, that of the summary from the first turn."""
         await self._connection.execute("schedule_rebuild", self._relationship_id, now, summary)
 
@@ -313,7 +266,7 @@ class ErasureTransaction:
             "add_audit", self._relationship_id, actor, action, subject, now
         )
 
-    async def say_instead(
+    async def correct_memory(
         self,
         memory_id: int,
         turns: Collection[int],
@@ -328,10 +281,10 @@ class ErasureTransaction:
             list(turns),
             content,
             HalfVector(vector),
-            await self._version.stamp(),
+            await self._transaction.memory_version(),
         )
 
-    async def state_anew(self, memory_id: int, facts: Sequence[Fact]) -> None:
+    async def replace_facts(self, memory_id: int, facts: Sequence[Fact]) -> None:
         """Replace the facts that a memory states."""
         await self._connection.execute("delete_facts", self._relationship_id, memory_id)
         for fact in facts:
@@ -339,7 +292,7 @@ class ErasureTransaction:
                 "insert_memory_fact", self._relationship_id, memory_id, fact.slot, fact.value
             )
 
-    async def exchanges(
+    async def sessions_of_turns(
         self, turns: Collection[int]
     ) -> tuple[dict[UUID, list[int]], dict[int, UUID]]:
         """Return the sessions of some turns.
@@ -359,12 +312,12 @@ class ErasureTransaction:
                 session.append(row["id"])
         return sessions, session_of
 
-    async def exchange_turns(self, turns: Collection[int]) -> dict[int, ExchangeTurn]:
+    async def load_window_turns(self, turns: Collection[int]) -> dict[int, ExchangeTurn]:
         """Return turns by id, with vector and memory."""
         rows = await self._connection.rows("window_turns", self._relationship_id, list(turns))
         return {row["id"]: decode_exchange_turn(row) for row in rows}
 
-    async def rewrite(self, texts: Mapping[int, MemoryText]) -> None:
+    async def reembed_memories(self, texts: Mapping[int, MemoryText]) -> None:
         """Replace the vectors and terms of memories."""
         if not texts:
             return
@@ -386,8 +339,8 @@ class ErasureTransaction:
             ids,
             [HalfVector(text.vector) for text in texts.values()],
             [text.length for text in texts.values()],
-            [pack_words(text.terms) for text in texts.values()],
-            await self._version.stamp(),
+            [pack_terms(text.terms) for text in texts.values()],
+            await self._transaction.memory_version(),
         )
 
     async def announce(self, turns: Collection[int], *, outdated: bool = False) -> None:
@@ -395,19 +348,27 @@ class ErasureTransaction:
 
         Work that began before is refused from then on, unless only `outdated` data was removed.
         """
-        row = await self._connection.row(
-            "raise_erasures", self._relationship_id, 0 if outdated else 1
-        )
-        if row is not None:
-            turn_ids = tuple(sorted(turns)) if len(turns) <= _MAX_ANNOUNCED_TURNS else None
-            announcement = MemoriesForgotten(
-                self._relationship_id, await self._version.stamp(), turn_ids=turn_ids, **dict(row)
+        transaction = self._transaction
+        raised = await self._connection.row("raise_erasures", self._relationship_id, not outdated)
+        assert raised is not None  # it is locked
+        transaction.announce(
+            MemoriesForgotten(
+                self._relationship_id,
+                await transaction.memory_version(),
+                await transaction.layers_version(),
+                raised["erasures"],
+                tuple(sorted(turns)) if len(turns) <= _MAX_ANNOUNCED_TURNS else None,
+                raised["removals"],
             )
-            await self._connection.announce(announcement)
+        )
 
     async def _remove_memories(self, ids: list[int], turn_ids: list[int]) -> None:
         await self._connection.execute(
-            "delete_memory_data", self._relationship_id, ids, turn_ids, await self._version.stamp()
+            "delete_memory_data",
+            self._relationship_id,
+            ids,
+            turn_ids,
+            await self._transaction.memory_version(),
         )
         await self._connection.execute(
             "delete_memory_sources", self._relationship_id, ids, turn_ids
@@ -417,45 +378,3 @@ class ErasureTransaction:
     async def _ids(self, name: str, *args: object) -> set[int]:
         rows = await self._connection.rows(name, self._relationship_id, *args)
         return {row["id"] for row in rows}
-
-
-def _state(row: Any) -> ShownState:
-    if row is None:
-        raise NotFound("id: expected the id of a relationship", param="id")
-    return ShownState(**dict(row))
-
-
-def _record_text(row: Any) -> RecordText:
-    """Decode a row of `record_texts`."""
-    details = msgspec.json.decode(row["details"], type=Details)
-    labels = [] if row["kind"] in _NEUTRAL_KINDS else [row["kind"]]
-    labels += [] if details.status in _STATUSES else [details.status]
-    lists = (details.questions, details.conclusions, details.open_questions, details.topics)
-    items = [text for list_ in lists for text in list_]
-    parts = (row["title"], row["content"], *row["refs"], *labels, *items)
-    return RecordText(
-        row["id"],
-        0,
-        row["made_by"],
-        "\n".join(part for part in parts if part),
-        row["title"],
-        row["content"],
-        row["layer"],
-        row["kind"],
-        frozenset(row["turns"]),
-    )
-
-
-def _revision_text(row: Any) -> RecordText:
-    """Decode a row of `revision_texts`."""
-    labels = [] if row["kind"] in _NEUTRAL_KINDS else [row["kind"]]
-    text = "\n".join(part for part in (*labels, row["title"], row["content"]) if part)
-    return RecordText(
-        row["id"],
-        row["revision"],
-        row["made_by"],
-        text,
-        row["title"],
-        row["content"],
-        kind=row["kind"],
-    )

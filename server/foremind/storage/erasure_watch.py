@@ -2,9 +2,8 @@
 
 from cachetools import LRUCache
 
-from foremind.domain.announcements import MemoriesForgotten
+from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.errors import Conflict
-from foremind.storage.notifications import Announcement
 
 _MAX_RELATIONSHIPS = 10_000  # for others, the check before writing finds the erasure
 
@@ -15,13 +14,15 @@ class ErasureWatch:
     def __init__(self) -> None:
         self._erasures: LRUCache[int, int] = LRUCache(_MAX_RELATIONSHIPS)
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Update the number of erasures."""
         if isinstance(announcement, MemoriesForgotten):
             relationship_id = announcement.relationship_id
-            self._erasures[relationship_id] = max(announcement.erasures, self.of(relationship_id))
+            self._erasures[relationship_id] = max(
+                announcement.erasures, self.erasures_of(relationship_id)
+            )
 
-    def of(self, relationship_id: int) -> int:
+    def erasures_of(self, relationship_id: int) -> int:
         """Return the known number of erasures."""
         return int(self._erasures.get(relationship_id, 0))
 
@@ -31,5 +32,5 @@ class ErasureWatch:
         Raises:
             Conflict: something was.
         """
-        if self.of(relationship_id) > erasures:
+        if self.erasures_of(relationship_id) > erasures:
             raise Conflict("Something was forgotten or corrected meanwhile.")

@@ -95,7 +95,7 @@ def kind_of(error: BaseException) -> Kind | None:
 
 
 @contextmanager
-def errors_translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn retryable errors into StorageUnavailable; leave defects as they are."""
     try:
         yield

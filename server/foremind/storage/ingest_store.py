@@ -1,6 +1,6 @@
 """What ingesting a turn changes, in one transaction under its relationship's lock."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
@@ -12,23 +12,23 @@ from pgvector import HalfVector
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.errors import Conflict, ModelMismatch, NotFound
 from foremind.domain.memory import Fact, NewMemory, Reason, ReembeddedMemory, SimilarMemory
+from foremind.domain.step import RULES_PLACE, TurnStep
 from foremind.domain.turn import ExchangeTurn, TurnToRemember
-from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.job_queue import RATE_TURN
-from foremind.storage.memory_version import MemoryVersion
-from foremind.text.packed_terms import pack_words
+from foremind.storage.database import Database
+from foremind.storage.relationship_transaction import RelationshipTransaction
+from foremind.text.packed_terms import pack_terms
 
 
 class IngestTransaction:
     """Stores a turn's vector and memory, re-embeds neighbouring memories, and announces it."""
 
     def __init__(
-        self, connection: DatabaseConnection, turn: TurnToRemember, fingerprint: str
+        self, transaction: RelationshipTransaction, turn: TurnToRemember, fingerprint: str
     ) -> None:
-        self._connection = connection
+        self._transaction = transaction
+        self._connection = transaction.connection
         self._turn = turn
         self._fingerprint = fingerprint
-        self._version = MemoryVersion(connection, turn.relationship_id)
 
     @classmethod
     @asynccontextmanager
@@ -37,13 +37,12 @@ class IngestTransaction:
     ) -> AsyncIterator[Self]:
         """Begin, and lock the relationship: its turns are ingested one at a time.
 
-        So each sees the vectors of those ingested before, whatever the order of the jobs.
+        So each sees the vectors of those ingested before, whatever their order.
         """
-        async with database.transaction(turn.relationship_id) as connection:
-            await connection.execute("lock_relationship", turn.relationship_id)
-            yield cls(connection, turn, fingerprint)
+        async with RelationshipTransaction.begin(database, turn.relationship_id) as transaction:
+            yield cls(transaction, turn, fingerprint)
 
-    async def exchange(self, vector: npt.NDArray[np.float32]) -> list[ExchangeTurn]:
+    async def context_window(self, vector: npt.NDArray[np.float32]) -> list[ExchangeTurn]:
         """Store the turn's vector; return the turns around it in order, including itself.
 
         Raises:
@@ -61,7 +60,7 @@ class IngestTransaction:
             turn.content,
         )
         if stored is None:
-            current = await self._connection.row("turn_to_ingest", turn.id)
+            current = await self._connection.row("turn_to_ingest", turn.relationship_id, turn.id)
             if current is None:
                 raise NotFound("The turn was erased meanwhile.")
             if current["content"] != turn.content:
@@ -106,8 +105,8 @@ class IngestTransaction:
             self._fingerprint,
             memory.reasons,
             *(memory.happened or (None, None)),
-            pack_words(memory.text.terms),
-            await self._version.stamp(),
+            pack_terms(memory.text.terms),
+            await self._transaction.memory_version(),
         )
         if row is None:
             raise ModelMismatch("The store belongs to another embedding model by now.")
@@ -128,7 +127,7 @@ class IngestTransaction:
             now,
             significance,
             reasons,
-            await self._version.stamp(),
+            await self._transaction.memory_version(),
         )
 
     async def rescore(self, memory_id: int, significance: float, reasons: str) -> None:
@@ -139,15 +138,23 @@ class IngestTransaction:
             self._turn.relationship_id,
             significance,
             reasons,
-            await self._version.stamp(),
+            await self._transaction.memory_version(),
         )
 
-    async def ask_for_rating(self) -> None:
-        """Enqueue a rating of the turn by a language model when this transaction commits."""
-        turn = self._turn
-        await self._connection.execute("enqueue", RATE_TURN, turn.relationship_id, turn.id)
+    async def enqueue_rating(self, place: str, now: datetime) -> None:
+        """Have the turn rated by the language model at `place` once this transaction commits."""
+        await self._enqueue("rating", self._turn.id, place, now)
 
-    async def state(self, memory_id: int, fact: Fact, now: datetime) -> None:
+    async def enqueue_ingest(self, turn_id: int, now: datetime) -> None:
+        """Have another turn of this relationship ingested again once this transaction commits."""
+        await self._enqueue("ingest", turn_id, RULES_PLACE, now)
+
+    async def dequeue(self, steps: Sequence[TurnStep]) -> None:
+        """Record that these steps have processed the turn when this transaction commits."""
+        turn = self._turn
+        await self._connection.execute("dequeue_turn", turn.relationship_id, turn.id, list(steps))
+
+    async def state_fact(self, memory_id: int, fact: Fact, now: datetime) -> None:
         """Store a fact that the turn's memory states; the older of two contradicting memories is
         superseded."""
         turn = self._turn
@@ -169,10 +176,10 @@ class IngestTransaction:
             newer,
             reason,
             now,
-            await self._version.stamp(),
+            await self._transaction.memory_version(),
         )
 
-    async def reread(self, memories: Mapping[int, ReembeddedMemory]) -> None:
+    async def store_reembedded(self, memories: Mapping[int, ReembeddedMemory]) -> None:
         """Store new vectors and terms of memories of this relationship, by memory id."""
         for memory_id, memory in memories.items():
             terms = {term: memory.text.terms[term] for term in memory.new_terms}
@@ -184,11 +191,11 @@ class IngestTransaction:
                 memory.text.length,
                 list(terms),
                 list(terms.values()),
-                pack_words(memory.text.terms),
-                await self._version.stamp(),
+                pack_terms(memory.text.terms),
+                await self._transaction.memory_version(),
             )
 
-    async def announce(
+    def announce(
         self,
         significance: float,
         reasons: tuple[Reason, ...],
@@ -208,10 +215,15 @@ class IngestTransaction:
             reasons=reasons,
             memory_id=memory_id,
             memory_type=memory_type,
-            memory_version=self._version.raised,
+            memory_version=self._transaction.raised_memory_version,
         )
-        await self._connection.announce(announcement)
+        self._transaction.announce(announcement)
         return announcement
+
+    async def _enqueue(self, step: TurnStep, turn_id: int, place: str, now: datetime) -> None:
+        await self._connection.execute(
+            "enqueue_turns", self._turn.relationship_id, step, [turn_id], place, now
+        )
 
 
 def decode_exchange_turn(row: Any) -> ExchangeTurn:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pgvector import HalfVector
@@ -17,7 +17,6 @@ from foremind.domain.memory import (
     SimilarMemory,
     WordStatistics,
 )
-from foremind.domain.policy import RecallPolicy
 from foremind.domain.turn import TurnToRemember
 from foremind.storage.companion_store import (
     relationship_settings,
@@ -26,13 +25,8 @@ from foremind.storage.companion_store import (
 )
 from foremind.storage.database import Database
 from foremind.storage.ingest_store import IngestTransaction
-from foremind.storage.memory_version import MemoryVersion
+from foremind.storage.relationship_transaction import RelationshipTransaction
 
-_NO_LIMIT = datetime.min.replace(tzinfo=UTC)
-# Candidates of each of the two searches, vector and lexical.
-CANDIDATES = 40
-# The published product of similarity, importance, weight and recency ranks about 300.
-PRODUCT_CANDIDATES = 150
 _BATCH_SIZE = 500  # rows decoded at once: about two milliseconds
 
 
@@ -61,7 +55,9 @@ class MemoryStore:
 
     async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
         """Return a turn with what ingesting it needs; None if it no longer exists."""
-        row = await self._database.of(relationship_id).row("turn_to_ingest", turn_id)
+        row = await self._database.for_relationship(relationship_id).row(
+            "turn_to_ingest", relationship_id, turn_id
+        )
         if row is None:
             return None
         values = without_settings(row)
@@ -72,26 +68,26 @@ class MemoryStore:
 
     async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
         """Return the memories nearest to a turn whose vector is stored, nearest first."""
-        rows = await self._database.of(turn.relationship_id).rows(
+        rows = await self._database.for_relationship(turn.relationship_id).rows(
             "similar_memories", turn.relationship_id, turn.id
         )
         return [SimilarMemory(**dict(row)) for row in rows]
 
-    def remembering(self, turn: TurnToRemember) -> AbstractAsyncContextManager[IngestTransaction]:
+    def begin_ingest(self, turn: TurnToRemember) -> AbstractAsyncContextManager[IngestTransaction]:
         """Begin the transaction that ingests a turn."""
         return IngestTransaction.begin(self._database, turn, self._fingerprint)
 
     async def candidates(self, query: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
         """Return the best recallable memories by vector and by lexical search."""
         policy = query.policy
-        rows = await self._database.of(query.relationship_id).rows(
+        rows = await self._database.for_relationship(query.relationship_id).rows(
             "memory_candidates",
             query.relationship_id,
             HalfVector(query.vector),
             query.terms,
             policy.significance_threshold,
-            oldest_recalled(policy, query.now),
-            candidate_limit(policy),
+            policy.oldest_recalled(query.now),
+            policy.candidate_limit,
             policy.permanent_significance,
             [since for since, _ in query.times],
             [until for _, until in query.times],
@@ -119,31 +115,15 @@ class MemoryStore:
                 ]
         return state, changed
 
-    async def refresh(self, relationship_id: int, memory_ids: Sequence[int], now: datetime) -> None:
+    async def mark_used(
+        self, relationship_id: int, memory_ids: Sequence[int], now: datetime
+    ) -> None:
         """Record that memories were used in a reply, which restarts their decay."""
-        async with self._database.transaction(relationship_id) as connection:
-            version = MemoryVersion(connection, relationship_id)
-            await connection.execute(
-                "mark_memories_used", relationship_id, list(memory_ids), now, await version.stamp()
+        async with RelationshipTransaction.begin(self._database, relationship_id) as transaction:
+            version = await transaction.memory_version()
+            await transaction.connection.execute(
+                "mark_memories_used", relationship_id, list(memory_ids), now, version
             )
-            await version.announce()
-
-    async def versions(self, relationship_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Return the memory version and the number of erasures, by relationship id."""
-        rows = await self._database.rows("memory_versions", list(relationship_ids))
-        return {row["id"]: (row["memory_version"], row["erasures"]) for row in rows}
-
-
-def candidate_limit(policy: RecallPolicy) -> int:
-    """Return the number of candidates of each of the two searches."""
-    return PRODUCT_CANDIDATES if policy.decay == "product" else CANDIDATES
-
-
-def oldest_recalled(policy: RecallPolicy, now: datetime) -> datetime:
-    """Return the earliest `created_at` that may be recalled at `now`."""
-    if policy.max_age_days is None:
-        return _NO_LIMIT
-    return datetime.fromtimestamp(now.timestamp() - policy.max_age_days * 86_400, UTC)
 
 
 def _known_memory(row: Any) -> KnownMemory:
@@ -175,6 +155,6 @@ def _statistics(rows: Any) -> WordStatistics:
         return WordStatistics(0, 0, {})
     first = rows[0]
     document_frequencies = zip(
-        first["spread_terms"] or (), first["spread_memories"] or (), strict=True
+        first["statistics_terms"] or (), first["statistics_memories"] or (), strict=True
     )
     return WordStatistics(first["memory_count"], first["total_terms"], dict(document_frequencies))

@@ -68,7 +68,7 @@ async def migrate(url: str) -> list[Migration]:
         DatabaseUnsuitable: the server cannot be reached, or it or its pgvector is too old.
     """
     queries = load_queries()
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         await _check_server(connection)
         if await connection.fetchval(queries["has_migrations_table"]) and not pending(
             load_migrations(), await _applied(connection)
@@ -86,14 +86,14 @@ async def migrate(url: str) -> list[Migration]:
 
 async def status(url: str) -> tuple[list[Migration], list[Migration]]:
     """Return the applied and the pending migrations, changing nothing."""
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         exists = await connection.fetchval(load_queries()["has_migrations_table"])
         applied = await _applied(connection) if exists else {}
         to_run = pending(load_migrations(), applied)
         return [migration for migration in load_migrations() if migration not in to_run], to_run
 
 
-class _connected:  # noqa: N801 - used as a context manager only
+class connected:  # noqa: N801 - used as a context manager only
     """A connection for the length of a block; failing to connect is a setup error."""
 
     def __init__(self, url: str) -> None:

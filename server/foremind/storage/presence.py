@@ -1,16 +1,13 @@
 """Shows other processes that this one is alive, by a lock that ends with its connection."""
 
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
+from foremind.domain.clock import Clock
+from foremind.runtime.supervision import SupervisedLoop, Supervisor
+from foremind.storage.dedicated_connection import MAX_SILENCE_S, hold_connection
 from foremind.storage.named_queries import load_queries
-
-#: So that the database soon notices that a machine is unreachable, and releases the lock.
-KEEPALIVES = {
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
-}
 
 
 class Presence:
@@ -23,12 +20,33 @@ class Presence:
         #: None while no connection holds the lock; then nothing is claimed.
         self.number: int | None = None
 
-    async def begin(self, raw: Any) -> None:
-        """Take the lock on a connection, for as long as that lives."""
-        number = secrets.randbits(62)
-        await raw.execute(load_queries()["lock_presence"], number)
-        self.number = number
 
-    def end(self) -> None:
-        """Record that the connection was lost."""
-        self.number = None
+class PresenceKeeper:
+    """Holds the lock, on a connection of its own, while it is entered."""
+
+    def __init__(self, url: str, presence: Presence, clock: Clock, supervisor: Supervisor) -> None:
+        self._url = url
+        self._presence = presence
+        self._clock = clock
+        self._supervisor = supervisor
+        self._loop: SupervisedLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = self._supervisor.start("presence", self._hold, max_silence_s=MAX_SILENCE_S)
+        await self._loop.wait_until_started()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._loop is not None:
+            await self._loop.stop()
+
+    async def _hold(self, loop: SupervisedLoop) -> None:
+        try:
+            await hold_connection(self._url, self._clock, loop, self._lock)
+        finally:
+            self._presence.number = None
+
+    async def _lock(self, connection: Any, _fail: Callable[[Exception], None]) -> None:
+        number = secrets.randbits(62)
+        await connection.execute(load_queries()["lock_presence"], number)
+        self._presence.number = number

@@ -9,7 +9,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import StorageUnavailable
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.database import Database, connect_as_server
-from foremind.storage.failure_classes import errors_translated
+from foremind.storage.failure_classes import translate_errors
 from foremind.storage.named_queries import load_queries
 
 _INTERVAL_S = 5.0
@@ -62,7 +62,7 @@ class DatabaseProbe:
             await self._update(problem)
             self._probed_at = self._clock.monotonic()
             self._probed.set()
-            loop.well()
+            loop.report_progress()
             interval = _INTERVAL_S if problem is None else _FAILING_INTERVAL_S
             timer = self._clock.call_at(self._probed_at + interval, self._wake.set)
             try:
@@ -79,13 +79,13 @@ class DatabaseProbe:
         await self._database.replace_connections()
         if problem is None:
             _log.info("database.well")
-            self._supervisor.try_again()
+            self._supervisor.restart_now()
         else:
             _log.error("database.ill", reason=problem)
 
     async def _probe(self) -> str | None:
         try:
-            with errors_translated():
+            with translate_errors():
                 async with asyncio.timeout(_TIMEOUT_S):
                     raw = await connect_as_server(self._database.url)
                     try:

@@ -17,22 +17,23 @@ from pgvector import HalfVector
 from foremind.domain.announcements import LayersChanged, SummaryApplied
 from foremind.domain.errors import Conflict, ModelMismatch, TooLarge
 from foremind.domain.record import (
-    MOST_RECORD_BYTES,
-    MOST_REVISIONS,
+    MAX_RECORD_BYTES,
+    MAX_REVISIONS,
     Cursor,
     Details,
     NewRecord,
     RecordLayer,
-    within_limits,
+    truncate_to_limits,
 )
 from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.relationship_transaction import RelationshipTransaction
 
 _ADVANCE: dict[Cursor, str] = {
     "stated": "advance_stated",
     "profiled": "advance_profiled",
     "noted": "advance_noted",
     "summarised": "advance_summarised",
-    "told": "advance_told",
+    "narrated": "advance_narrated",
 }
 
 
@@ -40,10 +41,11 @@ class RecordChanges:
     """Adds, changes and removes records; a changed text is kept as a revision."""
 
     def __init__(
-        self, connection: DatabaseConnection, relationship_id: int, fingerprint: str, now: datetime
+        self, transaction: RelationshipTransaction, fingerprint: str, now: datetime
     ) -> None:
-        self.connection = connection
-        self.relationship_id = relationship_id
+        self._transaction = transaction
+        self.connection = transaction.connection
+        self.relationship_id = transaction.relationship_id
         self._fingerprint = fingerprint
         self._now = now
         self._changed = False
@@ -66,15 +68,13 @@ class RecordChanges:
 
         Raises:
             Conflict: sources were erased or a record was changed meanwhile.
+            NotFound: there is no such relationship.
             StorageUnavailable: nothing was changed; try again later.
         """
-        async with database.transaction(relationship_id) as connection:
-            await connection.execute("lock_relationship", relationship_id)
-            if erasures is not None:
-                row = await connection.row("erasures_of", relationship_id)
-                if row is None or row["erasures"] != erasures:
-                    raise Conflict("Something was forgotten or corrected meanwhile.")
-            changes = cls(connection, relationship_id, fingerprint, now)
+        async with RelationshipTransaction.begin(
+            database, relationship_id, erasures=erasures
+        ) as transaction:
+            changes = cls(transaction, fingerprint, now)
             yield changes
             await changes.announce()
 
@@ -95,7 +95,7 @@ class RecordChanges:
             Conflict: it is derived from turns that were erased meanwhile.
             ModelMismatch: the store belongs to another embedding model.
         """
-        record = within_limits(record)
+        record = truncate_to_limits(record)
         await self.check_turns(record.turns)
         row = await self.connection.row(
             "insert_record",
@@ -109,7 +109,7 @@ class RecordChanges:
             _halfvec(record.vector),
             record.made_by,
             record.session_id,
-            record.told_at or self._now,
+            record.occurred_at or self._now,
             self._fingerprint,
         )
         if row is None:
@@ -127,7 +127,7 @@ class RecordChanges:
         Raises:
             Conflict: the record has another revision, or no longer exists.
         """
-        into = within_limits(into)
+        into = truncate_to_limits(into)
         await self.check_turns(into.turns)
         await self.connection.execute("insert_revision", self.relationship_id, record_id, self._now)
         row = await self.connection.row(
@@ -147,33 +147,33 @@ class RecordChanges:
         if row is None:
             raise Conflict("The record was changed meanwhile: read it again.", param="revision")
         await self.connection.execute(
-            "drop_old_revisions", self.relationship_id, record_id, MOST_REVISIONS
+            "drop_old_revisions", self.relationship_id, record_id, MAX_REVISIONS
         )
         await self.add_sources(record_id, into.turns, into.sources)
         self._changed = True
 
-    async def check_room(self, param: str) -> None:
+    async def check_total_size(self, param: str) -> None:
         """Check the total size of the relationship's records.
 
         Raises:
             TooLarge: it exceeds the limit, and the transaction must be rolled back; names `param`.
         """
         row = await self.connection.row("records_size", self.relationship_id)
-        if row is not None and row["bytes"] > MOST_RECORD_BYTES:
+        if row is not None and row["bytes"] > MAX_RECORD_BYTES:
             raise TooLarge(
-                f"{param}: the records of a relationship take at most {MOST_RECORD_BYTES} bytes; "
+                f"{param}: the records of a relationship take at most {MAX_RECORD_BYTES} bytes; "
                 "remove some first",
                 param=param,
             )
 
-    async def touch(self, record_id: int, details: Details) -> None:
+    async def update_details(self, record_id: int, details: Details) -> None:
         """Replace a record's details, without a new revision."""
         await self.connection.execute(
             "update_details", self.relationship_id, record_id, _json(details)
         )
         self._changed = True
 
-    async def let_be_found(self, record_id: int, vector: npt.NDArray[np.float32]) -> None:
+    async def set_vector(self, record_id: int, vector: npt.NDArray[np.float32]) -> None:
         """Store the search vector of a record that has none."""
         await self.connection.execute(
             "set_record_vector", self.relationship_id, record_id, _halfvec(vector)
@@ -197,15 +197,19 @@ class RecordChanges:
         """Add turns and records that a record is derived from."""
         if turns or sources:
             await self.connection.execute(
-                "add_sources", self.relationship_id, record_id, list(turns), list(sources)
+                "add_sources",
+                self.relationship_id,
+                record_id,
+                [*turns, *[None] * len(sources)],
+                [*[None] * len(turns), *sources],
             )
 
-    async def noted_again(self, change_set: msgspec.Struct) -> None:
+    async def remove_change_set(self, change_set: msgspec.Struct) -> None:
         """Remove a change set whose records were regenerated."""
         encoded = msgspec.json.encode(change_set).decode()
         await self.connection.execute("remove_change_set", self.relationship_id, encoded)
 
-    async def of_layers(self, layers: Collection[RecordLayer]) -> set[int]:
+    async def records_in_layers(self, layers: Collection[RecordLayer]) -> set[int]:
         """Return the ids of all records of some layers."""
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
@@ -238,10 +242,8 @@ class RecordChanges:
         """Announce the changes, if there are any, when this transaction commits."""
         if not self._changed:
             return
-        row = await self.connection.row("raise_layers_version", self.relationship_id)
-        version = 0 if row is None else row["layers_version"]
-        announcement = LayersChanged(self.relationship_id, version, self._summary)
-        await self.connection.announce(announcement)
+        version = await self._transaction.layers_version()
+        self._transaction.announce(LayersChanged(self.relationship_id, version, self._summary))
 
 
 async def records_made_of(

@@ -10,7 +10,7 @@ import numpy as np
 
 from foremind.domain.errors import NotFound
 from foremind.domain.record import (
-    MOST_RECORDS,
+    MAX_RECORDS,
     AuditEntry,
     Details,
     LayersState,
@@ -37,9 +37,9 @@ class RecordStore:
         return LayersState(**dict(row))
 
     async def all(self, relationship_id: int) -> list[Record]:
-        """Return the newest records, at most `MOST_RECORDS`, oldest first."""
-        rows = await self._database.of(relationship_id).rows(
-            "records_of_relationship", relationship_id, MOST_RECORDS
+        """Return the newest records, at most `MAX_RECORDS`, oldest first."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "records_of_relationship", relationship_id, MAX_RECORDS
         )
         return [_record(row) for row in rows]
 
@@ -54,13 +54,13 @@ class RecordStore:
                 return record
         raise NotFound("record: expected the id of a record here", param="record")
 
-    async def used(self, relationship_id: int, uses: Sequence[Use]) -> None:
+    async def add_uses(self, relationship_id: int, uses: Sequence[Use]) -> None:
         """Count uses of records in prompts; records that no longer exist are ignored.
 
         Raises:
             StorageUnavailable: nothing was counted.
         """
-        await self._database.of(relationship_id).execute(
+        await self._database.for_relationship(relationship_id).execute(
             "add_uses",
             relationship_id,
             [use.record_id for use in uses],
@@ -70,14 +70,14 @@ class RecordStore:
 
     async def revisions(self, relationship_id: int, record_id: int) -> list[Revision]:
         """Return the revisions of a record, oldest first."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "revisions_of_record", relationship_id, record_id
         )
         return [Revision(**dict(row)) for row in rows]
 
     async def history(self, relationship_id: int) -> dict[int, list[Revision]]:
         """Return the revisions of all records by record id, oldest first."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "revisions_of_relationship", relationship_id
         )
         revisions: dict[int, list[Revision]] = {}
@@ -88,16 +88,16 @@ class RecordStore:
 
     async def audit(self, relationship_id: int, after: int, limit: int) -> list[AuditEntry]:
         """Return at most `limit` entries of the audit trail after a cursor."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "audit_of_relationship", relationship_id, after, limit
         )
         return [AuditEntry(**dict(row)) for row in rows]
 
-    async def note(
+    async def add_audit_entry(
         self, relationship_id: int, actor: str, action: str, subject: str, now: datetime
     ) -> None:
         """Add an access to the audit trail."""
-        await self._database.of(relationship_id).execute(
+        await self._database.for_relationship(relationship_id).execute(
             "add_audit", relationship_id, actor, action, subject, now
         )
 
@@ -108,10 +108,16 @@ class RecordStore:
         """
         async with self._database.transaction(relationship_id) as connection:
             await connection.show_counted_records()
-            rows = await connection.rows("others_with_topics", relationship_id)
+            own = await connection.rows("topics_to_count", relationship_id)
+            if not own:
+                return {}
+            titles = [row["title"] for row in own]
+            rows = await connection.rows(
+                "others_with_topics", relationship_id, own[0]["companion_id"], titles
+            )
         return {row["title"]: row["others"] for row in rows}
 
-    def changing(
+    def begin_changes(
         self, relationship_id: int, now: datetime, erasures: int | None = None
     ) -> AbstractAsyncContextManager[RecordChanges]:
         """Begin a transaction that changes records under the relationship's lock.

@@ -7,13 +7,14 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from foremind.domain.announcements import ConsentGiven, LayersChanged, SettingsChanged
+from foremind.domain.announcements import ConsentGiven, SettingsChanged
 from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Reason, StoredMemory
 from foremind.domain.relationship import Relationship, SessionView, TranscriptEntry
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database
+from foremind.storage.relationship_transaction import RelationshipTransaction
 
 
 class RelationshipStore:
@@ -22,7 +23,7 @@ class RelationshipStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def of_user(self, user_id: str) -> list[Relationship]:
+    async def relationships_of_user(self, user_id: str) -> list[Relationship]:
         """Return all relationships of a user."""
         rows = await self._database.rows("relationships_of_user", user_id)
         return [_relationship(row) for row in rows]
@@ -54,7 +55,9 @@ class RelationshipStore:
         row = await self._database.row("relationship_settings", relationship_id)
         return None if row is None else relationship_settings(row)
 
-    async def settings_with(self, user_id: str, companion_id: int) -> RelationshipSettings:
+    async def settings_with_companion(
+        self, user_id: str, companion_id: int
+    ) -> RelationshipSettings:
         """Return the settings of a user's relationship with a companion, which need not exist."""
         row = await self._database.row("settings_with_companion", user_id, companion_id)
         return RelationshipSettings() if row is None else relationship_settings(row)
@@ -64,28 +67,32 @@ class RelationshipStore:
         relationship_id: int,
         change: Callable[[RelationshipSettings], RelationshipSettings],
         shares_counts: bool | None,
-    ) -> None:
-        """Change a relationship's own settings under a lock, and announce it.
+    ) -> SettingsChanged:
+        """Change a relationship's own settings under a lock; return what is announced of it.
 
         Args:
             change: returns the new settings, or raises.
             shares_counts: whether its user agrees to be counted; None leaves it unchanged.
         """
-        async with self._database.transaction(relationship_id) as connection:
-            row = await connection.row("lock_settings", relationship_id)
-            if row is None:
-                raise NotFound("id: expected the id of a relationship", param="id")
+        async with RelationshipTransaction.begin(self._database, relationship_id) as transaction:
+            connection = transaction.connection
+            row = await connection.row("relationship_settings", relationship_id)
+            assert row is not None  # it is locked
             new = change(relationship_settings(row))
-            version = await connection.row(
+            if shares_counts is not None:
+                await connection.execute("count_topics", relationship_id, shares_counts)
+            raised = await connection.row(
                 "change_relationship",
                 relationship_id,
                 msgspec.json.encode(new.user).decode(),
                 msgspec.json.encode(new.operator).decode(),
                 shares_counts,
             )
-            assert version is not None
-            await connection.announce(SettingsChanged(relationship_id))
-            await connection.announce(LayersChanged(relationship_id, version[0]))
+            assert raised is not None  # it is locked
+            await transaction.layers_version()
+            changed = SettingsChanged(relationship_id, raised["version"])
+            transaction.announce(changed)
+        return changed
 
     async def consent(
         self, relationship_id: int, actor: str, now: datetime, *, given: bool
@@ -93,17 +100,20 @@ class RelationshipStore:
         """Record whether the user agrees to be remembered, and announce it.
 
         Raises:
+            NotFound: the relationship was deleted.
             StorageUnavailable: nothing was changed.
         """
         async with self._database.transaction(relationship_id) as connection:
-            await connection.execute("set_consent", relationship_id, given, now)
+            raised = await connection.row("set_consent", relationship_id, given, now)
+            if raised is None:
+                raise NotFound("id: expected the id of a relationship", param="id")
             subject = "given" if given else "withdrawn"
             await connection.execute("add_audit", relationship_id, actor, "consent", subject, now)
-            await connection.announce(ConsentGiven(relationship_id, given))
+            connection.announce(ConsentGiven(relationship_id, given, raised["version"]))
 
     async def sessions(self, relationship_id: int, limit: int) -> list[SessionView]:
         """Return the latest sessions that have turns, newest first."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "sessions_of_relationship", relationship_id, limit
         )
         return [SessionView(**dict(row)) for row in rows]
@@ -116,19 +126,19 @@ class RelationshipStore:
         Args:
             session: restricts the turns to one session.
         """
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "turns_of_relationship", relationship_id, after, limit, session
         )
         return [TranscriptEntry(**dict(row)) for row in rows]
 
-    async def running_session(self, relationship_id: int, since: datetime) -> UUID | None:
+    async def latest_open_session(self, relationship_id: int, since: datetime) -> UUID | None:
         """Return the latest open session that was active since a time; None if there is none."""
         session: UUID | None = await self._database.value("latest_session", relationship_id, since)
         return session
 
     async def memories(self, relationship_id: int, after: int, limit: int) -> list[StoredMemory]:
         """Return at most `limit` memories whose id is greater than `after`, in order."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "memories_of_relationship", relationship_id, after, limit
         )
         return [

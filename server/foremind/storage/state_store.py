@@ -15,7 +15,7 @@ from foremind.domain.session_state import (
     NO_STATE,
     SessionState,
     StatePatch,
-    patched,
+    apply_state_patch,
 )
 from foremind.storage.database import Database
 
@@ -36,21 +36,21 @@ class StateStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, relationship_id: int, session_id: UUID) -> SessionState:
-        """Return the state of a session.
+    async def read(self, relationship_id: int, session_id: UUID) -> tuple[SessionState, int]:
+        """Return the state of a session and its version; 0 without a state.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        row = await self._database.of(relationship_id).row(
+        row = await self._database.for_relationship(relationship_id).row(
             "session_state", relationship_id, session_id
         )
-        return NO_STATE if row is None else state_of(row)
+        return (NO_STATE, 0) if row is None else (state_of(row), row["version"])
 
     async def change(
         self, relationship_id: int, session_id: UUID, patch: StatePatch, now: datetime
-    ) -> SessionState:
-        """Apply a patch to a session's state and announce it; return the new state.
+    ) -> tuple[SessionState, int]:
+        """Apply a patch to a session's state and announce it; return the new state and its version.
 
         Raises:
             InvalidMessage: the state would have too many flags.
@@ -61,9 +61,10 @@ class StateStore:
             row = await connection.row("lock_state", relationship_id, session_id, now)
             if row is None:
                 raise NotFound("session: expected one that is not over", param="session")
-            state = patched(state_of(row), patch)
-            await connection.execute(
+            state = apply_state_patch(state_of(row), patch)
+            put = await connection.row(
                 "put_state", relationship_id, session_id, state.task, flags_json(state)
             )
-            await connection.announce(StateChanged(relationship_id))
-        return state
+            connection.announce(StateChanged(relationship_id))
+            assert put is not None  # it is locked
+        return state, put["version"]

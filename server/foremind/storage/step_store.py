@@ -1,13 +1,16 @@
 """The schedule of background steps: due, claimed, failed, or held after repeated failures."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from foremind.domain.step import (
+    RULES_PLACE,
     ClaimedStep,
+    ClaimLimits,
     Lane,
-    PendingLook,
+    PendingRelationship,
     ScheduledStep,
     StepState,
     WaitingSteps,
@@ -16,6 +19,8 @@ from foremind.storage.companion_store import relationship_settings, settings_fro
 from foremind.storage.database import Database
 
 _MAX_TURNS_BEHIND = 1000  # counted per cursor
+_MAX_CANDIDATES = 8  # lanes tried per claim: other workers may be claiming the first ones
+_MAX_CLAIM_ROUNDS = 3  # in each, other workers were quicker to claim every candidate
 _MAX_WAITING = 10_000  # steps counted per kind, for the metrics
 
 
@@ -27,11 +32,11 @@ class StepStore:
         self._database = database
         self._held_for = held_for
 
-    async def to_look_at(self, now: datetime, limit: int) -> list[PendingLook]:
+    async def pending_relationships(self, now: datetime, limit: int) -> list[PendingRelationship]:
         """Return relationships with activity that was not scheduled yet, the oldest first."""
         rows = await self._database.rows("pending_relationships", now, limit)
         return [
-            PendingLook(
+            PendingRelationship(
                 row["id"],
                 row["due_at"],
                 settings_from_json(row["companion_settings"]),
@@ -40,8 +45,8 @@ class StepStore:
             for row in rows
         ]
 
-    async def look_at(
-        self, look: PendingLook, steps: Sequence[ScheduledStep], now: datetime
+    async def schedule_pending(
+        self, look: PendingRelationship, steps: Sequence[ScheduledStep], now: datetime
     ) -> None:
         """Schedule steps of such a relationship, unless another worker did."""
         async with self._database.transaction() as connection:
@@ -50,7 +55,7 @@ class StepStore:
                     "schedule_steps", look.id, now, *_columns(steps), self._held_for
                 )
 
-    async def make_due(
+    async def schedule(
         self, relationship_id: int, steps: Sequence[ScheduledStep], when: datetime
     ) -> None:
         """Schedule steps at a time, unless they are due sooner or backing off after a failure."""
@@ -58,74 +63,99 @@ class StepStore:
             "schedule_steps", relationship_id, when, *_columns(steps), self._held_for
         )
 
-    async def take_up(self, relationship_id: int, now: datetime) -> None:
+    async def retry_failed(self, relationship_id: int, now: datetime) -> None:
         """Make failed and held steps of a relationship due now."""
         await self._database.execute("retry_failed_steps", relationship_id, now)
 
-    async def take_up_held(self, now: datetime, since: datetime, limit: int) -> None:
+    async def retry_held(self, now: datetime, since: datetime, limit: int) -> None:
         """Make steps due that were held before a time, at most `limit`.
 
         They are held again if they fail.
         """
-        await self._database.execute("retry_held_steps", now, since, limit)
+        for row in await self._database.rows("held_steps", since, limit):
+            await self._database.execute("retry_held_step", *row, now, since)
 
-    async def move(self, relationship_id: int, lane: Lane, place: str) -> None:
+    async def set_place(self, relationship_id: int, lane: Lane, place: str) -> None:
         """Set the model server that the steps of a lane use."""
         await self._database.execute("set_step_place", relationship_id, lane, place)
 
     async def claim(
-        self,
-        holder: UUID,
-        now: datetime,
-        until: datetime,
-        *,
-        full: Collection[str],
-        models_full: bool,
-        full_of: Collection[tuple[str, int]],
+        self, holder: UUID, now: datetime, until: datetime, limits: ClaimLimits
     ) -> ClaimedStep | None:
         """Claim the lane whose step has been due the longest, among those that may start.
 
-        Args:
-            full: places (model servers) at their limit.
-            models_full: whether the limit for all model servers together is reached.
-            full_of: pairs of a place, and a companion at its limit there.
+        Lanes that ingest are claimed with `claim_ingest`.
         """
-        pairs = list(full_of)
-        row = await self._database.row(
-            "claim_lane",
-            now,
-            until,
-            holder,
-            list(full),
-            models_full,
-            [place for place, _ in pairs],
-            [companion for _, companion in pairs],
-        )
-        return None if row is None else ClaimedStep(**dict(row))
+        for _ in range(_MAX_CLAIM_ROUNDS):
+            rows = await self._database.rows(
+                "claimable_lanes",
+                now,
+                list(limits.full),
+                limits.models_full,
+                [place for place, _ in limits.full_of],
+                [companion for _, companion in limits.full_of],
+                _MAX_CANDIDATES,
+            )
+            for step in _by_lane(rows):
+                if await self._claim(
+                    step.relationship_id, step.lane, step.place, holder, now, until
+                ):
+                    return step
+            if not rows:
+                break
+        return None
+
+    async def claim_ingest(
+        self, holder: UUID, now: datetime, until: datetime, limit: int
+    ) -> list[ClaimedStep]:
+        """Claim the ingest of relationships whose turns have waited the longest, at most `limit`.
+
+        Perhaps of fewer than could be claimed: call again until there are none.
+        """
+        for _ in range(_MAX_CLAIM_ROUNDS):
+            rows = await self._database.rows("claimable_ingest", now, limit)
+            claimed = [
+                step
+                for step in _by_lane(rows)
+                if await self._claim(
+                    step.relationship_id, step.lane, step.place, holder, now, until
+                )
+            ]
+            if claimed or not rows:
+                return claimed
+        return []
 
     async def claim_of(
         self, relationship_id: int, lane: Lane, holder: UUID, now: datetime, until: datetime
     ) -> bool:
         """Claim a lane of one relationship; return False if it is claimed already."""
-        row = await self._database.row("claim_lane_of", relationship_id, lane, holder, until, now)
-        return row is not None
+        return await self._claim(relationship_id, lane, RULES_PLACE, holder, now, until)
 
-    async def renew(self, holder: UUID, until: datetime) -> set[tuple[int, Lane]]:
+    async def renew(
+        self, holder: UUID, until: datetime, ingest_until: datetime
+    ) -> set[tuple[int, Lane]]:
         """Extend all claims of a worker; return the lanes it still holds."""
-        rows = await self._database.rows("renew_claims", holder, until)
+        rows = await self._database.rows("renew_claims", holder, until, ingest_until)
         return {(row["relationship_id"], row["lane"]) for row in rows}
 
-    async def give_up(self, relationship_id: int, lane: Lane, holder: UUID) -> None:
+    async def release_claim(self, relationship_id: int, lane: Lane, holder: UUID) -> None:
         """Release the claim on a lane."""
         await self._database.execute("release_claim", relationship_id, lane, holder)
 
-    async def give_up_all(self, holder: UUID) -> None:
+    async def release_claims(self, holder: UUID) -> None:
         """Release all claims of a worker."""
         await self._database.execute("release_claims", holder)
 
-    async def of(self, relationship_id: int) -> list[StepState]:
-        """Return the states of a relationship's steps."""
+    async def step_states(self, relationship_id: int) -> list[StepState]:
+        """Return the states of a relationship's steps; of one by one turns, for all together."""
         rows = await self._database.rows("steps_of_relationship", relationship_id)
+        return [StepState(**dict(row)) for row in rows]
+
+    async def due_states(
+        self, relationship_id: int, lane: Lane, now: datetime, limit: int
+    ) -> list[StepState]:
+        """Return the states of a lane's due steps, at most `limit`, in the order of their turns."""
+        rows = await self._database.rows("due_steps_of_lane", relationship_id, lane, now, limit)
         return [StepState(**dict(row)) for row in rows]
 
     async def finish(
@@ -136,10 +166,16 @@ class StepStore:
             "finish_step", relationship_id, state.step, state.marks, due, now
         )
 
+    async def drop_turn(self, relationship_id: int, state: StepState) -> None:
+        """Record that a step has nothing to do with a turn, unless it was requested since."""
+        await self._database.execute(
+            "drop_turn", relationship_id, state.step, state.turn_id, state.marks
+        )
+
     async def fail(
         self,
         relationship_id: int,
-        step: str,
+        state: StepState,
         attempts: int,
         code: str,
         again: datetime | None,
@@ -147,22 +183,31 @@ class StepStore:
     ) -> None:
         """Record that a step failed, and when it is retried (`again`) or since when it is held."""
         await self._database.execute(
-            "fail_step", relationship_id, step, again, attempts, code, held_at
+            "fail_step",
+            relationship_id,
+            state.step,
+            state.turn_id,
+            again,
+            attempts,
+            code,
+            held_at,
         )
 
-    async def lanes_at_work(self, relationship_id: int, now: datetime) -> set[Lane]:
+    async def claimed_lanes(self, relationship_id: int, now: datetime) -> set[Lane]:
         """Return the lanes of a relationship that are claimed."""
         rows = await self._database.rows("claims_of_relationship", relationship_id, now)
         return {row["lane"] for row in rows}
 
-    async def claims_at(self, place: str, now: datetime) -> int:
+    async def claims_at_place(self, place: str, now: datetime) -> int:
         """Count the claims at a place."""
         count: int = await self._database.value("claims_at_place", place, now)
         return count
 
-    async def behind(self, relationship_id: int, cursors: Mapping[str, int]) -> dict[str, int]:
+    async def turns_behind(
+        self, relationship_id: int, cursors: Mapping[str, int]
+    ) -> dict[str, int]:
         """Count the turns after each cursor, up to a thousand."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "turns_behind",
             relationship_id,
             list(cursors),
@@ -171,12 +216,36 @@ class StepStore:
         )
         return {row["name"]: row["behind"] for row in rows}
 
-    async def waiting(self, now: datetime, places: int) -> list[WaitingSteps]:
+    async def waiting_counts(self, now: datetime, places: int) -> list[WaitingSteps]:
         """Count the waiting steps by step and reason; `places` is the limit per model server."""
-        rows = await self._database.rows("curation_waiting", now, _MAX_WAITING, places)
+        full = [row["place"] for row in await self._database.rows("full_places", now, places)]
+        rows = await self._database.rows("curation_waiting", now, _MAX_WAITING, full)
         return [
             WaitingSteps(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows
         ]
+
+    async def _claim(
+        self,
+        relationship_id: int,
+        lane: Lane,
+        place: str,
+        holder: UUID,
+        now: datetime,
+        until: datetime,
+    ) -> bool:
+        row = await self._database.row(
+            "claim_lane", relationship_id, lane, place, holder, until, now
+        )
+        return row is not None
+
+
+def _by_lane(rows: Sequence[Any]) -> list[ClaimedStep]:
+    """Return the first step of each lane."""
+    first: dict[tuple[int, Lane], ClaimedStep] = {}
+    for row in rows:
+        step = ClaimedStep(**dict(row))
+        first.setdefault((step.relationship_id, step.lane), step)
+    return list(first.values())
 
 
 def _columns(steps: Sequence[ScheduledStep]) -> tuple[list[str], list[str], list[str]]:

@@ -1,9 +1,9 @@
 """Export and import of a whole relationship, also between servers."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,33 +13,27 @@ from pgvector import HalfVector
 
 from foremind.domain.announcements import SettingsChanged
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
-from foremind.domain.errors import Conflict, NotFound
+from foremind.domain.errors import Conflict
 from foremind.domain.export_file import (
     Export,
-    ExportedChange,
     ExportedDetails,
-    ExportedEntry,
     ExportedMemory,
-    ExportedPortion,
     ExportedRecord,
     ExportedRevision,
-    ExportedSession,
     ExportedTurn,
-    Progress,
 )
-from foremind.domain.memory import Fact, MemoryText, Reason
+from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.record import Details, NewRecord
-from foremind.domain.relationship import ChangeSet
-from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.memory_version import MemoryVersion
+from foremind.domain.relationship import relationship_id_of
+from foremind.storage.database import Database
+from foremind.storage.export_reader import read_export
 from foremind.storage.record_changes import RecordChanges
-from foremind.storage.state_store import flags_json, state_of
-from foremind.text.packed_terms import pack_words
+from foremind.storage.relationship_transaction import RelationshipTransaction
+from foremind.storage.state_store import flags_json
+from foremind.storage.user_store import find_or_create_user
+from foremind.text.packed_terms import pack_terms
 
 Vector = npt.NDArray[np.float32]
-Part = TypeVar("Part")
-
-_BATCH_SIZE = 500  # rows converted at once, which takes some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +68,7 @@ class TransferStore:
         now: datetime,
     ) -> Export:
         """Return everything that is stored; `user` is the name and the time zone."""
-        async with self._database.transaction(relationship_id) as connection:
-            # Nothing is erased or ingested meanwhile.
-            await connection.execute("lock_relationship", relationship_id)
-
-            async def read_all(name: str, convert: Callable[[Any], Part]) -> list[Part]:
-                parts: list[Part] = []
-                async for rows in connection.batches(name, _BATCH_SIZE, relationship_id):
-                    parts.extend(map(convert, rows))
-                return parts
-
-            (row,) = await connection.rows("export_progress", relationship_id)
-            progress = dict(row)
-            shares_counts = progress.pop("shares_counts")
-            remade = [
-                ExportedPortion(change_set.layer, [str(turn) for turn in change_set.turns])
-                for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
-            ]
-            return Export(
-                companion=companion,
-                user_name=user[0],
-                time_zone=user[1],
-                exported_at=now,
-                settings=settings,
-                sessions=await read_all("export_sessions", _session),
-                turns=await read_all("export_turns", lambda row: ExportedTurn(**row)),
-                memories=await read_all("export_memories", _memory),
-                records=await read_all("export_records", _record),
-                progress=Progress(**progress, remade=remade),
-                revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
-                changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
-                audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
-                shares_counts=shares_counts,
-            )
+        return await read_export(self._database, relationship_id, companion, user, settings, now)
 
     async def write(
         self,
@@ -129,41 +91,25 @@ class TransferStore:
             TooLarge: the records exceed the limit of a relationship.
         """
         async with self._database.transaction() as connection:
-            relationship = await connection.row(
-                "ensure_relationship", user_id, export.user_name, export.time_zone, companion_id
+            user = await find_or_create_user(
+                connection, user_id, export.user_name, export.time_zone
             )
-            if relationship is None:
-                raise NotFound("companion: expected a known companion", param="companion")
-            id_ = int(relationship["id"])
+            id_ = relationship_id_of(user, companion_id)
+            await connection.execute("ensure_relationship", id_, user, companion_id)
             await connection.scope_to(id_)
-            await connection.execute("lock_relationship", id_)
+            transaction = await RelationshipTransaction.lock(connection, id_)
             has_data = await connection.row("has_data", id_)
             if has_data is None or has_data[0]:
                 raise Conflict("companion: expected one with whom nothing was said yet")
-            writer = _ExportWriter(connection, id_, relationship["user_id"], self._fingerprint, now)
+            writer = _ExportWriter(transaction, user, self._fingerprint, now)
             await writer.sessions(export)
             await writer.turns(export, made)
             await writer.memories(export, made)
             await writer.records(export, made, actor)
             await writer.progress(export, own)
             await writer.expired(made)  # last: records cannot be derived from expired turns
+            await transaction.finish()
             return id_
-
-
-def _session(row: Any) -> ExportedSession:
-    values = dict(row)
-    state = None if values["task"] is None else state_of(values)
-    del values["task"], values["flags"]
-    return ExportedSession(**values, state=state)
-
-
-def _memory(row: Any) -> ExportedMemory:
-    reasons = msgspec.json.decode(row["reasons"], type=list[Reason])
-    return ExportedMemory(**(dict(row) | {"reasons": reasons}))
-
-
-def _record(row: Any) -> ExportedRecord:
-    return ExportedRecord(**(dict(row) | {"details": _exported_details(row["details"])}))
 
 
 class _ExportWriter:
@@ -171,14 +117,14 @@ class _ExportWriter:
 
     def __init__(
         self,
-        connection: DatabaseConnection,
-        relationship_id: int,
+        transaction: RelationshipTransaction,
         user_id: int,
         fingerprint: str,
         now: datetime,
     ) -> None:
-        self._connection = connection
-        self._id = relationship_id
+        self._transaction = transaction
+        self._connection = transaction.connection
+        self._id = transaction.relationship_id
         self._user_id = user_id
         self._fingerprint = fingerprint
         self._now = now
@@ -218,9 +164,8 @@ class _ExportWriter:
         await self._connection.execute("import_expired", self._id, turns, self._now)
 
     async def memories(self, export: Export, made: CreatedRelationship) -> None:
-        version = MemoryVersion(self._connection, self._id)
         for memory in export.memories:
-            await self._insert_memory(memory, made, version)
+            await self._insert_memory(memory, made)
         for memory in export.memories:
             superseded_by = (
                 None if memory.superseded_by is None else self._memories.get(memory.superseded_by)
@@ -232,7 +177,7 @@ class _ExportWriter:
                 memory.last_used_at,
                 superseded_by,
                 memory.created_at,
-                await version.stamp(),
+                await self._transaction.memory_version(),
             )
         for change in export.changes:
             if change.memory in self._memories and change.turn in self._turns:
@@ -245,10 +190,9 @@ class _ExportWriter:
                     change.reason,
                     change.changed_at,
                 )
-        await version.announce()
 
     async def records(self, export: Export, made: CreatedRelationship, actor: str) -> None:
-        changes = RecordChanges(self._connection, self._id, self._fingerprint, self._now)
+        changes = RecordChanges(self._transaction, self._fingerprint, self._now)
         for record in export.records:
             self._records[record.id] = await self._add_record(record, made, changes)
         revisions_of: dict[str, list[ExportedRevision]] = {}
@@ -257,19 +201,19 @@ class _ExportWriter:
         # Sources last: a topic may be derived from episodes that follow it in the file.
         for record in export.records:
             await self._complete_record(record, revisions_of.get(record.id, []), changes)
-        await changes.check_room("records")
+        await changes.check_total_size("records")
         await changes.audit(actor, "import", f"{len(export.turns)} turns")
         await changes.announce()
 
     async def progress(self, export: Export, own: RelationshipSettings) -> None:
         progress = export.progress
-        await self._connection.execute(
+        row = await self._connection.row(
             "import_progress",
             self._id,
             msgspec.json.encode(own.user).decode(),
             _cursor(self._turns, progress.noted),
             _cursor(self._turns, progress.summarised),
-            _cursor(self._turns, progress.told),
+            _cursor(self._turns, progress.narrated),
             progress.dismissed,
             self._now,
             progress.salt,
@@ -288,7 +232,8 @@ class _ExportWriter:
             _cursor(self._turns, progress.stated or progress.noted),
             _cursor(self._turns, progress.profiled or progress.stated or progress.noted),
         )
-        await self._connection.announce(SettingsChanged(self._id))
+        assert row is not None  # it is locked
+        self._connection.announce(SettingsChanged(self._id, row["version"]))
 
     async def _insert_turn(
         self, turn: ExportedTurn, message_id: str | None, made: CreatedRelationship
@@ -308,9 +253,7 @@ class _ExportWriter:
             turn.kept,
         )
 
-    async def _insert_memory(
-        self, memory: ExportedMemory, made: CreatedRelationship, version: MemoryVersion
-    ) -> None:
+    async def _insert_memory(self, memory: ExportedMemory, made: CreatedRelationship) -> None:
         text = made.memories[memory.id]
         row = await self._insert(
             "insert_memory",
@@ -329,8 +272,8 @@ class _ExportWriter:
             msgspec.json.encode(memory.reasons).decode(),
             memory.happened_from,
             memory.happened_to,
-            pack_words(text.terms),
-            await version.stamp(),
+            pack_terms(text.terms),
+            await self._transaction.memory_version(),
         )
         self._memories[memory.id] = row["id"]
         for fact in made.facts.get(memory.id, ()):
@@ -408,13 +351,6 @@ def _cursor(new_ids: Mapping[str, int], old_id: str | int) -> int:
     """Return the new id of the last element up to an id in the file; 0 if there is none."""
     last = int(old_id)
     return max((new for old, new in new_ids.items() if int(old) <= last), default=0)
-
-
-def _exported_details(stored: str) -> ExportedDetails:
-    details = msgspec.json.decode(stored, type=Details)
-    fields = msgspec.to_builtins(details)  # without defaults
-    fields |= {name: str(fields[name]) for name in ("upto", "turn") if name in fields}
-    return msgspec.convert(fields, ExportedDetails)
 
 
 def _stored_details(details: ExportedDetails, turn: int) -> Details:

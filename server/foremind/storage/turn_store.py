@@ -1,20 +1,33 @@
-"""Stores sessions and turns, each turn exactly once and together with its job."""
+"""Stores sessions and turns, each turn exactly once and together with its wait for ingest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from foremind.domain.announcements import ReplyStored, SessionTaken
-from foremind.domain.errors import Conflict, StorageUnavailable
-from foremind.domain.turn import OpenedSession, Status, StoredTurn, Turn
+from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
+from foremind.domain.relationship import relationship_id_of
+from foremind.domain.turn import AnswerElsewhere, InForce, OpenedSession, Status, StoredTurn, Turn
 from foremind.storage.companion_store import relationship_settings, without_settings
-from foremind.storage.database import Database
-from foremind.storage.job_queue import REMEMBER_TURN
+from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.presence import Presence
+from foremind.storage.revocation_store import TokenIdentity
+from foremind.storage.user_store import find_or_create_user
+from foremind.storage.version_store import versions_of
 
 ANOTHER_COMPANION = "id: expected one that is not used with another companion"
 ANOTHER_TEXT = "id: expected one that is not used for another text"
+
+#: Relationship, session, user, message id, text and time of a turn that is to be stored.
+_NewTurn = tuple[int, UUID, int, str, str, datetime]
+#: Which process answers it, and until when.
+_Claim = tuple[int | None, datetime]
+#: Whether it is kept only with consent, and what its sender's token may be revoked by.
+_Terms = tuple[bool, list[str] | None, str | None, datetime | None]
 
 
 class TurnStore:
@@ -44,7 +57,7 @@ class TurnStore:
         companion_id: int,
         now: datetime,
         time_zone: str = "UTC",
-        lives: timedelta = timedelta(0),
+        lifetime: timedelta = timedelta(0),
         consent: bool | None = None,
     ) -> OpenedSession:
         """Resume the session that was active within the time it `lives`, or begin one.
@@ -58,30 +71,45 @@ class TurnStore:
         Raises:
             StorageUnavailable: try again later.
         """
-        row = await self._database.row(
-            "open_session", external_id, name, companion_id, now, time_zone, lives, consent
-        )
+        user_id = await find_or_create_user(self._database, external_id, name, time_zone)
+        try:
+            row = await self._database.row(
+                "open_session",
+                relationship_id_of(user_id, companion_id),
+                user_id,
+                companion_id,
+                now,
+                now + lifetime,
+                now - lifetime,
+                consent,
+            )
+        except asyncpg.ForeignKeyViolationError:  # the user was erased meanwhile
+            row = None
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
         return OpenedSession(**without_settings(row), settings=relationship_settings(row))
 
-    async def go_on(self, session: OpenedSession, now: datetime, lives: timedelta) -> OpenedSession:
+    async def continue_session(
+        self, session: OpenedSession, now: datetime, lifetime: timedelta
+    ) -> OpenedSession:
         """Return the session for the next turn: the latest active within `lives`, or a new one."""
         session_id = await self._database.value(
-            "roll_over_session", session.relationship_id, now, lives
+            "roll_over_session", session.relationship_id, now, lifetime
         )
         return replace(session, session_id=session_id, active_at=now)
 
-    async def working(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
+    async def session_turns(self, relationship_id: int, session_id: UUID, limit: int) -> list[Turn]:
         """Return the last `limit` turns of a session, oldest first."""
-        rows = await self._database.of(relationship_id).rows(
+        rows = await self._database.for_relationship(relationship_id).rows(
             "session_turns", relationship_id, session_id, limit
         )
         return [Turn(**dict(row)) for row in rows]
 
-    async def recent(self, relationship_id: int, limit: int) -> list[Turn]:
+    async def recent_turns(self, relationship_id: int, limit: int) -> list[Turn]:
         """Return the last `limit` turns, oldest first."""
-        rows = await self._database.of(relationship_id).rows("recent_turns", relationship_id, limit)
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "recent_turns", relationship_id, limit
+        )
         return [Turn(**dict(row)) for row in rows]
 
     async def commit_message(
@@ -92,33 +120,44 @@ class TurnStore:
         now: datetime,
         *,
         kept: bool = True,
+        needs_consent: bool = False,
+        token: TokenIdentity | None = None,
     ) -> StoredTurn:
-        """Store a user's message and the job that ingests it, in one transaction.
+        """Store a user's message, and that it waits to be ingested, in one transaction.
 
-        When this returns, both are on disk, or the message already was.
+        It also tells what was in force then, by which the caller judges the reply.
+
+        When this returns, both are on disk, or the message already was. No process is notified:
+        whoever calls this wakes its own worker, and others look within a second.
 
         Args:
-            kept: otherwise the turn is not ingested, and is erased after its session.
+            kept: otherwise the turn is not ingested, and is erased after its session. A message
+                that was stored before stays as it is.
+            needs_consent: whether it is kept only with the user's consent.
+            token: nothing is stored if it was revoked; None where there are no tokens.
 
         Raises:
             Conflict: the id belongs to another message.
+            NotAuthenticated: the token was revoked.
+            NotFound: the user was erased.
         """
-        row = await self._database.row(
-            "insert_user_turn",
-            session.relationship_id,
-            session.session_id,
-            session.user_id,
-            message_id,
-            text,
-            now,
-            REMEMBER_TURN,
-            kept,
-            self._presence.number,
-            now + self._claim_duration,
-        )
+        relationship_id, claimed_until = session.relationship_id, now + self._claim_duration
+        turn = (relationship_id, session.session_id, session.user_id, message_id, text, now)
+        terms = (needs_consent, *(token or (None, None, None)))
+        insert = self._insert_stepwise if self._database.sharded else self._insert
+        row = await insert(turn, kept, (self._presence.number, claimed_until), terms)
         if row is None:
-            return await self._stored(session, message_id, text, now)
-        return StoredTurn(row["id"], duplicate=False, answered=False)
+            raise NotFound("id: this user was erased", param="id")
+        if row["revoked"]:
+            raise NotAuthenticated("token: revoked", param="token")
+        in_force = InForce(versions_of(row), row["state_version"], row["previous_turn_id"])
+        if row["id"] is None:
+            stored = await self._stored(session, message_id, text, now)
+            permitted = row["consented"] or not needs_consent
+            return replace(stored, kept=stored.kept and permitted, in_force=in_force)
+        return StoredTurn(
+            row["id"], duplicate=False, answered=False, kept=row["kept"], in_force=in_force
+        )
 
     async def commit_reply(
         self,
@@ -128,18 +167,18 @@ class TurnStore:
         text: str,
         now: datetime,
         *,
-        judged: bool = True,
+        ingested: bool = True,
         kept: bool = True,
         erasures: int | None = None,
-        unheard: Callable[[int], ReplyStored | None] = lambda _: None,
+        undelivered_reply: Callable[[int], ReplyStored | None] = lambda _: None,
     ) -> int | None:
         """Store what the player was shown of a reply, once per turn that it answers.
 
         Args:
-            judged: whether the reply is ingested.
+            ingested: whether the reply is ingested.
             kept: otherwise it is not ingested either, and is erased after its session.
             erasures: the number of erasures that its prompt reflects.
-            unheard: returns what to announce of the stored turn, if anything.
+            undelivered_reply: returns what to announce of the stored turn, if anything.
 
         Returns:
             The id of the turn; None if a reply to `reply_to` is stored already, or if something
@@ -155,35 +194,44 @@ class TurnStore:
                 status,
                 text,
                 now,
-                REMEMBER_TURN if judged and kept else None,
+                ingested and kept,
                 erasures,
                 kept,
             )
             if row is None:
                 return None
-            announcement = unheard(row["id"])
+            announcement = undelivered_reply(row["id"])
             if announcement is not None:
-                await connection.announce(announcement)
+                connection.announce(announcement)
             return int(row["id"])
 
     async def release(self, session: OpenedSession, message_id: str) -> None:
         """Release the claim on a user's message that this process did not answer."""
-        await self._database.of(session.relationship_id).execute(
-            "release_turn", session.user_id, message_id, self._presence.number
+        await self._database.for_relationship(session.relationship_id).execute(
+            "release_turn",
+            session.relationship_id,
+            session.user_id,
+            message_id,
+            self._presence.number,
         )
 
-    async def answer_elsewhere(
+    async def find_answer(
         self, relationship_id: int, turn_id: int, now: datetime
-    ) -> tuple[int | None, bool]:
+    ) -> AnswerElsewhere:
         """Return the reply to a user's turn, if any, and whether a process is answering it."""
-        row = await self._database.of(relationship_id).row(
-            "answer_of_turn", relationship_id, turn_id, now
-        )
-        return (None, False) if row is None else (row["reply"], row["under_way"])
+        async with self._database.transaction(relationship_id) as connection:
+            row = await connection.row("answer_of_turn", relationship_id, turn_id)
+            if row is None:
+                return AnswerElsewhere(None, under_way=False, abandoned=False)
+            under_way = await _is_answering(connection, row, now)
+            abandoned = row["answering_by"] is not None and not under_way
+            return AnswerElsewhere(row["reply"], under_way, abandoned)
 
     async def find(self, relationship_id: int, turn_id: int) -> Turn | None:
         """Return a turn of a relationship; None if it does not exist or was erased."""
-        row = await self._database.of(relationship_id).row("find_turn", relationship_id, turn_id)
+        row = await self._database.for_relationship(relationship_id).row(
+            "find_turn", relationship_id, turn_id
+        )
         return None if row is None else Turn(**dict(row))
 
     async def announce(self, announcement: SessionTaken) -> None:
@@ -193,20 +241,58 @@ class TurnStore:
     async def _stored(
         self, session: OpenedSession, message_id: str, text: str, now: datetime
     ) -> StoredTurn:
-        row = await self._database.of(session.relationship_id).row(
-            "claim_user_turn",
-            session.user_id,
-            message_id,
-            text,
-            self._presence.number,
-            now + self._claim_duration,
-            now,
-        )
-        if row is None:
-            # Row-level security hides messages to other companions.
-            raise Conflict(ANOTHER_COMPANION, param="id")
-        if row["differs"]:
-            raise Conflict(ANOTHER_TEXT, param="id")
-        answered = row["answered"]
-        elsewhere = not answered and not row["claimed"]
-        return StoredTurn(row["id"], duplicate=True, answered=answered, elsewhere=elsewhere)
+        relationship_id, own = session.relationship_id, self._presence.number
+        async with self._database.transaction(relationship_id) as connection:
+            turn = await connection.row(
+                "lock_user_turn", relationship_id, session.user_id, message_id
+            )
+            if turn is None:
+                # Row-level security hides messages to other companions.
+                raise Conflict(ANOTHER_COMPANION, param="id")
+            state = await connection.row("user_turn", relationship_id, turn["id"], text)
+            assert state is not None  # it is locked
+            if state["differs"]:
+                raise Conflict(ANOTHER_TEXT, param="id")
+            if state["answered"]:
+                return StoredTurn(turn["id"], True, answered=True, kept=state["kept"])
+            elsewhere = state["answering_by"] != own and await _is_answering(connection, state, now)
+            if not elsewhere:
+                until = now + self._claim_duration
+                await connection.execute("claim_turn", relationship_id, turn["id"], own, until)
+            return StoredTurn(turn["id"], True, False, elsewhere, state["kept"])
+
+    async def _insert(
+        self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
+    ) -> Mapping[str, Any] | None:
+        return await self._database.row("insert_user_turn", *turn, kept, *claim, *terms)
+
+    async def _insert_stepwise(
+        self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
+    ) -> Mapping[str, Any] | None:
+        """Do as `insert_user_turn` does, in a transaction of several statements.
+
+        A sharded database plans each part of a large statement by itself, which takes longer, and
+        does not pass on to its workers the relationship that a statement names.
+        """
+        relationship_id, session_id, _, message_id, _, now = turn
+        async with self._database.transaction(relationship_id) as connection:
+            found = await connection.row(
+                "turn_in_force", relationship_id, session_id, kept, *terms, message_id
+            )
+            if found is None or found["revoked"]:
+                return found
+            row = await connection.row("insert_turn", *turn, found["kept"], *claim)
+            await connection.execute("keep_session_active", relationship_id, session_id, now)
+            if row is not None and found["kept"]:
+                await connection.execute(
+                    "enqueue_turn", relationship_id, row["id"], found["companion_id"], now
+                )
+            return {**found, "id": None if row is None else row["id"]}
+
+
+async def _is_answering(connection: DatabaseConnection, claim: Any, now: datetime) -> bool:
+    """Return whether the process that claimed a turn is alive and has time left."""
+    row = await connection.row(
+        "process_is_answering", claim["answering_by"], claim["answering_until"], now
+    )
+    return row is not None and bool(row[0])

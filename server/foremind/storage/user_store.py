@@ -8,10 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from foremind.domain.announcements import UserErased
+from foremind.domain.announcements import RelationshipDeleted, UserErased
 from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.user import ExportedRevocation, User
-from foremind.storage.database import Database
+from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.relationship_transaction import RelationshipTransaction
 
 
 class UserStore:
@@ -38,7 +39,7 @@ class UserStore:
 
     async def announce(self, user: User) -> None:
         """Make every process end the user's sessions."""
-        await self._database.announce(UserErased(user.external_id, user.name))
+        await self._database.announce(UserErased(user.external_id))
 
     async def delete_relationship(self, relationship_id: int) -> Counter[str]:
         """Delete a relationship; count its sessions and audit entries.
@@ -46,9 +47,14 @@ class UserStore:
         Raises:
             StorageUnavailable: nothing was deleted.
         """
-        async with self._database.transaction(relationship_id) as connection:
-            await connection.execute("lock_relationship", relationship_id)
-            row = await connection.row("delete_relationship", relationship_id)
+        try:
+            async with RelationshipTransaction.begin(
+                self._database, relationship_id
+            ) as transaction:
+                row = await transaction.connection.row("delete_relationship", relationship_id)
+                transaction.announce(RelationshipDeleted(relationship_id))
+        except NotFound:
+            return Counter()
         return Counter({} if row is None else dict(row))
 
     async def delete(
@@ -70,7 +76,32 @@ class UserStore:
             await connection.execute("delete_user", user.id)
             encoded = msgspec.json.encode(dict(receipt)).decode()
             await connection.execute("insert_erased_user", now, by_operator, encoded)
-            await connection.announce(UserErased(user.external_id, user.name))
+            connection.announce(UserErased(user.external_id))
+
+
+async def find_or_create_user(
+    connection: Database | DatabaseConnection, external_id: str, name: str, time_zone: str
+) -> int:
+    """Return the id of a user with this name and time zone; it is only written if they differ."""
+    row = await connection.row("find_user", external_id)
+    if row is None or (row["name"], row["time_zone"]) != (name, time_zone):
+        row = await connection.row("put_user", external_id, name, time_zone)
+    if row is None:
+        raise StorageUnavailable("The user could not be stored; try again shortly.")
+    return int(row["id"])
+
+
+async def reset_user_without_data(connection: DatabaseConnection, relationship_id: int) -> None:
+    """Reset a user's name and time zone to those of a new user.
+
+    Only if nothing else is stored, with this companion or another, and no session is open.
+    """
+    row = await connection.row("user_without_data", relationship_id)
+    if row is None:
+        return
+    user_id = row["user_id"]
+    if await connection.row("another_relationship", user_id, relationship_id) is None:
+        await connection.execute("reset_user_profile", user_id)
 
 
 def pseudonym_of(user_id: str, key: UUID) -> str:

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from foremind.text.tokenization import MOST_CHARS, names_in
+from foremind.text.tokenization import MAX_CHARS, names_in
 
-NAMES = (
+FEATURE_NAMES = (
     "length", "questions", "digits", "time", "names", "first person", "second person",
     "exclamations", "reaction",
 )  # fmt: skip
@@ -36,9 +36,9 @@ _REACTION = re.compile(
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
-def shape_of(text: str) -> npt.NDArray[np.float32]:
+def text_features(text: str) -> npt.NDArray[np.float32]:
     """Return the features of `text`, float32 [9], in the order of `NAMES`."""
-    text = text[:MOST_CHARS]
+    text = text[:MAX_CHARS]
     words = max(3, len(text.split()))
     sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence] or [""]
     return _SCALE * np.array(

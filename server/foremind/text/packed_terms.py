@@ -17,12 +17,12 @@ def hash_of(term: str) -> int:
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
 
 
-def forget_hashes() -> None:
+def clear_hash_cache() -> None:
     """Clear the cache of term hashes."""
     hash_of.cache_clear()
 
 
-def pack_words(terms: Mapping[str, float]) -> bytes:
+def pack_terms(terms: Mapping[str, float]) -> bytes:
     """Return terms and their frequencies as bytes, twelve per term."""
     packed = np.empty(len(terms), WORD)
     packed["hash"] = [hash_of(term) for term in terms]
@@ -30,6 +30,6 @@ def pack_words(terms: Mapping[str, float]) -> bytes:
     return packed.tobytes()
 
 
-def unpack_words(packed: bytes) -> npt.NDArray[np.void]:
+def unpack_terms(packed: bytes) -> npt.NDArray[np.void]:
     """Return packed terms as a structured array of hash and frequency."""
     return np.frombuffer(packed, WORD)

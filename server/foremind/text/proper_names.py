@@ -8,11 +8,11 @@ the like do ("May I", "Mark my words", "Hope you are well").
 
 import re
 
-from foremind.text.tokenization import MOST_CHARS
+from foremind.text.tokenization import MAX_CHARS
 
 #: Everyday words that are also names of people or works. Flowers, stones and the like are not among
 #: them: "ruby" in lower case may well be a person.
-EVERYDAY = frozenset(
+EVERYDAY_NAMES = frozenset(
     """art august bill chance chase cliff dale dawn dean don drew faith frank gene grace grant guy
     hope hunter jack joy june lane march mark mason may miles nick norm page pat pierce ray rich rob
     rod rose stone sue summer van wade ward will""".split()  # noqa: SIM905
@@ -26,9 +26,9 @@ _AFTER_A_VERB = frozenset(
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[.!?…:;\n\"“„(\[*>—,]")
 
 
-def meant_as_names(text: str) -> set[str]:
+def everyday_names_in(text: str) -> set[str]:
     """Return the everyday words, in lower case, that the beginning of `text` uses as names."""
-    text = text[:MOST_CHARS]
+    text = text[:MAX_CHARS]
     if text.isupper():
         return set()  # capitals are no evidence here
     tokens = _TOKEN.findall(text)
@@ -37,7 +37,7 @@ def meant_as_names(text: str) -> set[str]:
         word.lower()
         for previous, word, following in neighbours
         if word[0].isupper()
-        and word.lower() in EVERYDAY
+        and word.lower() in EVERYDAY_NAMES
         and (_inside_sentence(previous) or following.lower() not in _AFTER_A_VERB)
     }
 

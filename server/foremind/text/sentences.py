@@ -4,14 +4,17 @@ import re
 
 from foremind.text.tokenization import words_of
 
-# Trailing white space stays with its sentence, so that joined sentences are the text again.
-_END = re.compile(r"(?<=[.!?…;|])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n\s*")
+# Trailing white space stays with its sentence, so that joined sentences are the text again. A day
+# ("On 20 May 2026:") is a part of its own, since it applies to all that follows.
+_END = re.compile(r"(?<=[.!?…;|])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*")
 # Labels in front of a quotation: "Ana: ", "home (20 May 2026): ".
 _LABEL = re.compile(
     r"(?:[\w'’-]{1,40}(?:,? [\w'’-]{1,40}){0,3}(?: \([^()]{1,40}\))?: +){1,3}(?=\S)"
 )
 _MIN_WORDS = 3  # shorter sentences may occur twice: "Oh yes!"
 _INTRODUCES = re.compile(r":\s*$")  # "On 20 May 2026:" belongs to what follows
+_DAY = re.compile(r"On \d{1,2} \w{3,9} \d{4}:\s*$")
+_IN_FULL = {"i'm": ("i", "am"), "i've": ("i", "have")}
 _MAX_SENTENCES = 400  # of one text; the rest of it counts as one sentence
 _MAX_CHARS = 20_000  # of one text that are compared
 
@@ -31,26 +34,38 @@ def sentences_in(text: str) -> list[str]:
     return sentences
 
 
-def keys_of(sentences: list[str]) -> list[int]:
-    """Return a key for each sentence, which ignores case, punctuation and speaker labels.
+def sentence_keys(sentences: list[str]) -> list[int]:
+    """Return a key for each sentence, which ignores case, punctuation and labels.
 
-    The key is 0 for a sentence that is too short, or only introduces the next.
+    A short text after a label ("home: Porto") has a key with its label. The key is 0 for any other
+    sentence that is too short, or only introduces the next.
     """
     return [_key(sentence) for sentence in sentences]
 
 
+def key_of_words(words: str) -> int:
+    """Return the key of a sentence given as its words: in lower case, one space between them."""
+    return hash(words) if words.count(" ") + 1 >= _MIN_WORDS else 0
+
+
+def is_day(sentence: str) -> bool:
+    """Return whether a sentence only says on which day the next ones were said."""
+    return _DAY.match(sentence) is not None
+
+
 def _key(sentence: str) -> int:
-    words = words_of(_without_label(sentence))
-    if len(words) < _MIN_WORDS or _INTRODUCES.search(sentence):
-        return 0
-    return hash(" ".join(words))
-
-
-def _without_label(sentence: str) -> str:
     label = _LABEL.match(sentence)
-    return sentence if label is None else sentence[label.end() :]
+    words = words_of(sentence if label is None else sentence[label.end() :])
+    if _INTRODUCES.search(sentence):
+        return 0
+    if len(words) >= _MIN_WORDS:
+        return hash(" ".join((*_IN_FULL.get(words[0], words[:1]), *words[1:])))
+    if label is None or not words:
+        return 0
+    last_label = label[0].rstrip(": ").rpartition(": ")[2].partition(" (")[0]
+    return hash(f"{' '.join(words_of(last_label))}: {' '.join(words)}")
 
 
-def said_in(text: str) -> frozenset[int]:
+def sentence_keys_in(text: str) -> frozenset[int]:
     """Return the keys of the sentences at the beginning of a text, without 0."""
-    return frozenset(keys_of(sentences_in(text[:_MAX_CHARS]))) - {0}
+    return frozenset(sentence_keys(sentences_in(text[:_MAX_CHARS]))) - {0}

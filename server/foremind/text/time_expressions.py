@@ -21,8 +21,8 @@ Seconds = npt.NDArray[np.float64]
 
 #: How many characters of a text are searched, and how many expressions are parsed, valid or not. A
 #: sentence seldom has more, a pasted list of dates is no question, and this blocks the event loop.
-MOST_CHARS = 2_000
-MOST_EXPRESSIONS = 4
+MAX_CHARS = 2_000
+MAX_EXPRESSIONS = 4
 _FAR_AWAY = timedelta(days=36_500)
 # Within what PostgreSQL and every time zone can represent.
 _EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
@@ -112,11 +112,11 @@ def spans_in(text: str, now: datetime) -> list[Span]:
     that do not exist are ignored.
     """
     spans: list[Span] = []
-    searched = text[:MOST_CHARS]
+    searched = text[:MAX_CHARS]
     if _HINT.search(searched) is None:
         return spans
     noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
-    for match in islice(_EXPRESSION.finditer(searched), MOST_EXPRESSIONS):
+    for match in islice(_EXPRESSION.finditer(searched), MAX_EXPRESSIONS):
         span = _span(match["date"].lower(), noon)
         clipped = None if span is None else _clipped(_shifted(span, match))
         if clipped is not None:
@@ -130,7 +130,7 @@ def day_of(moment: datetime) -> Span:
     return Span(start, _clamped_shift(start, timedelta(days=1)))
 
 
-def closeness(query: Span, starts: Seconds, ends: Seconds) -> Seconds:
+def span_proximity(query: Span, starts: Seconds, ends: Seconds) -> Seconds:
     """Return how well spans match a query's span: 1 if they overlap, decaying to 0; float64 [n].
 
     It halves with every three days in between, or with every half length of a longer query: "in
@@ -147,7 +147,7 @@ def closeness(query: Span, starts: Seconds, ends: Seconds) -> Seconds:
 def _shifted(span: Span, match: re.Match[str]) -> Span:
     """Apply "two weeks before", "before", "since" and the like."""
     if match["bound"]:
-        return beside(span, match["bound"].lower())
+        return open_ended_span(span, match["bound"].lower())
     if not match["shift"]:
         return span
     words = match["shift"].lower().split()
@@ -165,7 +165,7 @@ def _shifted(span: Span, match: re.Match[str]) -> Span:
     return Span(_clamped_shift(span.start, shift), _clamped_shift(span.end, shift))
 
 
-def beside(span: Span, bound: str) -> Span:
+def open_ended_span(span: Span, bound: str) -> Span:
     """Return the open-ended span before, since or after a span."""
     if bound in ("before", "until", "till"):
         return Span(_clamped_shift(span.start, -_FAR_AWAY), span.start)

@@ -15,7 +15,7 @@ _MAX_WORD_CHARS = 64  # longer "words" are noise
 _MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
 #: The maximum length of a message. A longer reply is scored by its beginning, indexed by the terms
 #: of twice as much, and tokenized in chunks where all its words are needed.
-MOST_CHARS = 16_000
+MAX_CHARS = 16_000
 _BREAK_SEARCH_CHARS = 1_000  # white space to cut a chunk at is looked for this far from its end
 _SPACE = re.compile(r"\s")
 _MAX_FREQUENCY = 32_767  # caps the counts of degenerate texts
@@ -41,7 +41,7 @@ def _stem(word: str) -> str:
     return str(_stemmer.stemWord(word))
 
 
-def forget_words() -> None:
+def clear_stem_cache() -> None:
     """Clear the cache of stems."""
     _stem.cache_clear()
 
@@ -51,7 +51,7 @@ def words_of(text: str) -> list[str]:
 
     A long text is split into chunks, since a regex search holds the GIL until it ends.
     """
-    if len(text) <= MOST_CHARS:
+    if len(text) <= MAX_CHARS:
         return _words_of(text)
     return [word for chunk in _chunks(text) for word in _words_of(chunk)]
 
@@ -60,7 +60,7 @@ def _chunks(text: str) -> Iterator[str]:
     """Split a text before white space, or anywhere if there is none near the end of a chunk."""
     start = 0
     while start < len(text):
-        end = start + MOST_CHARS
+        end = start + MAX_CHARS
         if end < len(text):
             spaces = [
                 match.start() for match in _SPACE.finditer(text, end - _BREAK_SEARCH_CHARS, end)
@@ -92,5 +92,5 @@ def names_in(text: str) -> list[str]:
 
 def count_terms(text: str) -> dict[str, int]:
     """Return how often each term occurs in `text`, or in as much of it as is indexed."""
-    counts = Counter(terms_of(text[: 2 * MOST_CHARS]))
+    counts = Counter(terms_of(text[: 2 * MAX_CHARS]))
     return {term: min(count, _MAX_FREQUENCY) for term, count in counts.items()}

@@ -12,22 +12,23 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from foremind.cluster.freshness import Freshness
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.setting_groups import LayerName
-from foremind.llm.prompt.record_format import hunch, memory_lines
+from foremind.domain.settings.setting_groups import LayerName
+from foremind.llm.prompt.record_format import memory_lines, weak_match_preface
 from foremind.llm.prompt.sections import Section, StandingLayers, section
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import DraftRecall, LayerCache, RelationshipLayers
+from foremind.retrieval.layer_cache import LayerCache, LayerQuery, RelationshipLayers
 from foremind.retrieval.layer_recall import references_in
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import aside
+from foremind.runtime.offload import run_or_offload
 from foremind.typeahead.context_cache import BuildTimings, CacheKey, PreparedContext
 
 # Layers made of a relationship's records: those searched for a draft, and those in every prompt.
@@ -57,7 +58,7 @@ class RetrievalScope:
     relationship_id: int
     companion_id: int
     user_name: str
-    validity: CacheKey
+    cache_key: CacheKey
     time_zone: tzinfo
     user_id: int | None = None
 
@@ -73,7 +74,10 @@ class ContextBuilder:
         library: Library,
         clock: Clock,
         metrics: Metrics,
+        freshness: Freshness | None = None,
     ) -> None:
+        """Configure what is searched; without `freshness`, no other process changes anything."""
+        self._freshness = freshness
         self._embedder = embedder
         self._search = search
         self._layer_cache = layer_cache
@@ -91,7 +95,8 @@ class ContextBuilder:
     ) -> PreparedContext:
         """Return the context for `text` (normalised).
 
-        Records that are not cached are read. A layer that fails or misses the deadline is omitted
+        Records that are not cached are read, and all is compared with the database first where
+        announcements cannot be relied on. A layer that fails or misses the deadline is omitted
         and listed as missing.
 
         Args:
@@ -101,16 +106,20 @@ class ContextBuilder:
 
         Raises:
             Overloaded: the embedding queue is full.
+            StorageUnavailable: what is cached could not be compared with the database.
         """
         started = self._clock.monotonic()
         vector = await self._vector(text, current_scope, priority, known)
         embedded = self._clock.monotonic()
-        references = await aside(len(text), lambda: references_in(text))
+        references = await run_or_offload(len(text), lambda: references_in(text))
+        relationship_id = current_scope().relationship_id
+        changed = self._freshness is not None and await self._freshness.ensure(relationship_id)
         scope = current_scope()
-        policy = scope.validity.layers
+        policy = scope.cache_key.layer_policy
         now = self._clock.now().astimezone(scope.time_zone)
-        draft = DraftRecall(text, references, vector, scope.user_name, policy, now)
-        layers = self._layer_cache.get(scope.relationship_id)
+        draft = LayerQuery(text, references, vector, scope.user_name, policy, now)
+        # Those that are cached are read again if they changed: that is awaited.
+        layers = None if changed else self._layer_cache.get(scope.relationship_id)
         results, layers_ms, failed = await self._fetch_by_deadline(
             self._sources(scope, draft, read_records=layers is None), policy.deadline_s
         )
@@ -118,18 +127,21 @@ class ContextBuilder:
         layers = results.pop(_RECORDS, layers)
         memories = results.pop("memories", ())
         recalled: dict[LayerName, Section] = dict(results)
-        recalled["memories"] = _memories_section(memories, draft)
-        validity = scope.validity
+        chars = sum(len(memory.content) for memory in memories)
+        recalled["memories"] = await run_or_offload(
+            chars, partial(_memories_section, memories, draft)
+        )
+        cache_key = scope.cache_key
         if layers is not None:
             related = tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
             draft = replace(draft, recalled_texts=related)
             await self._search_layers(layers, draft, recalled, layers_ms)
-            validity = msgspec.structs.replace(validity, layers_version=layers.version)
+            cache_key = msgspec.structs.replace(cache_key, layers_version=layers.version)
         finished = self._clock.monotonic()
         self._record_times(started, embedded, searched, finished)
         return PreparedContext(
             text=text,
-            validity=validity,
+            cache_key=cache_key,
             vector=vector,
             memories=tuple(memories),
             recalled=recalled,
@@ -156,7 +168,7 @@ class ContextBuilder:
         Args:
             recalled: false if retrieval failed, which is counted as missing layers.
         """
-        policy = scope.validity.layers
+        policy = scope.cache_key.layer_policy
         layers = self._layer_cache.get(scope.relationship_id)
         failed: dict[_Source, str] = {} if recalled else {"memories": "failed", "library": "failed"}
         if layers is None:
@@ -176,12 +188,12 @@ class ContextBuilder:
     ) -> npt.NDArray[np.float32]:
         """Return the vector of `text`, that of `known` if its embedding model is the same."""
         scope = current_scope()
-        if known is not None and known.validity.embedding == scope.validity.embedding:
+        if known is not None and known.cache_key.embedding == scope.cache_key.embedding:
             return known.vector
         return await self._embedder.embed_query(text, priority, scope.user_id)
 
     def _sources(
-        self, scope: RetrievalScope, draft: DraftRecall, *, read_records: bool
+        self, scope: RetrievalScope, draft: LayerQuery, *, read_records: bool
     ) -> dict[_Source, _Fetch]:
         """Return what to fetch for a draft: enabled layers, and records that are not cached."""
         sources: dict[_Source, _Fetch] = {}
@@ -189,7 +201,11 @@ class ContextBuilder:
             sources[_RECORDS] = self._read_records(scope)
         if draft.policy.on("memories"):
             query = Query(
-                scope.relationship_id, draft.text, draft.vector, scope.validity.limits, draft.now
+                scope.relationship_id,
+                draft.text,
+                draft.vector,
+                scope.cache_key.recall_policy,
+                draft.now,
             )
             sources["memories"] = partial(self._search.search, query)
         if draft.policy.on("library") and self._library.may_have_documents(scope.companion_id):
@@ -197,13 +213,13 @@ class ContextBuilder:
         return sources
 
     def _read_records(self, scope: RetrievalScope) -> _Fetch:
-        count = counter_for(scope.validity.layers.tokenizer)
+        count = counter_for(scope.cache_key.layer_policy.tokenizer)
         return partial(self._layer_cache.load, scope.relationship_id, count)
 
     async def _search_layers(
         self,
         layers: RelationshipLayers,
-        draft: DraftRecall,
+        draft: LayerQuery,
         recalled: dict[LayerName, Section],
         layers_ms: dict[Any, float],
     ) -> None:
@@ -212,7 +228,7 @@ class ContextBuilder:
         for layer in _SEARCHED_LAYERS:
             if draft.policy.on(layer):
                 started = self._clock.monotonic()
-                recalled[layer] = await aside(chars, partial(layers.recall, layer, draft))
+                recalled[layer] = await run_or_offload(chars, partial(layers.recall, layer, draft))
                 layers_ms[layer] = _ms(self._clock.monotonic() - started)
 
     def _missing(self, policy: LayerPolicy, failed: Mapping[_Source, str]) -> dict[LayerName, str]:
@@ -235,9 +251,13 @@ class ContextBuilder:
         """The approximate CPU time of building a context, in seconds."""
         return self._embedder.load.typical_cpu_s + self._search_s + _OVERHEAD_S
 
-    def is_word(self, letters: str) -> bool:
-        """Return whether the model's vocabulary contains `letters` as a single token."""
-        return self._embedder.is_word(letters)
+    def is_fresh(self, relationship_id: int) -> bool:
+        """Return whether what is cached of a relationship needs no comparison."""
+        return self._freshness is None or self._freshness.is_fresh(relationship_id)
+
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
+        return self._embedder.word_share(letters)
 
     def raise_priority(self, text: str, priority: Priority) -> None:
         """Raise the priority of embedding `text` to at least `priority`."""
@@ -275,12 +295,12 @@ class ContextBuilder:
         return results, elapsed_ms, failed
 
 
-def _memories_section(memories: Sequence[Recalled], draft: DraftRecall) -> Section:
+def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> Section:
     return section(
         "memories",
         memory_lines(memories, draft.user_name, draft.now),
         counter_for(draft.policy.tokenizer),
-        preface=hunch(memories),
+        preface=weak_match_preface(memories),
     )
 
 

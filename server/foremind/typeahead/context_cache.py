@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from cachetools import TTLCache
 
-from foremind.domain.announcements import MemoriesForgotten
+from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy, RecallPolicy
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
-from foremind.storage.notifications import Announcement
+from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 
 _MAX_PER_RELATIONSHIP = 32  # contexts, so that undoing an edit hits the cache
 _RELATIONSHIP_FRACTION = 64  # one relationship may use at most one such part of the bytes
@@ -36,9 +36,9 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
     companion_version: int
     model: str
     embedding: str
-    limits: RecallPolicy
-    layers: LayerPolicy
-    deleted: int = 0
+    recall_policy: RecallPolicy
+    layer_policy: LayerPolicy
+    document_deletions: int = 0
 
 
 class BuildTimings(msgspec.Struct, frozen=True, gc=False):
@@ -51,14 +51,14 @@ class BuildTimings(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreparedContext(msgspec.Struct, frozen=True, gc=False):
-    """What was retrieved for `text` (normalised) under the cache key `validity`.
+    """What was retrieved for `text` (normalised) under the cache key `cache_key`.
 
     `missing` maps layers that failed or missed the deadline to the reason; such a context is not
     cached. `standing` are the layers that every prompt includes.
     """
 
     text: str
-    validity: CacheKey
+    cache_key: CacheKey
     vector: npt.NDArray[np.float32]
     memories: tuple[Recalled, ...]
     recalled: Mapping[LayerName, Section]
@@ -67,7 +67,7 @@ class PreparedContext(msgspec.Struct, frozen=True, gc=False):
     timings: BuildTimings
 
     @property
-    def left_out(self) -> tuple[LayerName, ...]:
+    def missing_layers(self) -> tuple[LayerName, ...]:
         """The layers that are missing."""
         return tuple(self.missing)
 
@@ -78,18 +78,19 @@ class ContextCache:
     Limits are `capacity` contexts and `max_bytes` in total and, so that one player's typing does
     not evict the contexts of others, 32 contexts and a 64th of the bytes per relationship (but
     always its newest context). Expiry limits memory use and says nothing about staleness: callers
-    compare `validity`.
+    compare `cache_key`.
     """
 
     def __init__(self, capacity: int, max_bytes: int, ttl_s: float, clock: Clock) -> None:
         self._capacity = capacity
-        self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._clock = clock
-        self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()  # oldest first
+        # Only peeked at, so that the least recently used is the oldest.
+        self._entries: ByteBoundedCache[tuple[int, str], _Entry] = ByteBoundedCache(
+            max_bytes, lambda entry: entry.bytes, self._on_removed
+        )
         self._by_relationship: dict[int, _RelationshipEntries] = {}
         self._timer: Timer | None = None
-        self._bytes = 0
         # Memory versions of erasures; builds in progress then end long before these expire.
         self._erasures: TTLCache[int, int] = TTLCache(capacity, ttl_s, timer=clock.monotonic)
 
@@ -97,77 +98,77 @@ class ContextCache:
         return len(self._entries)
 
     @property
-    def bytes_held(self) -> int:
+    def total_bytes(self) -> int:
         """Memory use of the contexts; what several share is counted for each."""
-        return self._bytes
+        return self._entries.bytes_used
 
     def get(self, relationship_id: int, text: str) -> PreparedContext | None:
         """Return the newest context for this text, stale or not."""
-        entry = self._entries.get((relationship_id, text))
+        entry = self._entries.peek((relationship_id, text))
         if entry is None or entry.expires_at <= self._clock.monotonic():
             return None
         return entry.context
 
-    def holds_forgotten(self, relationship_id: int, context: PreparedContext) -> bool:
+    def predates_erasure(self, relationship_id: int, context: PreparedContext) -> bool:
         """Return whether a context was started before the relationship's last erasure."""
         version = self._erasures.get(relationship_id)
-        return version is not None and context.validity.memory_version < version
+        return version is not None and context.cache_key.memory_version < version
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Evict every context of a relationship on an erasure."""
         if isinstance(announcement, MemoriesForgotten):
             relationship_id = announcement.relationship_id
             self._erasures[relationship_id] = announcement.memory_version
             if relationship_id in self._by_relationship:
                 for text in list(self._by_relationship[relationship_id].texts):
-                    self._evict(relationship_id, text)
+                    del self._entries[relationship_id, text]
 
     def put(self, relationship_id: int, context: PreparedContext) -> None:
         """Cache a context, evicting the oldest ones beyond the limits.
 
         A context started before an erasure may contain what was erased, and is not cached.
         """
-        if self.holds_forgotten(relationship_id, context):
+        if self.predates_erasure(relationship_id, context):
             return
         key = relationship_id, context.text
-        if key in self._entries:
-            self._evict(*key)
+        self._entries.pop(key, None)
         size = context_size_bytes(context)
-        if size > self._max_bytes:
+        if not self._entries.put(key, _Entry(context, size, self._clock.monotonic() + self._ttl_s)):
             return
-        self._entries[key] = _Entry(context, size, self._clock.monotonic() + self._ttl_s)
         own = self._by_relationship.setdefault(relationship_id, _RelationshipEntries())
         own.texts[context.text] = None
         own.bytes += size
-        self._bytes += size
-        max_own = self._max_bytes // _RELATIONSHIP_FRACTION
+        max_own = self._entries.maxsize // _RELATIONSHIP_FRACTION
         while len(own.texts) > 1 and (
             len(own.texts) > _MAX_PER_RELATIONSHIP or own.bytes > max_own
         ):
-            self._evict(relationship_id, next(iter(own.texts)))
-        while len(self._entries) > self._capacity or self._bytes > self._max_bytes:
-            self._evict(*next(iter(self._entries)))
+            del self._entries[relationship_id, next(iter(own.texts))]
+        while len(self._entries) > self._capacity:
+            self._entries.popitem()
         self._schedule_expiry()
 
-    def _evict(self, relationship_id: int, text: str) -> None:
-        size = self._entries.pop((relationship_id, text)).bytes
-        self._bytes -= size
+    def _on_removed(self, key: tuple[int, str], entry: "_Entry") -> None:
+        relationship_id, text = key
         own = self._by_relationship[relationship_id]
-        own.bytes -= size
+        own.bytes -= entry.bytes
         del own.texts[text]
         if not own.texts:
             del self._by_relationship[relationship_id]
 
+    def _oldest(self) -> "_Entry | None":
+        key = next(iter(self._entries), None)
+        return None if key is None else self._entries.peek(key)
+
     def _schedule_expiry(self) -> None:
-        if self._timer is None and self._entries:
-            oldest = next(iter(self._entries.values()))
+        oldest = self._oldest()
+        if self._timer is None and oldest is not None:
             self._timer = self._clock.call_at(oldest.expires_at, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        while self._entries and next(iter(self._entries.values())).expires_at <= now:
-            self._evict(*next(iter(self._entries)))
+        while (oldest := self._oldest()) is not None and oldest.expires_at <= now:
+            self._entries.popitem()
         self._schedule_expiry()
 
 

@@ -12,7 +12,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class DraftSettled:
-    """`draft` has been stable for longer than the typist's usual gap between keys."""
+    """`draft` has been stable for as long as it was to be."""
 
     draft: str
 

@@ -8,7 +8,7 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def says_something(text: str) -> bool:
+def has_searchable_text(text: str) -> bool:
     """Return whether `text` contains a letter, a digit or a pictograph to search for."""
     return any(_carries_meaning(character) for character in text)
 

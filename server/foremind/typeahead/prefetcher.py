@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import TemporaryError
+from foremind.domain.prefetch import Outcome, Trigger
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.runtime.metrics import Metrics
@@ -16,11 +16,8 @@ from foremind.runtime.supervision import begin, stop
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope
 from foremind.typeahead.context_cache import ContextCache, PreparedContext
 from foremind.typeahead.debounce import Debouncer, DraftSettled, TypingPaused, Wait
-from foremind.typeahead.draft_text import normalise, says_something
+from foremind.typeahead.draft_text import has_searchable_text, normalise
 from foremind.typeahead.prefetch_policy import PrefetchPolicy
-
-Outcome = Literal["hit", "refreshed", "miss"]
-Trigger = Literal["pause", "eager", "send"]
 
 _log = structlog.get_logger("foremind.typeahead")
 
@@ -79,7 +76,7 @@ class Prefetcher:
         self._metrics = metrics
         self._pacing = pacing
         self._debouncer = Debouncer(pacing()[0])
-        self._policy = PrefetchPolicy(builder.is_word)
+        self._policy = PrefetchPolicy(builder.word_share)
         self._draft = ""
         self._typed = ""
         self._timer: Timer | None = None
@@ -93,8 +90,8 @@ class Prefetcher:
         draft = normalise(text)
         now = self._clock.monotonic()
         self._debouncer.pause_s, eager = self._pacing()
-        searchable = says_something(draft)
-        settle_s = self._settle_s(text, now) if searchable and eager else None
+        searchable = has_searchable_text(draft)
+        settle_s = self._settle_s(text) if searchable and eager else None
         if draft == self._draft:  # but a trailing space may have completed a word
             if settle_s is not None:
                 self._debouncer.settle_by(now + settle_s)
@@ -120,7 +117,7 @@ class Prefetcher:
             self._sent.append(self._in_flight)
             self._in_flight = None
 
-    async def take(
+    async def context_at_enter(
         self, text: str, current_scope: Callable[[], RetrievalScope] | None = None
     ) -> ContextAtEnter:
         """Return the context for a sent text.
@@ -133,7 +130,7 @@ class Prefetcher:
         """
         current_scope = current_scope or self._current_scope
         draft = normalise(text)
-        if not says_something(draft):
+        if not has_searchable_text(draft):
             standing = await self._builder.standing(current_scope(), recalled=True)
             return ContextAtEnter(None, standing, "miss")
         cached = self._valid(draft, current_scope)
@@ -190,7 +187,8 @@ class Prefetcher:
             self._in_flight.trigger = trigger
             self._builder.raise_priority(draft, Priority.PAUSE)
             return
-        cached = self._valid(draft, self._current_scope)
+        fresh = self._builder.is_fresh(self._current_scope().relationship_id)
+        cached = self._valid(draft, self._current_scope) if fresh else None
         if cached is not None:
             self._on_ready(self._typed, cached, trigger)
             return
@@ -202,9 +200,9 @@ class Prefetcher:
         self._in_flight = build = _Build(draft, task, trigger)
         task.add_done_callback(lambda _: self._on_build_done(build))
 
-    def _settle_s(self, typed: str, now: float) -> float | None:
+    def _settle_s(self, typed: str) -> float | None:
         """Return the idle time after which to prefetch; None to wait for a pause."""
-        self._policy.typed(typed, now)
+        self._policy.typed(typed)
         settle_s = self._policy.settle_s(typed, self._builder.utilization)
         if isinstance(settle_s, str):
             self._metrics.held_back.labels(settle_s).inc()
@@ -231,7 +229,7 @@ class Prefetcher:
             return
         self._metrics.prepared.labels(build.trigger).inc()
         context = build.task.result()
-        if context.text == self._draft and "memories" not in context.left_out:
+        if context.text == self._draft and "memories" not in context.missing_layers:
             self._on_ready(self._typed, context, build.trigger)
 
     async def _build(
@@ -243,7 +241,7 @@ class Prefetcher:
     ) -> PreparedContext:
         """Build a context, and cache it if no layer is missing."""
         context = await self._builder.prepare(text, current_scope, priority, known)
-        if not context.left_out:
+        if not context.missing_layers:
             self._cache.put(current_scope().relationship_id, context)
         return context
 
@@ -253,7 +251,7 @@ class Prefetcher:
         """Return the cached context for `text`, unless it is stale."""
         scope = current_scope()
         context = self._cache.get(scope.relationship_id, text)
-        return context if context is not None and context.validity == scope.validity else None
+        return context if context is not None and context.cache_key == scope.cache_key else None
 
     async def _await_in_flight(
         self, text: str, current_scope: Callable[[], RetrievalScope]

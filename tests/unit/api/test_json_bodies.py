@@ -140,3 +140,18 @@ async def test_decoding_yields_to_the_event_loop_between_batches() -> None:
     assert await decode_json(msgspec.json.encode(body), Whole, check_storable) == body
     task.cancel()
     assert iterations > 5000 * 100 / 20_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b'{"name": "a\\ud800"}', "name"),
+        (b'{"name": "a", "parts": [{"text": "b"}, {"text": "\\udfff"}]}', "parts[1].text"),
+        (b'{"name": "a", "\\ud800": 1}', None),
+    ],
+)
+async def test_half_a_character_is_named_by_its_field(raw: bytes, param: str | None) -> None:
+    """The rest of the body is JSON."""
+    with pytest.raises(InvalidMessage, match="half of one") as caught:
+        await decode_json(raw, Whole, check_storable)
+    assert caught.value.param == param

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foremind.auth.access_tokens import mint, read_token
-from foremind.auth.principal import PLAYER
-from foremind.auth.signing_keys import KeyRing, new_key, read_keys
+from foremind.auth.principal import PLAYER_SCOPES
+from foremind.auth.signing_keys import KeyRing, generate_key, read_keys
 from foremind.domain.errors import InvalidFile, NotAuthenticated
 
 SECRET = "a secret of thirty-two bytes, or more"
@@ -81,7 +81,7 @@ def test_a_token_is_valid_until_it_expires() -> None:
 
 def test_a_token_grants_only_its_scopes() -> None:
     """Without the claim, those of a player; scopes of other services are ignored."""
-    assert read_token(token(), KEYS, None, 0).scopes == PLAYER
+    assert read_token(token(), KEYS, None, 0).scopes == PLAYER_SCOPES
     chat_only = read_token(token(scopes=["chat", "shop:buy"]), KEYS, None, 0)
     assert chat_only.scopes == {"chat"}
     assert not chat_only.allows("memory:read")
@@ -101,8 +101,8 @@ def test_the_audience_is_checked_if_one_is_configured() -> None:
 def test_keys_rotate_without_a_restart(tmp_path: Path) -> None:
     """Keys added to the file are accepted from then on, and removed keys no longer."""
     path = tmp_path / "keys.json"
-    old, old_public = new_key("old")
-    fresh, fresh_public = new_key("fresh")
+    old, old_public = generate_key("old")
+    fresh, fresh_public = generate_key("fresh")
     path.write_text(json.dumps({"keys": [old_public]}))
     keys = KeyRing(None, path)
     old_token = mint({"sub": "ana", "exp": 100}, _signing_key(tmp_path, old))
@@ -122,7 +122,7 @@ def test_keys_rotate_without_a_restart(tmp_path: Path) -> None:
 
 def test_a_public_key_is_not_accepted_as_a_secret(tmp_path: Path) -> None:
     """As a forger would use it, to sign with HS256."""
-    _, public = new_key("k")
+    _, public = generate_key("k")
     path = tmp_path / "keys.json"
     path.write_text(json.dumps({"keys": [public]}))
     claims = {"sub": "ana", "exp": 100}

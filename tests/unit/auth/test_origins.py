@@ -3,7 +3,7 @@
 import pytest
 
 from foremind.auth.origins import host_allowed, origin_allowed, request_origin_allowed
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 
 OPEN = load_settings()
 

@@ -5,12 +5,12 @@ import pytest
 from foremind.background.extractive_summary import (
     Utterance,
     conclusions_of,
-    key_of,
     left_open,
     questions_of,
     references_of,
     settles,
     top_sentences,
+    topic_key,
     topics_of,
 )
 
@@ -90,4 +90,4 @@ def test_a_question_is_settled_by_an_answer_about_its_subject() -> None:
 
 def test_topic_keys_ignore_number_and_articles() -> None:
     """Different words have different keys."""
-    assert key_of("The Gardens") == key_of("garden") != key_of("gate")
+    assert topic_key("The Gardens") == topic_key("garden") != topic_key("gate")

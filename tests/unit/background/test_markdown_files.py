@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.background.markdown_files import BASE, LAYERS, ExportedBase, edits_of, folder_of
+from foremind.background.markdown_files import BASE, LAYERS, ExportedBase, find_edits, render_folder
 from foremind.domain.companion import Companion, CompanionSettings
-from foremind.domain.record import NOTHING_KNOWN, Record, RecordLayer, Revision
+from foremind.domain.record import NO_DETAILS, Record, RecordLayer, Revision
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
@@ -38,13 +38,13 @@ def record(
 ) -> Record:
     """A record of revision 3."""
     return Record(
-        number, layer, kind, title, content, (), NOTHING_KNOWN, None, "rules", None, NOW, NOW, 3
+        number, layer, kind, title, content, (), NO_DETAILS, None, "rules", None, NOW, NOW, 3
     )
 
 
 def exported(*records: Record) -> tuple[dict[str, str], ExportedBase]:
     """The files and the base of an export."""
-    files = folder_of(7, "Ana", WREN, records, {})
+    files = render_folder(7, "Ana", WREN, records, {})
     return files, msgspec.json.decode(files[BASE], type=ExportedBase)
 
 
@@ -67,7 +67,7 @@ def test_an_untouched_folder_has_no_edits(
             for number, (text, title, kind, layer) in enumerate(records, 1)
         )
     )
-    assert edits_of(through_disk(files), base) == []
+    assert find_edits(through_disk(files), base) == []
 
 
 @given(TEXT, TEXT, TEXT)
@@ -76,13 +76,13 @@ def test_an_edit_next_to_any_text_is_the_only_one(text: str, title: str, kind: s
     files, base = exported(record(1, text, title=title, kind=kind), record(2, "run a marathon"))
     changed = through_disk(files)
     changed["scratchpad.md"] = changed["scratchpad.md"].replace("run a mar", "walk a mar")
-    (edit,) = edits_of(changed, base)
+    (edit,) = find_edits(changed, base)
     assert (edit.record, edit.content) == (2, "walk a marathon")
 
 
 def test_headings_in_a_text_stay_text() -> None:
     """Records may contain Markdown."""
-    assert edits_of(*exported(record(1, "a\n## [9.9 goal] b\n\\## c"))) == []
+    assert find_edits(*exported(record(1, "a\n## [9.9 goal] b\n\\## c"))) == []
 
 
 def test_changes_additions_and_removals_are_found() -> None:
@@ -92,7 +92,7 @@ def test_changes_additions_and_removals_are_found() -> None:
     files["scratchpad.md"] = text[: text.index("## [2.")] + "## [pet] Scout\n\nA dog.\n"
     assert [
         (edit.record, edit.revision, edit.kind, edit.title, edit.content)
-        for edit in edits_of(files, base)
+        for edit in find_edits(files, base)
     ] == [
         (1, 3, "goal", "", "run two marathons"),
         (None, 0, "pet", "Scout", "A dog."),
@@ -104,7 +104,7 @@ def test_a_missing_file_removes_nothing() -> None:
     """It is taken for an accident."""
     files, base = exported(record(1, "run a marathon"))
     del files["scratchpad.md"]
-    assert edits_of(files, base) == []
+    assert find_edits(files, base) == []
 
 
 def test_provenance_is_a_comment_below_the_heading() -> None:
@@ -117,16 +117,16 @@ def test_provenance_is_a_comment_below_the_heading() -> None:
     )
     text = files["scratchpad.md"]
     assert f"## [1.3 goal]\n{comment}\n\n\\<!-- made" in text
-    assert edits_of(files, base) == []
-    assert edits_of({"scratchpad.md": text.replace(f"{comment}\n", "")}, base) == []
+    assert find_edits(files, base) == []
+    assert find_edits({"scratchpad.md": text.replace(f"{comment}\n", "")}, base) == []
 
 
 def test_earlier_revisions_have_their_own_file() -> None:
     """It is read-only."""
     earlier = Revision(2, "scratchpad", "goal", "", "walk a marathon", "model", NOW)
-    files = folder_of(7, "Ana", WREN, [record(1, "run a marathon")], {1: [earlier]})
+    files = render_folder(7, "Ana", WREN, [record(1, "run a marathon")], {1: [earlier]})
     assert files["history.md"] == (
         "# history\n\n## [1.2 goal]\n<!-- made by model, until 2026-05-20 12:00 -->\n\n"
         "walk a marathon\n"
     )
-    assert edits_of(files, msgspec.json.decode(files[BASE], type=ExportedBase)) == []
+    assert find_edits(files, msgspec.json.decode(files[BASE], type=ExportedBase)) == []

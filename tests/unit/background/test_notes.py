@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 
 from foremind.background.extractive_summary import Utterance
-from foremind.background.notes import (
-    by_rules,
-    entries_for_prompt,
-    entry_kind,
-    notes_to_evict,
-    valid_operations,
-)
+from foremind.background.note_rules import entry_kind, updates_by_rules
+from foremind.background.notes import entries_for_prompt, notes_to_evict, valid_operations
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import KINDS
-from foremind.domain.record import NOTHING_KNOWN, Record
+from foremind.domain.record import NO_DETAILS, Record
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -24,7 +19,7 @@ NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 def entry(number: int, content: str) -> Record:
     """An entry of the notes."""
     return Record(
-        number, "scratchpad", "identity", "", content, (), NOTHING_KNOWN, None, "rules", None,
+        number, "scratchpad", "identity", "", content, (), NO_DETAILS, None, "rules", None,
         NOW, NOW, 1,
     )  # fmt: skip
 
@@ -76,7 +71,7 @@ def test_sentences_become_entries_of_their_kind(text: str, kind: str | None) -> 
 def test_a_statement_on_the_same_fact_updates_its_entry() -> None:
     """One home, not two."""
     utterances = [Utterance(1, "Ana", True, "I moved to Porto. My goal is to sail.", 0.5)]
-    updates = by_rules(utterances, [entry(7, "I live in Lisbon")])
+    updates = updates_by_rules(utterances, [entry(7, "I live in Lisbon")])
     assert [(update.operation, update.turns) for update in updates] == [
         (NoteOperation("UPDATE", 7, "identity", "I moved to Porto."), (1,)),
         (NoteOperation("ADD", None, "goal", "My goal is to sail."), (1,)),
@@ -85,7 +80,7 @@ def test_a_statement_on_the_same_fact_updates_its_entry() -> None:
 
 def test_companion_utterances_become_no_entries() -> None:
     """The notes are about the user."""
-    assert by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []
+    assert updates_by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []
 
 
 def test_the_least_significant_entries_are_evicted_and_manual_ones_never() -> None:
@@ -112,3 +107,10 @@ def test_a_model_is_shown_the_newest_and_the_nearest_entries() -> None:
     assert len(shown) == 60
     assert shown == sorted(shown)
     assert {7, *range(170, 200)} <= set(shown)
+
+
+@pytest.mark.parametrize("text", ["Can't you remember my dog", "don't I always hate olives"])
+def test_a_question_is_no_note(text: str) -> None:
+    """With or without a question mark."""
+    assert entry_kind(text) is None
+    assert entry_kind(f"{text}?") is None

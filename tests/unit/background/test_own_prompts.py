@@ -7,7 +7,7 @@ import pytest
 from foremind.background.prompts import (
     core_memory_prompt,
     episodes_prompt,
-    for_summary,
+    summary_prompt,
     topic_prompt,
 )
 from foremind.llm.prompt.layout import Message
@@ -15,7 +15,7 @@ from foremind.llm.prompt.layout import Message
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 OWN = "Write it like a ship's log."
 BUILT_IN = {
-    "summary": (for_summary("", []), for_summary("", [], OWN)),
+    "summary": (summary_prompt("", []), summary_prompt("", [], OWN)),
     "episodes": (episodes_prompt([], []), episodes_prompt([], [], OWN)),
     "topics": (topic_prompt("x", []), topic_prompt("x", [], OWN)),
     "hot": (core_memory_prompt("", [], NOW), core_memory_prompt("", [], NOW, OWN)),

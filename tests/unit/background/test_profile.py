@@ -6,13 +6,19 @@ from foremind.background.extractive_summary import Utterance
 from foremind.background.profile import (
     ProfileChange,
     ProfileEntry,
-    key_of,
+    entry_key,
     profile_change,
     removal_key,
     replaced_by_manual,
     stated_in,
 )
-from foremind.domain.companion import PROFILE_SLOTS, ProfileRules, ProfileSlot, rank_of, slots_of
+from foremind.domain.companion import (
+    PROFILE_SLOTS,
+    ProfileRules,
+    ProfileSlot,
+    profile_slots,
+    slot_rank,
+)
 from foremind.domain.record import Details, MadeBy, NewRecord, Record
 from foremind.llm.prompt.sections import profile_order
 
@@ -29,7 +35,7 @@ def stored(
     times: int = 0,
 ) -> Record:
     """A stored entry of the profile."""
-    details = Details(slot=slot, rank=rank_of(slot, PROFILE_SLOTS), turn=turn, times=times)
+    details = Details(slot=slot, rank=slot_rank(slot, PROFILE_SLOTS), turn=turn, times=times)
     return Record(
         number, "profile", "stated", title, content, (), details, None, made_by, None, NOW, NOW, 1
     )
@@ -146,7 +152,7 @@ def test_repeated_statements_are_counted_once_per_turn() -> None:
 def test_removed_entries_are_not_made_again() -> None:
     """Other values of the slot are."""
     home = stored(1, "home", "Porto", slot="home")
-    assert removal_key(home) == key_of("home", "porto")
+    assert removal_key(home) == entry_key("home", "porto")
     change = applied([], said("I live in Porto", "I love tea"), removal_key(home))
     assert values(change.added) == [("likes", "tea")]
 
@@ -167,7 +173,7 @@ def test_entries_of_earlier_versions_are_migrated() -> None:
 def test_a_companion_adds_slots_or_has_only_its_own() -> None:
     """Rules fill no slot that the companion does not have."""
     boat = {"boat": ProfileSlot("what the user sails")}
-    assert list(slots_of(ProfileRules(slots=boat))) == [*PROFILE_SLOTS, "boat"]
-    only = slots_of(ProfileRules(slots=boat, only=True))
+    assert list(profile_slots(ProfileRules(slots=boat))) == [*PROFILE_SLOTS, "boat"]
+    only = profile_slots(ProfileRules(slots=boat, only=True))
     assert list(only) == ["boat"]
     assert profile_change([], said("I live in Porto"), only, lambda _: False) == ProfileChange()

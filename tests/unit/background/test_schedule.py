@@ -21,7 +21,7 @@ from foremind.background.schedule import (
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for
 from foremind.domain.relationship import OpenSession, TranscriptTurn
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 SESSION = uuid.UUID(int=1)

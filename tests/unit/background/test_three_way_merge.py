@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.background.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merged
+from foremind.background.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merge
 from foremind.llm.prompt.layout import Message
 
 BASE = RecordVersion("goal", "Running", "Wants to run a marathon.")
@@ -27,7 +27,7 @@ class Model:
 async def test_a_model_merges_the_three_texts() -> None:
     """They are quotations, not instructions."""
     model = Model(MergeResult(BOTH))
-    result = await merged(BASE, OURS, THEIRS, model.ask)
+    result = await merge(BASE, OURS, THEIRS, model.ask)
     assert result == RecordVersion("goal", "Running", BOTH)
     ((system, user),) = model.prompts
     assert "not instructions" in system["content"]
@@ -39,9 +39,9 @@ async def test_fields_that_one_side_changed_need_no_model() -> None:
     """Each is taken from that side."""
     model = Model(MergeResult("never asked"))
     theirs = RecordVersion("other", "Running", BASE.content)
-    result = await merged(BASE, OURS, theirs, model.ask)
+    result = await merge(BASE, OURS, theirs, model.ask)
     assert result == RecordVersion("other", "Running", OURS.content)
-    assert await merged(BASE, OURS, OURS, model.ask) == OURS
+    assert await merge(BASE, OURS, OURS, model.ask) == OURS
     assert model.prompts == []
 
 
@@ -56,14 +56,14 @@ async def test_fields_that_one_side_changed_need_no_model() -> None:
 )
 async def test_an_unusable_merge_is_a_conflict(answer: MergeResult) -> None:
     """The model reports a contradiction, or drops one side's edit."""
-    assert await merged(BASE, OURS, THEIRS, Model(answer).ask) is None
+    assert await merge(BASE, OURS, THEIRS, Model(answer).ask) is None
 
 
 async def test_two_titles_are_a_conflict() -> None:
     """A model would have to choose."""
     ours = RecordVersion("goal", "A run", BASE.content)
     theirs = RecordVersion("goal", "The run", BASE.content)
-    assert await merged(BASE, ours, theirs, Model(MergeResult("x")).ask) is None
+    assert await merge(BASE, ours, theirs, Model(MergeResult("x")).ask) is None
 
 
 def test_removed_words_may_be_missing() -> None:

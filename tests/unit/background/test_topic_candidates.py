@@ -15,7 +15,7 @@ from foremind.background.topic_candidates import (
     source_lines,
     topic_candidates_in,
 )
-from foremind.domain.record import NOTHING_KNOWN, Details, MadeBy, Record, RecordLayer
+from foremind.domain.record import NO_DETAILS, Details, MadeBy, Record, RecordLayer
 
 DAY = datetime(2026, 5, 20, 19, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def record(
     layer: RecordLayer,
     content: str,
     title: str = "",
-    details: Details = NOTHING_KNOWN,
+    details: Details = NO_DETAILS,
     made_by: MadeBy = "rules",
 ) -> Record:
     """A record with its own day and session."""

@@ -52,6 +52,25 @@ def test_control_keys_are_recognised() -> None:
     assert editor.feed(b" \r") == [Typed(), Typed()]
 
 
+@pytest.mark.parametrize(
+    "keys", ["\x1b[A", "\x1b[1;5D", "\x1bOP", "\x1b[15~", "\x1bb", "\x1b[D\x1b[D\x1b[C"]
+)
+def test_arrow_and_function_keys_leave_the_draft_as_it_is(keys: str) -> None:
+    """Also when they arrive with other keys, or in pieces."""
+    together = LineEditor()
+    assert StopPressed() not in together.feed(f"ab{keys}c\x7f{keys}d".encode())
+    assert together.draft == "abd"
+
+
+def test_an_arrow_key_may_arrive_in_pieces() -> None:
+    """Its end is awaited; Escape alone is not."""
+    editor = LineEditor()
+    for piece in (b"ab\x1b[", b"1;5", b"Dc\x1bO", b"Px"):
+        editor.feed(piece)
+    assert editor.draft == "abcx"
+    assert editor.feed(b"y\x1b") == [Typed(), StopPressed()]
+
+
 def test_a_long_draft_shows_its_end() -> None:
     """It is cut to the width of the terminal."""
     line = prompt_line("ready", "", "x" * 100 + "END", 40)

@@ -9,7 +9,7 @@ import pytest
 from foremind.domain.companion import CompanionSettings, read_companion
 from foremind.domain.errors import InvalidFile, UnsafeBinding
 from foremind.domain.policy import policy_for
-from foremind.domain.settings import Settings, check_binding, load_settings
+from foremind.domain.settings.settings import Settings, check_binding, load_settings
 from tests.docs.settings_reference import PATH, reference
 
 
@@ -31,6 +31,40 @@ def test_a_wrong_value_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> Non
     """So that an operator finds it."""
     monkeypatch.setenv("FOREMIND_PAUSE_MS", "soon")
     with pytest.raises(InvalidFile, match="FOREMIND_PAUSE_MS"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "postgres", "mysql://u:secret@h/x", "postgresql://u:secret@h:port/x", "host:5432"]
+)
+def test_a_wrong_database_address_is_told_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """By name and with an example; an empty one does not mean the embedded PostgreSQL."""
+    monkeypatch.setenv("FOREMIND_DATABASE_URL", url)
+    with pytest.raises(InvalidFile, match=r"^FOREMIND_DATABASE_URL: expected .*postgresql://") as e:
+        load_settings()
+    assert "secret" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h/x", "postgres://u:p%40ss@h:5432/x?sslmode=require",
+        "postgresql:///x?host=/run/postgresql", "postgresql://u@[::1]:5432/x",
+        "postgresql://u:p:q@a:5432,b:5433/x", "postgresql://a,b",
+    ],
+)  # fmt: skip
+def test_every_form_of_a_database_address_is_accepted(url: str) -> None:
+    """Hosts, several or a socket; with and without ports."""
+    assert load_settings(database_url=url).database_url is not None
+
+
+@pytest.mark.parametrize("name", ["data_dir", "models_path", "auth_keys", "llm_tokenizer"])
+def test_an_empty_path_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It would mean the working directory."""
+    monkeypatch.setenv(f"FOREMIND_{name.upper()}", "")
+    with pytest.raises(InvalidFile, match=f"^FOREMIND_{name.upper()}: expected a path"):
         load_settings()
 
 

@@ -18,8 +18,12 @@ import msgspec
 
 from foremind.auth.access_tokens import CLOCK_SKEW_S, mint
 from foremind.auth.authority import Authority
+from foremind.cluster.announcement_bus import AnnouncementReceiver
+from foremind.cluster.freshness import Freshness
+from foremind.cluster.membership import Membership
 from foremind.domain.announcements import (
     AccessRevoked,
+    Announcement,
     MemoriesForgotten,
     MemoryAnnouncement,
     SessionTaken,
@@ -27,21 +31,29 @@ from foremind.domain.announcements import (
 from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, Turn
+from foremind.domain.versions import (
+    CompanionVersions,
+    RelationshipVersions,
+    VersionsInForce,
+)
 from foremind.gateway.address_limits import AddressLimits, AddressSlot
+from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.protocol.messages import Resume, SessionOpen
 from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
-from foremind.gateway.session_services import SessionServices
+from foremind.gateway.session_services import AfterReplyServices, SessionServices
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.runtime.metrics import Metrics
+from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
-from foremind.storage.notifications import Announcement
-from foremind.testing.in_process_model import InProcessModel, SingleChatModel
-from foremind.testing.virtual_time import VirtualClock
 from foremind.typeahead.context_cache import ContextCache
+from foremind.typeahead.context_services import ContextServices
+from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
+from foremind_eval.doubles.virtual_time import VirtualClock
 
 USERS = ("ana", "bo", "cy")
 _EXPIRES_S = 3600.0
@@ -82,6 +94,7 @@ class World:
     metrics: Metrics
     turns: dict[int, list[Turn]] = field(default_factory=dict)
     versions: Counter[int] = field(default_factory=Counter)
+    removals: Counter[int] = field(default_factory=Counter)
     revocations: list[AccessRevoked] = field(default_factory=list)
     erased: set[int] = field(default_factory=set)
     announced_erased: set[int] = field(default_factory=set)
@@ -123,20 +136,20 @@ class World:
         """Return the companion by its id."""
         return await self.find("wren")
 
-    async def settings_with(self, *_: object) -> RelationshipSettings:
+    async def settings_with_companion(self, *_: object) -> RelationshipSettings:
         """Return a relationship's own settings, of which there are none."""
         await self.query()
         return RelationshipSettings()
 
     # The revocation store.
-    async def revoked(self, *token: Any) -> bool:
+    async def is_revoked(self, *token: Any) -> bool:
         """Return whether a token was revoked as of a snapshot."""
         await self.query()
         revoked = any(revocation.covers(*token) for revocation in self.revocations)
         await self.wait()
         return revoked
 
-    async def since(self, _: datetime) -> list[AccessRevoked]:
+    async def revoked_since(self, _: datetime) -> list[AccessRevoked]:
         """Return every revocation."""
         return list(self.revocations)
 
@@ -159,7 +172,7 @@ class World:
             False,
         )
 
-    async def working(self, relationship_id: int, *_: object) -> list[Turn]:
+    async def session_turns(self, relationship_id: int, *_: object) -> list[Turn]:
         """Return a snapshot of the turns."""
         await self.query()
         turns = list(self.turns[relationship_id])
@@ -168,7 +181,7 @@ class World:
         await self.wait()
         return turns
 
-    recent = working
+    recent_turns = session_turns
 
     async def announce(self, announcement: SessionTaken) -> None:
         """Accept a session's announcement."""
@@ -178,15 +191,25 @@ class World:
         """Load the layers of a relationship."""
         await self.query()
 
-    async def versions_of(self, ids: list[int]) -> dict[int, tuple[int, int]]:
-        """Return the memory versions and numbers of erasures of relationships."""
+    async def versions_of(self, ids: list[int]) -> dict[int, VersionsInForce]:
+        """Return the versions of relationships as of a snapshot."""
         await self.query()
-        return {key: (self.versions[key], self.versions[key]) for key in ids}
+        versions = {
+            key: VersionsInForce(
+                RelationshipVersions(
+                    key, self.versions[key], 0, self.removals[key], self.versions[key], 0, False
+                ),
+                CompanionVersions(1, 1, 0),
+            )
+            for key in ids
+        }
+        await self.wait()
+        return versions
 
 
-async def no_state(*_: object) -> SessionState:
+async def no_state(*_: object) -> tuple[SessionState, int]:
     """Return an empty session state."""
-    return NO_STATE
+    return NO_STATE, 0
 
 
 class Server:
@@ -200,31 +223,62 @@ class Server:
         self.clock = clock
         self.authority = Authority(world.settings, stores, clock)
         store = cast("Any", SimpleNamespace(versions=world.versions_of))
+        freshness = Freshness(store, lambda: not world.listener_outages, clock, world.metrics)
         supervisor = Supervisor(clock, world.metrics, world.rng)
         self.registry = SessionRegistry(
-            world.settings, store, self.authority, clock, world.metrics, supervisor
+            world.settings,
+            self.authority,
+            clock,
+            world.metrics,
+            supervisor,
+            Membership(cast("Any", None), clock, supervisor),
         )
+        listeners = [freshness.on_announcement, self.registry.on_announcement]
+        freshness.receiver = AnnouncementReceiver(listeners, self.registry.catch_up, world.metrics)
         stub = cast(
             "Any",
-            SimpleNamespace(look=lambda: None, load=lambda *_: None, is_word=lambda _: False),
+            SimpleNamespace(wake=lambda: None, load=lambda *_: None, word_share=lambda _: None),
         )
         states = cast("Any", SimpleNamespace(read=no_state))
+        embedder = cast("Any", SimpleNamespace(manifest=SimpleNamespace(fingerprint="simulated")))
         layers = cast("Any", SimpleNamespace(load=world.load, get=lambda _: None))
         self.model = InProcessModel(lambda: 0.0, lambda _: ["Yes"])
         self.services = SessionServices(
-            settings=world.settings, clock=clock, metrics=world.metrics, authority=self.authority,
-            companions=stores, relationships=stores, current=LiveSettings(stores, stores, clock),
-            turns=stores, states=states, preparer=stub,
-            prepared=ContextCache(10, 1_000_000, 60.0, clock),
-            index=stub, held=layers, library=layers, curation=stub, afterwards=stub,
-            rememberer=stub, uses=stub,
-            voices=SingleChatModel(world.settings, self.model, "off"), embedding="",
-        )  # fmt: skip
+            runtime=RuntimeServices(world.settings, clock, world.metrics, supervisor),
+            freshness=freshness,
+            authority=self.authority,
+            stores=cast(
+                "Any",
+                SimpleNamespace(
+                    companions=stores,
+                    relationships=stores,
+                    turns=stores,
+                    states=states,
+                ),
+            ),
+            live_settings=LiveSettings(stores, stores, clock),
+            context=ContextServices(
+                embedder=embedder,
+                index=stub,
+                layer_cache=layers,
+                library=layers,
+                builder=stub,
+                cache=ContextCache(10, 1_000_000, 60.0, clock),
+            ),
+            chat_models=SingleChatModel(world.settings, self.model, "off"),
+            deduplicator=Deduplicator(EnterPrecedence()),
+            after_reply=AfterReplyServices(
+                behaviours=stub,
+                ingester=stub,
+                access_counts=stub,
+                background_worker=stub,
+            ),
+        )
         self.handshake = Handshake(self.services, self.registry)
 
     def token(self, user: str) -> str:
         """Mint a token of a user with a clock that is somewhat wrong."""
-        key = self.authority._keys.signing(None)
+        key = self.authority._keys.signing_key(None)
         assert key is not None
         now = self.clock.now().timestamp()
         issued_at = now + self.world.rng.uniform(-60.0, 29.0)
@@ -263,7 +317,8 @@ class Server:
     def _announce(self, announcement: Announcement) -> None:
         if self.world.listener_outages:
             return
-        self.registry.announce(announcement)
+        assert self.services.freshness.receiver is not None
+        self.services.freshness.receiver.deliver(announcement)
         if isinstance(announcement, MemoriesForgotten):
             self.world.announced_erased.update(announcement.turn_ids or ())
 
@@ -275,8 +330,9 @@ class Server:
         turn = self.world.turns[number].pop(0)
         self.world.erased.add(turn.id)
         self.world.versions[number] += 1
-        version = self.world.versions[number]
-        self.announce_later(MemoriesForgotten(number, version, 0, version, (turn.id,)))
+        self.world.removals[number] += 1
+        version, removals = self.world.versions[number], self.world.removals[number]
+        self.announce_later(MemoriesForgotten(number, version, 0, version, (turn.id,), removals))
 
     def ingest(self, user: str) -> None:
         """Store a memory of a user."""
@@ -330,7 +386,7 @@ class Server:
         world, principal = self.world, session.principal
         turn_ids = {turn.id for turn in session._conversation.history.turns}
         assert not turn_ids & world.erased, "no session contains an erased turn"
-        assert session._terms._memory_version == world.versions[session.relationship_id]
+        assert session._session_policy._memory_version == world.versions[session.relationship_id]
         assert not any(
             revocation.covers(principal.user_id, principal.token_id, principal.issued_at)
             for revocation in world.revocations
@@ -403,6 +459,7 @@ async def _listener_outage(server: Server) -> None:
     server.world.listener_outages -= 1
     while True:
         try:
+            await server.services.freshness.catch_up()
             return await server.registry.catch_up()
         except StorageUnavailable:
             continue

@@ -23,27 +23,32 @@ from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.memory import Recalled
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.setting_groups import Ahead
-from foremind.domain.settings import Settings
+from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, StoredTurn
+from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.protocol.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
 from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
-from foremind.gateway.session_services import SessionServices
+from foremind.gateway.session_services import AfterReplyServices, SessionServices
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.embedding.backend import LocalBackend
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.layer_cache import RelationshipLayers
 from foremind.retrieval.search import Query
 from foremind.runtime.metrics import Metrics
+from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
-from foremind.testing.in_process_model import InProcessModel, SingleChatModel
-from foremind.testing.virtual_time import VirtualClock
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
+from foremind.typeahead.context_services import ContextServices
+from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
+from foremind_eval.doubles.virtual_time import VirtualClock
 
 _OPENED = OpenedSession(UUID(int=1), 1, 1, 0, 0, RelationshipSettings(), 0, False, True)
 _COMPANION = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
@@ -108,9 +113,9 @@ class World:
         direction[zlib.crc32(texts[0].encode()) % 8] = 1.0
         return direction[None]
 
-    def is_word(self, letters: str) -> bool:
-        """Return whether some letters are a known word."""
-        return letters in _WORDS
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there."""
+        return 1.0 if letters in _WORDS else 0.0
 
     # The search.
     async def search(self, query: Query) -> list[Recalled]:
@@ -123,7 +128,7 @@ class World:
 
     # The turn store.
     async def commit_message(
-        self, session: OpenedSession, message_id: str, text: str, now: datetime, *, kept: bool
+        self, session: OpenedSession, message_id: str, text: str, now: datetime, **_: object
     ) -> StoredTurn:
         """Store a message."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
@@ -134,7 +139,7 @@ class World:
 
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
-        *, judged: bool, kept: bool, erasures: int, unheard: object,
+        *, ingested: bool, kept: bool, erasures: int, undelivered_reply: object,
     ) -> int | None:  # fmt: skip
         """Store a reply, unless something was erased since its prompt was assembled."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
@@ -143,7 +148,7 @@ class World:
         self.written.append(("companion", text))
         return len(self.written)
 
-    async def working(self, *_: object) -> list[Any]:
+    async def session_turns(self, *_: object) -> list[Any]:
         """Return the stored turns, to be loaded again."""
         return [
             SimpleNamespace(speaker=speaker, content=text, id=number, message_id=None)
@@ -151,7 +156,7 @@ class World:
             if not (number == len(self.written) and speaker == "user")
         ]
 
-    async def recent(self, *_: object) -> list[Any]:
+    async def recent_turns(self, *_: object) -> list[Any]:
         """Return the turns before the session, of which there are none."""
         return []
 
@@ -212,27 +217,13 @@ async def live(world: World) -> None:
         lambda _: ["Well", ", ", "yes", "."],
     )
     settings = world.settings.model_copy(update={"eager": world.eager, "recall_gate": False})
-    stub = SimpleNamespace(
-        look=lambda: None, run=lambda *_: None, hand_over=lambda *_: None, refresh=_nothing,
-        may_have_documents=lambda _: False, deleted=lambda _: 0,
-    )  # fmt: skip
-    stores = cast("Any", world)
     supervisor = Supervisor(clock, world.metrics)
     async with EmbeddingService(
-        stores, world.manifest, 8, clock, world.metrics, supervisor
+        LocalBackend(cast("Any", world)), world.manifest, 8, clock, world.metrics, supervisor
     ) as embedder:
-        builder = ContextBuilder(embedder, stores, stores, cast("Any", stub), clock, world.metrics)
-        services = SessionServices(
-            settings=settings, clock=clock, metrics=world.metrics, authority=cast("Any", stub),
-            companions=stores, relationships=stores, current=stores, turns=stores,
-            states=cast("Any", SimpleNamespace(read=_no_state)),
-            preparer=builder, prepared=ContextCache(100, 1 << 20, 60.0, clock),
-            index=stores, held=stores,
-            library=cast("Any", stub), curation=cast("Any", stub),
-            afterwards=cast("Any", stub), rememberer=cast("Any", stub),
-            uses=cast("Any", SimpleNamespace(note=lambda *_: None)),
-            voices=SingleChatModel(settings, model, world.mode), embedding="simulated",
-        )  # fmt: skip
+        services = _session_services(
+            world, model, RuntimeServices(settings, clock, world.metrics, supervisor), embedder
+        )
         listener = _Listener(world)
         principal = Principal("ana", "Ana")
         overrides = SharedValue(RelationshipSettings())
@@ -246,12 +237,67 @@ async def live(world: World) -> None:
         await session.close()
 
 
+def _session_services(
+    world: World, model: InProcessModel, runtime: RuntimeServices, embedder: EmbeddingService
+) -> SessionServices:
+    stub = cast(
+        "Any",
+        SimpleNamespace(
+            wake=lambda: None,
+            run=lambda *_: None,
+            cache_turn_vector=lambda *_: None,
+            mark_used=_nothing,
+            may_have_documents=lambda _: False,
+            deletion_count=lambda _: 0,
+            token_identity=_nothing,
+            ensure=_unchanged,
+        ),
+    )
+    stores = cast("Any", world)
+    builder = ContextBuilder(embedder, stores, stores, stub, runtime.clock, runtime.metrics)
+    return SessionServices(
+        runtime=runtime,
+        freshness=stub,
+        authority=stub,
+        stores=cast(
+            "Any",
+            SimpleNamespace(
+                companions=stores,
+                relationships=stores,
+                turns=stores,
+                states=cast("Any", SimpleNamespace(read=_no_state)),
+            ),
+        ),
+        live_settings=stores,
+        context=ContextServices(
+            embedder=embedder,
+            index=stores,
+            layer_cache=stores,
+            library=stub,
+            builder=builder,
+            cache=ContextCache(100, 1 << 20, 60.0, runtime.clock),
+        ),
+        chat_models=SingleChatModel(runtime.settings, model, world.mode),
+        deduplicator=Deduplicator(EnterPrecedence()),
+        after_reply=AfterReplyServices(
+            behaviours=stub,
+            ingester=stub,
+            access_counts=cast("Any", SimpleNamespace(count_access=lambda *_: None)),
+            background_worker=stub,
+        ),
+    )
+
+
 async def _nothing(*_: object) -> None:
     return None
 
 
-async def _no_state(*_: object) -> SessionState:
-    return NO_STATE
+async def _no_state(*_: object) -> tuple[SessionState, int]:
+    return NO_STATE, 0
+
+
+async def _unchanged(_: int) -> bool:
+    return False
 
 
 _ACTIONS = ("type", "delete", "clear", "send", "cancel", "ingest", "erase", "settings", "idle")
@@ -329,7 +375,7 @@ class _Player:
         world.layers_version += 1
         world.limits.append((now, world.rng.choice(_LIMITS)))
         settings = CompanionSettings(recall_limit=world.limits[-1][1])
-        self._session._terms._shared_overrides.value = RelationshipSettings(user=settings)
+        self._session._session_policy._shared_overrides.value = RelationshipSettings(user=settings)
 
 
 def check(world: World) -> None:

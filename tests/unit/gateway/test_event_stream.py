@@ -10,7 +10,7 @@ from foremind.gateway.protocol.messages import (
     ResponseCreated,
     ResponseDelta,
 )
-from foremind.testing.manual_clock import ManualClock
+from foremind_eval.doubles.manual_clock import ManualClock
 
 
 class RecordingListener:

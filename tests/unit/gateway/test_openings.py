@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.runtime.metrics import Metrics
-from foremind.testing.virtual_time import VirtualLoop
+from foremind_eval.doubles.virtual_time import VirtualLoop
 from tests.unit.auth.test_access_tokens import SECRET
 from tests.unit.gateway.openings import World, live
 

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from foremind.domain.setting_groups import Ahead
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
-from foremind.testing.virtual_time import Deadlock, VirtualLoop
+from foremind_eval.doubles.virtual_time import Deadlock, VirtualLoop
 from tests.unit.gateway.speculation import World, check, live
 
 RUNS = 10_000

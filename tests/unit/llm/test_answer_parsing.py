@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from foremind.background.prompts import EpisodesAnswer, NotesAnswer, SummaryAnswer, TopicAnswer
-from foremind.llm.answer_parsing import UnparsableAnswer, cut_at_sentence, read
+from foremind.llm.answer_parsing import UnparsableAnswer, cut_at_sentence, parse_answer
 from foremind.memory.importance_rating import Rating
 
 ADD = {"op": "ADD", "kind": "goal", "entry": "Wants to sail"}
@@ -20,7 +20,7 @@ EPISODE = {"topic": "boats", "summary": "They spoke of boats."}
 
 def operations(text: str) -> list[Any]:
     """The operations parsed from a text, without empty fields."""
-    value = msgspec.to_builtins(read(text, NotesAnswer).value)
+    value = msgspec.to_builtins(parse_answer(text, NotesAnswer).value)
     return [
         {name: field for name, field in operation.items() if field is not None}
         for operation in value["operations"]
@@ -54,6 +54,36 @@ def test_notes_are_parsed_in_any_form(text: str) -> None:
     assert operations(text) == [ADD]
 
 
+@pytest.mark.parametrize("remark", ["{as asked}", "[1]", "[see note]", "{{x}}", "{lines}", "[]"])
+@pytest.mark.parametrize("shape", [SummaryAnswer, TopicAnswer, NotesAnswer])
+@pytest.mark.parametrize("ending", ["}", ",}", "", ",\n}"])
+def test_a_remark_in_brackets_is_not_the_answer(
+    remark: str, shape: type[msgspec.Struct], ending: str
+) -> None:
+    """Neither next to an answer, whether or not that is well-formed, nor alone."""
+    contents = {
+        SummaryAnswer: {"lines": ["Lives in Porto.", "Sails."]},
+        TopicAnswer: {"text": "Lives in Porto and sails."},
+        NotesAnswer: {"operations": [ADD]},
+    }
+    written = json.dumps(contents[shape])
+    expected = parse_answer(written, shape).value
+    written = written[:-1] + ending
+    for text in (f"Here it is {remark}:\n{written}", f"{written}\nThat is it {remark}."):
+        if ending == "" and text.startswith("{"):
+            continue  # what follows would be part of it
+        assert parse_answer(text, shape).value == expected
+    if shape is not NotesAnswer and remark != "[]":
+        with pytest.raises(UnparsableAnswer):
+            parse_answer(f"I cannot do that {remark}", shape)
+
+
+def test_an_example_next_to_a_malformed_answer_is_not_the_answer() -> None:
+    """Well-formed as it is, it says less."""
+    text = 'In the form {"lines": ["…", "x"]}: {"lines": ["Lives in Porto.", "Sails.",]}'
+    assert parse_answer(text, SummaryAnswer).value.lines == ["Lives in Porto.", "Sails."]
+
+
 def test_an_empty_answer_is_valid() -> None:
     """Most turns need no note."""
     for text in ("{}", '{"operations": null}', '{"operations": []}', "[]", '{"operations": ""}'):
@@ -63,33 +93,38 @@ def test_an_empty_answer_is_valid() -> None:
 def test_numbers_are_parsed_in_any_form() -> None:
     """As text, as a fraction, out of range."""
     for written, rating in (("9", 9), ('"9"', 9), ('"9/10"', 9), ("9.0", 9), ("12", 10), ("0", 1)):
-        assert read(f'{{"rating": {written}}}', Rating).value.rating == rating
+        assert parse_answer(f'{{"rating": {written}}}', Rating).value.rating == rating
     assert operations('{"operations": [{"op": "Delete", "id": "4"}]}') == [
         {"op": "DELETE", "id": 4}
     ]
-    assert read('{"rating": "7", "no_longer": "2"}', Rating).value.no_longer == [2]
+    assert parse_answer('{"rating": "7", "no_longer": "2"}', Rating).value.no_longer == [2]
 
 
 def test_excess_is_truncated() -> None:
     """Six lines become five, a long line ends with a sentence; truncations are counted."""
     long = "She has a boat. " * 30
     lines = [f"Line {number}." for number in range(5)]
-    answer = read(json.dumps({"lines": [long, *lines]}), SummaryAnswer)
+    answer = parse_answer(json.dumps({"lines": [long, *lines]}), SummaryAnswer)
     assert [len(line) <= 300 for line in answer.value.lines] == [True] * 5
     assert answer.value.lines[0].endswith("boat.")
-    assert answer.mended == {"too_long": 1, "too_many": 1}
-    assert read('{"lines": "- One day.\\n- Two days."}', SummaryAnswer).value.lines == [
+    assert answer.corrections == {"too_long": 1, "too_many": 1}
+    assert parse_answer('{"lines": "- One day.\\n- Two days."}', SummaryAnswer).value.lines == [
         "One day.", "Two days.",
     ]  # fmt: skip
 
 
 def test_optional_parts_of_episodes_may_be_missing() -> None:
     """No `left_at`, `null` for lists, no episodes; an invalid one does not affect the others."""
-    answer = read(json.dumps({"episodes": [{**EPISODE, "references": None}]}), EpisodesAnswer).value
+    answer = parse_answer(
+        json.dumps({"episodes": [{**EPISODE, "references": None}]}), EpisodesAnswer
+    ).value
     assert answer.left_at == "" and answer.episodes[0].references == []
-    assert read('{"episodes": [], "left_at": "At the quay."}', EpisodesAnswer).value.episodes == []
-    broken = read(json.dumps({"episodes": [{"topic": "boats"}, EPISODE]}), EpisodesAnswer)
-    assert len(broken.value.episodes) == 1 and broken.mended["dropped"] == 1
+    assert (
+        parse_answer('{"episodes": [], "left_at": "At the quay."}', EpisodesAnswer).value.episodes
+        == []
+    )
+    broken = parse_answer(json.dumps({"episodes": [{"topic": "boats"}, EPISODE]}), EpisodesAnswer)
+    assert len(broken.value.episodes) == 1 and broken.corrections["dropped"] == 1
 
 
 @pytest.mark.parametrize(
@@ -107,25 +142,43 @@ def test_optional_parts_of_episodes_may_be_missing() -> None:
 def test_an_unusable_answer_says_why(text: str, problem: str) -> None:
     """So that the model can correct it."""
     with pytest.raises(UnparsableAnswer, match=problem):
-        read(text, SummaryAnswer)
+        parse_answer(text, SummaryAnswer)
 
 
 def test_an_answer_of_invalid_operations_is_unusable() -> None:
     """It is not mistaken for an empty answer."""
     for text in ('{"operations": ["sing"]}', '{"operations": [{"op": "SING"}]}'):
         with pytest.raises(UnparsableAnswer):
-            read(text, NotesAnswer)
+            parse_answer(text, NotesAnswer)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["8", "8/10", "Rating: 8", "**rating:** 8 / 10.", "8 out of 10", "<think>9?</think>8"],
+)
+def test_a_bare_number_is_a_rating(written: str) -> None:
+    """Where a number is the only field that is required, and nothing else is written."""
+    assert parse_answer(written, Rating).value.rating == 8
+    for shape in (NotesAnswer, SummaryAnswer):
+        with pytest.raises(UnparsableAnswer):
+            parse_answer(written, shape)
+
+
+@pytest.mark.parametrize("written", ["8 or 9", "It is an 8, I think", "-", "1234"])
+def test_other_numbers_are_no_rating(written: str) -> None:
+    with pytest.raises(UnparsableAnswer):
+        parse_answer(written, Rating)
 
 
 def test_prose_is_accepted_as_text_where_allowed() -> None:
     """Some models cannot write JSON at all; notes are never parsed from prose."""
     prose = "She sails every summer.\nShe is afraid of storms."
-    assert read(prose, SummaryAnswer, prose=True).value.lines == prose.splitlines()
-    assert read(prose, TopicAnswer, prose=True).value.text == prose
-    assert read(prose, SummaryAnswer, prose=True).mended == {"prose": 1}
+    assert parse_answer(prose, SummaryAnswer, prose=True).value.lines == prose.splitlines()
+    assert parse_answer(prose, TopicAnswer, prose=True).value.text == prose
+    assert parse_answer(prose, SummaryAnswer, prose=True).corrections == {"prose": 1}
     for shape in (NotesAnswer, EpisodesAnswer, Rating):
         with pytest.raises(UnparsableAnswer):
-            read(prose, shape, prose=True)
+            parse_answer(prose, shape, prose=True)
 
 
 def test_text_is_truncated_at_a_sentence_end() -> None:
@@ -156,7 +209,7 @@ def test_any_text_is_valid_or_unusable(text: str) -> None:
     """Parsed answers are within the limits of the shape."""
     for shape in (NotesAnswer, SummaryAnswer, EpisodesAnswer, Rating, TopicAnswer):
         try:
-            answer = read(text, shape, prose=True).value
+            answer = parse_answer(text, shape, prose=True).value
         except UnparsableAnswer:
             continue
         assert msgspec.json.decode(msgspec.json.encode(answer), type=shape) == answer
@@ -172,9 +225,9 @@ class _Flags(msgspec.Struct):
 def test_hostile_answers_are_rejected_quickly(text: str) -> None:
     """Attempts at unclosed brackets are limited, and deep nesting is not repaired at all."""
     with pytest.raises(UnparsableAnswer):
-        read(text, SummaryAnswer)
+        parse_answer(text, SummaryAnswer)
 
 
 def test_booleans_are_parsed_in_any_form() -> None:
     """`yes`, 0 and true; excess elements are truncated."""
-    assert read('{"flags": ["yes", 0, true]}', _Flags).value.flags == [True, False]
+    assert parse_answer('{"flags": ["yes", 0, true]}', _Flags).value.flags == [True, False]

@@ -13,16 +13,22 @@ from foremind.background.prompts import EpisodesAnswer, NotesAnswer, SummaryAnsw
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.policy import policy_for
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.response_format import FORMS, response_format, schema_of
 from foremind.llm.stream_events import StreamEnding, StreamParser
-from foremind.llm.structured_output import ask
+from foremind.llm.structured_output import request_answer
 from foremind.memory.importance_rating import Rating
-from foremind.testing.model_server import Manner, Script, chunk_line, in_background, scripted_model
+from foremind_eval.doubles.model_server import (
+    ReplyMode,
+    Script,
+    chunk_line,
+    is_background_request,
+    scripted_model,
+)
 
 ASKED: list[Message] = [
     {"role": "system", "content": "Summarise."},
@@ -36,13 +42,13 @@ async def server(script: Script, **settings: Any) -> AsyncIterator[OpenAIChatMod
     """A chat model on a scripted model server."""
     async with scripted_model(script) as model:
         own = load_settings(llm_url=model.url, **settings)
-        voices = ChatModels(own)
-        chat_server = voices.server_of(policy_for(CompanionSettings(), own).voice)
+        chat_models = ChatModels(own)
+        chat_server = chat_models.model_server_for(policy_for(CompanionSettings(), own).chat_model)
         assert chat_server is not None
         try:
             yield chat_server
         finally:
-            await voices.close()
+            await chat_models.close()
 
 
 async def reply_of(model: OpenAIChatModel, max_tokens: int = 50) -> tuple[list[str], str]:
@@ -59,12 +65,12 @@ async def reply_of(model: OpenAIChatModel, max_tokens: int = 50) -> tuple[list[s
 
 
 @pytest.mark.parametrize("manner", ["stream", "whole", "whole as a stream", "message at the end"])
-async def test_responses_are_understood_in_any_form(manner: Manner) -> None:
+async def test_responses_are_understood_in_any_form(manner: ReplyMode) -> None:
     """As one document although a stream was requested, or as the message of the last event."""
-    script = Script(manner=manner, reasoning="I should greet her.", background=lambda _: LINES)
+    script = Script(reply_mode=manner, reasoning="I should greet her.", background=lambda _: LINES)
     async with server(script) as model:
         assert (await reply_of(model))[1] == "Hello there."
-        assert len((await ask(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
+        assert len((await request_answer(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
 
 
 async def test_thinking_is_never_part_of_the_reply() -> None:
@@ -79,7 +85,7 @@ async def test_thinking_is_never_part_of_the_reply() -> None:
         assert (await reply_of(model))[1] == "Hello again."
         script.reply = lambda _: ["Hi. ", "<think>What", " now?</think>", " Well?"]
         assert (await reply_of(model))[1] == "Hi. Well?"
-        script.letters_per_token, script.reply = 1, lambda _: ["I think and think"]
+        script.chars_per_token, script.reply = 1, lambda _: ["I think and think"]
         with pytest.raises(ModelServerError, match="thought aloud"):
             await reply_of(model, 9)
 
@@ -93,19 +99,21 @@ async def test_a_reply_of_reasoning_only_has_its_own_error() -> None:
 
 async def test_the_strictest_accepted_form_is_remembered() -> None:
     """After its refusals, once; another model of the same server starts from the strictest."""
-    script = Script(background=lambda _: LINES, forms=("json_object",), form_status=422)
+    script = Script(
+        background=lambda _: LINES, response_formats=("json_object",), unsupported_format_status=422
+    )
     async with server(script) as model:
         for _ in range(2):
-            assert len((await ask(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
-        forms = [chat.get("response_format", {}).get("type") for chat in script.asked]
+            assert len((await request_answer(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
+        forms = [chat.get("response_format", {}).get("type") for chat in script.background_requests]
         assert forms == ["json_schema", "json_object", "json_object"]
-        assert "schema" in script.asked[1]["response_format"]
-        script.forms = ()
-        assert len((await ask(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
-        assert "response_format" not in script.asked[-1]
+        assert "schema" in script.background_requests[1]["response_format"]
+        script.response_formats = ()
+        assert len((await request_answer(model, ASKED, SummaryAnswer, 50)).value.lines) == 2
+        assert "response_format" not in script.background_requests[-1]
         other = OpenAIChatModel(replace(model.options, model="other"), model._client)
-        await ask(other, ASKED, SummaryAnswer, 50)
-        assert len(script.asked) == 6 + len(FORMS)
+        await request_answer(other, ASKED, SummaryAnswer, 50)
+        assert len(script.background_requests) == 6 + len(FORMS)
 
 
 async def test_a_refusal_not_about_the_form_is_not_remembered() -> None:
@@ -113,15 +121,15 @@ async def test_a_refusal_not_about_the_form_is_not_remembered() -> None:
     script = Script(background=lambda _: LINES, status=400)
     async with server(script) as model:
         with pytest.raises(ModelServerError):
-            await ask(model, ASKED, SummaryAnswer, 50)
+            await request_answer(model, ASKED, SummaryAnswer, 50)
         assert len(script.requests) == len(FORMS)
         script.status = 401
         with pytest.raises(ModelServerError):
-            await ask(model, ASKED, SummaryAnswer, 50)
+            await request_answer(model, ASKED, SummaryAnswer, 50)
         assert len(script.requests) == len(FORMS) + 1
         script.status = 200
-        await ask(model, ASKED, SummaryAnswer, 50)
-        assert script.asked[-1]["response_format"]["type"] == "json_schema"
+        await request_answer(model, ASKED, SummaryAnswer, 50)
+        assert script.background_requests[-1]["response_format"]["type"] == "json_schema"
 
 
 async def test_the_retry_shows_the_model_its_answer_and_the_problem() -> None:
@@ -129,14 +137,14 @@ async def test_the_retry_shows_the_model_its_answer_and_the_problem() -> None:
     answers = iter(["I would rather not.", LINES, "No.", "No!"])
     script = Script(background=lambda _: next(answers))
     async with server(script) as model:
-        assert (await ask(model, ASKED, SummaryAnswer, 50)).value.lines
-        retry = script.asked[1]["messages"]
+        assert (await request_answer(model, ASKED, SummaryAnswer, 50)).value.lines
+        retry = script.background_requests[1]["messages"]
         assert [message["role"] for message in retry] == ["system", "user", "assistant", "user"]
         assert retry[2]["content"] == "I would rather not."
         assert "no JSON" in retry[3]["content"]
         with pytest.raises(UnusableAnswer):
-            await ask(model, ASKED, NotesAnswer, 50)
-        assert len(script.asked) == 4
+            await request_answer(model, ASKED, NotesAnswer, 50)
+        assert len(script.background_requests) == 4
 
 
 async def test_a_truncated_answer_is_kept_and_marked_as_cut_off() -> None:
@@ -145,20 +153,22 @@ async def test_a_truncated_answer_is_kept_and_marked_as_cut_off() -> None:
         {"op": "ADD", "kind": "goal", "entry": f"Wants to see harbour {number}"}
         for number in range(9)
     ]})  # fmt: skip
-    async with server(Script(background=lambda _: long, letters_per_token=4)) as model:
-        part = await ask(model, ASKED, NotesAnswer, 100)
+    async with server(Script(background=lambda _: long, chars_per_token=4)) as model:
+        part = await request_answer(model, ASKED, NotesAnswer, 100)
         assert part.cut_off and 3 < len(part.value.operations) < 9
-        complete = await ask(model, ASKED, NotesAnswer, 300)
+        complete = await request_answer(model, ASKED, NotesAnswer, 300)
         assert not complete.cut_off and len(complete.value.operations) == 9
 
 
 async def test_a_model_that_thinks_aloud_gets_more_tokens() -> None:
     """As soon as that is known, and as far as its context allows."""
     thoughts = f"<think>{'Let me see. ' * 40}</think>{LINES}"
-    script = Script(background=lambda _: thoughts, letters_per_token=4)
+    script = Script(background=lambda _: thoughts, chars_per_token=4)
     async with server(script) as model:
-        assert (await ask(model, ASKED, SummaryAnswer, 60, most_tokens=900)).value.lines
-        assert [chat["max_tokens"] for chat in script.asked] == [60, 900]
+        assert (
+            await request_answer(model, ASKED, SummaryAnswer, 60, available_tokens=900)
+        ).value.lines
+        assert [chat["max_tokens"] for chat in script.background_requests] == [60, 900]
 
 
 async def test_a_preempted_background_request_is_repeated() -> None:
@@ -166,36 +176,38 @@ async def test_a_preempted_background_request_is_repeated() -> None:
     hold = asyncio.Event()
     script = Script(
         background=lambda _: LINES,
-        holds=lambda chat: hold if in_background(chat) else None,
+        hold_for=lambda chat: hold if is_background_request(chat) else None,
         slots=1,
     )
     async with server(script, llm_slots=1, llm_key="k") as model:
         preemptions: list[int] = []
         asking = asyncio.create_task(
-            ask(model, ASKED, SummaryAnswer, 50, on_displaced=lambda: preemptions.append(1))
+            request_answer(
+                model, ASKED, SummaryAnswer, 50, on_preempted=lambda: preemptions.append(1)
+            )
         )
-        while not script.asked:
+        while not script.background_requests:
             await asyncio.sleep(0.01)
         assert (await reply_of(model))[
             1
         ] == "Hello there."  # the slot was preempted, not waited for
         hold.set()
         assert len((await asking).value.lines) == 2
-        assert preemptions == [1] and len(script.asked) == 2
+        assert preemptions == [1] and len(script.background_requests) == 2
 
 
 async def test_forms_refused_before_a_preemption_are_remembered() -> None:
     """They are not tried again, although no answer has arrived yet."""
     hold = asyncio.Event()
-    script = Script(background=lambda _: LINES, holds=lambda _: hold, forms=())
+    script = Script(background=lambda _: LINES, hold_for=lambda _: hold, response_formats=())
     async with server(script, llm_slots=1, llm_key="k") as model:
-        asking = asyncio.create_task(ask(model, ASKED, SummaryAnswer, 50))
-        while len(script.asked) < len(FORMS):
+        asking = asyncio.create_task(request_answer(model, ASKED, SummaryAnswer, 50))
+        while len(script.background_requests) < len(FORMS):
             await asyncio.sleep(0.01)
-        with model.slots.taken():
+        with model.slots.foreground():
             hold.set()
         assert (await asking).value.lines
-        assert len(script.asked) == len(FORMS) + 1
+        assert len(script.background_requests) == len(FORMS) + 1
 
 
 async def test_the_cache_is_restored_after_background_work_where_tokens_are_free() -> None:
@@ -204,11 +216,13 @@ async def test_the_cache_is_restored_after_background_work_where_tokens_are_free
         script = Script(background=lambda _: LINES)
         async with server(script, llm_key=key) as model:
             await reply_of(model)
-            await ask(model, [{"role": "user", "content": "Something else."}], SummaryAnswer, 50)
+            await request_answer(
+                model, [{"role": "user", "content": "Something else."}], SummaryAnswer, 50
+            )
             await model._client.restoring.finish()
-            assert bool(script.read) is reads
+            assert bool(script.prefill_requests) is reads
             if reads:
-                assert script.read[-1]["messages"] == ASKED
+                assert script.prefill_requests[-1]["messages"] == ASKED
 
 
 async def test_prose_is_accepted_only_if_it_is_about_the_input() -> None:
@@ -223,10 +237,12 @@ async def test_prose_is_accepted_only_if_it_is_about_the_input() -> None:
     ):
         async with server(Script(background=lambda _, prose=prose: prose)) as model:  # type: ignore[misc]
             if usable:
-                assert (await ask(model, messages, SummaryAnswer, 50)).value.lines == [prose]
+                assert (await request_answer(model, messages, SummaryAnswer, 50)).value.lines == [
+                    prose
+                ]
             else:
                 with pytest.raises(UnusableAnswer, match="speak of what was given"):
-                    await ask(model, messages, SummaryAnswer, 50)
+                    await request_answer(model, messages, SummaryAnswer, 50)
 
 
 @pytest.mark.parametrize("shape", [NotesAnswer, SummaryAnswer, EpisodesAnswer, Rating])

@@ -11,33 +11,33 @@ import pytest
 
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import ChatModelPolicy, policy_for
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.llm import model_selection as module
 from foremind.llm.model_selection import ChatModels
-from foremind.testing.model_server import Script, scripted_model
+from foremind_eval.doubles.model_server import Script, scripted_model
 
 SERVER = load_settings(llm_url="http://model/v1", llm_key="the server's")
-POLICY = policy_for(CompanionSettings(), SERVER).voice
+POLICY = policy_for(CompanionSettings(), SERVER).chat_model
 
 
-def client_of(voices: ChatModels, policy: ChatModelPolicy) -> Any:
+def client_of(chat_models: ChatModels, policy: ChatModelPolicy) -> Any:
     """The HTTP client of a policy's chat model."""
-    server = voices.server_of(policy)
+    server = chat_models.model_server_for(policy)
     assert server is not None
     return server._client
 
 
 async def test_one_server_has_one_client() -> None:
     """For all temperatures, lengths and models; another address or key has its own."""
-    voices = ChatModels(SERVER)
-    first = client_of(voices, POLICY)
+    chat_models = ChatModels(SERVER)
+    first = client_of(chat_models, POLICY)
     for number in range(1000):
         other = replace(POLICY, temperature=number / 500, max_tokens=number + 1, model=f"m{number}")
-        assert client_of(voices, other) is first
-    other_client = client_of(voices, replace(POLICY, url="http://other/v1"))
+        assert client_of(chat_models, other) is first
+    other_client = client_of(chat_models, replace(POLICY, url="http://other/v1"))
     assert other_client is not first and other_client.slots is not first.slots
-    assert len(voices._clients) == 2
-    await voices.close()
+    assert len(chat_models._clients) == 2
+    await chat_models.close()
 
 
 async def test_clients_are_bounded_and_closed_when_idle(
@@ -47,26 +47,26 @@ async def test_clients_are_bounded_and_closed_when_idle(
     monkeypatch.setattr(module, "_MAX_CLIENTS", 3)
     hold = asyncio.Event()
     async with scripted_model(Script(hold_before=hold, hold_after=1)) as model:
-        voices = ChatModels(SERVER)
+        chat_models = ChatModels(SERVER)
         policy = replace(POLICY, url=model.url)
-        server, client = voices.server_of(policy), client_of(voices, policy)
+        server, client = chat_models.model_server_for(policy), client_of(chat_models, policy)
         assert server is not None
         async with aclosing(server.write([{"role": "user", "content": "Hi"}], 9, 0.5)) as pieces:
             reply = [await anext(pieces)]
             for number in range(10):
-                client_of(voices, replace(POLICY, url=f"http://model{number}/v1"))
-            assert len(voices._clients) == 3 and client not in voices._clients.values()
+                client_of(chat_models, replace(POLICY, url=f"http://model{number}/v1"))
+            assert len(chat_models._clients) == 3 and client not in chat_models._clients.values()
             hold.set()
             reply += [piece async for piece in pieces]
         assert reply == ["Hello", " there", "."]
-        await voices._closing.finish()
+        await chat_models._closing.finish()
         assert client._library is None
         again = [piece async for piece in server.write([{"role": "user", "content": "Hi"}], 9, 0.5)]
         assert again == reply
-        await voices._closing.finish()
+        await chat_models._closing.finish()
         assert client._library is None
-        await voices.close()
-        assert not voices._clients
+        await chat_models.close()
+        assert not chat_models._clients
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ async def test_foreground_work_preempts_speculative_work_and_never_waits() -> No
     slots = SlotPool(1)
     speculative = SpeculativeWorker(slots)
     await settle()
-    with slots.taken():
+    with slots.foreground():
         assert await speculative.task == "preempted"
         later = SpeculativeWorker(slots)
         await settle()
@@ -66,7 +66,7 @@ async def test_only_excess_work_is_preempted() -> None:
     slots = SlotPool(2)
     first, second = SpeculativeWorker(slots), SpeculativeWorker(slots)
     await settle()
-    with slots.taken():
+    with slots.foreground():
         assert await second.task == "preempted"
         assert not first.task.done()
     first.end.set()
@@ -80,7 +80,7 @@ async def test_promoted_work_is_foreground_work_from_then_on() -> None:
     await settle()
     assert mine.lease is not None
     mine.lease.promote()
-    with slots.taken():
+    with slots.foreground():
         assert await other.task == "preempted"
         await settle()
         assert not mine.task.done()
@@ -108,7 +108,7 @@ async def test_a_cancellation_from_outside_is_not_undone() -> None:
     assert await third.task == "done"
 
 
-class BackgroundWorker:
+class BackgroundRequest:
     """Background work that runs until `end` is set, and starts over when it is preempted.
 
     Attributes:
@@ -143,10 +143,10 @@ class BackgroundWorker:
 async def test_background_work_is_preempted_by_replies_and_starts_over() -> None:
     """Also by speculative ones; it gets the slot back once it is free."""
     slots = SlotPool(1)
-    notes = BackgroundWorker(slots)
+    notes = BackgroundRequest(slots)
     await settle()
     assert notes.has_lease
-    with slots.taken():
+    with slots.foreground():
         await settle()
         assert notes.preempted == 1 and not notes.has_lease
     await settle()
@@ -164,10 +164,10 @@ async def test_background_work_is_preempted_by_replies_and_starts_over() -> None
 async def test_background_work_uses_all_free_slots() -> None:
     """The newest is preempted first."""
     slots = SlotPool(2)
-    workers = [BackgroundWorker(slots) for _ in range(3)]
+    workers = [BackgroundRequest(slots) for _ in range(3)]
     await settle()
     assert [worker.has_lease for worker in workers] == [True, True, False]
-    with slots.taken():
+    with slots.foreground():
         await settle()
         assert [worker.preempted for worker in workers] == [0, 1, 0]
         workers[0].end.set()
@@ -183,11 +183,11 @@ async def test_background_work_uses_all_free_slots() -> None:
 async def test_one_slot_is_reserved_while_a_player_types() -> None:
     """For a while after each keystroke; of two slots background work keeps one."""
     one, two = SlotPool(1, typing_s=0.05), SlotPool(2, typing_s=0.05)
-    held_back, running = BackgroundWorker(one), BackgroundWorker(two)
+    held_back, running = BackgroundRequest(one), BackgroundRequest(two)
     await settle()
     for slots in (one, two):
-        slots.typed()
-        slots.typed()
+        slots.record_keystroke()
+        slots.record_keystroke()
     await settle()
     assert held_back.preempted == 1 and not held_back.has_lease
     assert running.preempted == 0
@@ -200,13 +200,13 @@ async def test_one_slot_is_reserved_while_a_player_types() -> None:
 async def test_overdue_background_work_is_let_through() -> None:
     """Then nothing preempts it, however busy the server is; one request per period."""
     slots = SlotPool(1, patience_s=0.02)
-    with slots.taken():
-        first, second = BackgroundWorker(slots), BackgroundWorker(slots)
+    with slots.foreground():
+        first, second = BackgroundRequest(slots), BackgroundRequest(slots)
         while first.lease is None and second.lease is None:
             await asyncio.sleep(0)
         overdue, waiting = (first, second) if first.lease is not None else (second, first)
         assert overdue.lease is not None and overdue.lease.promoted and waiting.lease is None
-        with slots.taken():
+        with slots.foreground():
             await settle()
             assert overdue.preempted == 0
         overdue.end.set()
@@ -220,8 +220,8 @@ async def test_overdue_background_work_is_let_through() -> None:
 async def test_a_cancelled_waiter_passes_its_slot_on() -> None:
     """And cancelled work does not start over."""
     slots = SlotPool(1)
-    with slots.taken():
-        first, second = BackgroundWorker(slots), BackgroundWorker(slots)
+    with slots.foreground():
+        first, second = BackgroundRequest(slots), BackgroundRequest(slots)
         await settle()
     first.task.cancel()
     await settle()
@@ -243,14 +243,14 @@ async def test_restoring_the_cache_preempts_nothing() -> None:
             return "preempted"
         return "done"
 
-    with slots.taken():
+    with slots.foreground():
         assert await restore() == "preempted"
-    notes = BackgroundWorker(slots)
+    notes = BackgroundRequest(slots)
     await settle()
     assert await restore() == "preempted"
     notes.end.set()
     await notes.task
-    for worker_class in (BackgroundWorker, SpeculativeWorker):
+    for worker_class in (BackgroundRequest, SpeculativeWorker):
         restoring = asyncio.create_task(restore())
         await settle()
         assert await restore() == "preempted"
@@ -262,8 +262,8 @@ async def test_restoring_the_cache_preempts_nothing() -> None:
         await new.task
     restoring = asyncio.create_task(restore())
     await settle()
-    slots.typed()  # the player's prompt is what is being restored
+    slots.record_keystroke()  # the player's prompt is what is being restored
     await settle()
     assert not restoring.done()
-    with slots.taken():
+    with slots.foreground():
         assert await restoring == "preempted"

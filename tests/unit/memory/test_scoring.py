@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.domain.companion import SignificanceRules
-from foremind.memory.scoring import judge, judge_rated
+from foremind.memory.scoring import score_from_rating, score_significance
 
 PLAIN = SignificanceRules()
 
@@ -27,7 +27,7 @@ PLAIN = SignificanceRules()
 )
 def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:
     """Names, goals and reminders, limits, tastes."""
-    assert judge(text, None, PLAIN).score == minimum
+    assert score_significance(text, None, PLAIN).score == minimum
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,21 @@ def test_statements_about_oneself_have_published_minimum_scores(text: str, minim
 )
 def test_courtesies_have_no_minimum_score(text: str) -> None:
     """They look like limits, goals and tastes, but are not."""
-    assert judge(text, None, PLAIN).score < 0.30
+    assert score_significance(text, None, PLAIN).score < 0.30
 
 
 def test_the_largest_of_signals_minimum_and_classifier_counts() -> None:
     """And every reason is named, largest first."""
-    verdict = judge("I promise my favourite is rain", 0.5, PLAIN)
+    verdict = score_significance("I promise my favourite is rain", 0.5, PLAIN)
     assert verdict.score == 0.60
     assert [reason.name for reason in verdict.reasons] == ["preference", "learned", "phrase"]
 
 
 def test_the_decision_boundary_is_the_default_threshold() -> None:
     """Even odds score 0.30, certainty 0.60; only the rules score higher."""
-    assert judge("The tide", 0.0, PLAIN).score == 0.30
-    assert judge("The tide", 9.0, PLAIN).score == 0.60
-    assert judge("hmm", -3.0, PLAIN).score == 0.0
+    assert score_significance("The tide", 0.0, PLAIN).score == 0.30
+    assert score_significance("The tide", 9.0, PLAIN).score == 0.60
+    assert score_significance("hmm", -3.0, PLAIN).score == 0.0
 
 
 def test_a_companion_has_rules_of_its_own() -> None:
@@ -58,23 +58,23 @@ def test_a_companion_has_rules_of_its_own() -> None:
     rules = SignificanceRules(
         phrases={"Moon Iron": 0.7}, signals={"question": 0.4}, floors={"goal": 0.2}, learned=False
     )
-    assert judge("three bars of moon iron", None, rules).score == 0.7
-    assert judge("Where?", None, rules).score == 0.4
-    assert judge("I want to leave", None, rules).score == 0.2
-    assert judge("The tide", 9.0, rules).score == 0.0
+    assert score_significance("three bars of moon iron", None, rules).score == 0.7
+    assert score_significance("Where?", None, rules).score == 0.4
+    assert score_significance("I want to leave", None, rules).score == 0.2
+    assert score_significance("The tide", 9.0, rules).score == 0.0
 
 
 def test_a_language_models_rating_is_never_below_a_minimum_score() -> None:
     """It replaces the signals and the classifier."""
-    assert judge_rated("I promise to help", 1, PLAIN).score == 0.1
-    assert judge_rated("My name is Ines", 1, PLAIN).score == 0.85
-    assert judge_rated("The tide", 9, PLAIN).reasons[0].name == "model"
+    assert score_from_rating("I promise to help", 1, PLAIN).score == 0.1
+    assert score_from_rating("My name is Ines", 1, PLAIN).score == 0.85
+    assert score_from_rating("The tide", 9, PLAIN).reasons[0].name == "model"
 
 
 @given(st.text(), st.one_of(st.none(), st.floats(-50, 50)))
 def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> None:
     """For any text; and a score above zero has a reason."""
-    verdict = judge(text, learned, PLAIN)
+    verdict = score_significance(text, learned, PLAIN)
     assert 0.0 <= verdict.score <= 1.0
     assert verdict.score == 0 or max(reason.score for reason in verdict.reasons) > 0
 
@@ -84,4 +84,14 @@ def test_a_score_is_between_zero_and_one(text: str, learned: float | None) -> No
 )
 def test_the_published_scale_is_a_tenth_of_itself(rating: int, score: float) -> None:
     """By default mundane turns are not kept, and poignant ones never fade."""
-    assert judge_rated("The tide", rating, PLAIN).score == pytest.approx(score)
+    assert score_from_rating("The tide", rating, PLAIN).score == pytest.approx(score)
+
+
+def test_the_words_of_a_question_count_for_nothing() -> None:
+    """What the classifier makes of it does, and what it answers."""
+    asked = "Did I not say that I like olives and will remember my goal"
+    rules = SignificanceRules()
+    assert score_significance(asked, None, rules).score >= 0.6
+    assert score_significance(asked, None, rules, asks=True).score == 0
+    assert score_significance(asked, 0.0, rules, asks=True).score == pytest.approx(0.3)
+    assert score_from_rating(asked, 2, rules, asks=True).score == pytest.approx(0.2)

@@ -7,7 +7,7 @@ import pytest
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.memory.short_answers import (
     answer_score,
-    asks_about_other,
+    asks_about_listener,
     is_short_answer,
     question_to_keep,
 )
@@ -39,7 +39,7 @@ def score_at(turns: list[ExchangeTurn], position: int, own: float = 0.1) -> floa
 
 def asks_nothing(text: str) -> None:
     """Make sure that a text asks nothing about the listener, so that what follows is no answer."""
-    assert not asks_about_other(text, "companion")
+    assert not asks_about_listener(text, "companion")
     assert score_at(exchange(text, "Biscuit"), 1) == 0.0
 
 
@@ -146,7 +146,7 @@ def test_only_the_other_speaker_answers() -> None:
 )  # fmt: skip
 def test_a_question_about_the_listener_can_be_phrased_in_many_ways(text: str) -> None:
     """With a polite phrase, after a comma, with an emoji or without a question mark at the end."""
-    assert asks_about_other(text, "companion")
+    assert asks_about_listener(text, "companion")
     turns = exchange(text, "Biscuit")
     assert (score_at(turns, 1), score_at(turns, 0), question_to_keep(turns, 1)) == (0.31, 0.31, 0)
 

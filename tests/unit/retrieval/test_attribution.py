@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from foremind.domain.memory import Recalled
-from foremind.retrieval.attribution import used_in
+from foremind.retrieval.attribution import used_memories
 
 
 def recalled(number: int, content: str) -> Recalled:
@@ -19,4 +19,4 @@ def test_a_memory_is_used_if_the_reply_shares_enough_terms() -> None:
         recalled(2, "The sister ship burned"),
         recalled(3, ""),
     ]
-    assert used_in("How is Lena, your sister the vet?", memories) == [1]
+    assert used_memories("How is Lena, your sister the vet?", memories) == [1]

@@ -12,7 +12,7 @@ from rank_bm25 import BM25Okapi
 
 from foremind.domain.memory import Candidate, KnownMemory, WordStatistics
 from foremind.retrieval.bm25 import K1, B, idf, length_norms, saturated
-from foremind.retrieval.candidates import gathered
+from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.documents.document_index import InvertedIndex
 from foremind.retrieval.ranking import bm25_scores
 
@@ -66,7 +66,9 @@ def test_memories_score_as_in_the_reference(documents: list[list[str]], query: l
     statistics = WordStatistics(
         len(documents), float(sum(map(len, documents))), dict(document_frequencies)
     )
-    candidates = gathered([candidate(n, document) for n, document in enumerate(documents)], terms)
+    candidates = to_candidate_set(
+        [candidate(n, document) for n, document in enumerate(documents)], terms
+    )
     counts = Counter(query)
     weights = [counts[term] * idf(document_frequencies[term], len(documents)) for term in terms]
     scores = bm25_scores(candidates, weights, statistics)

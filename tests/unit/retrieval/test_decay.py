@@ -7,8 +7,8 @@ import pytest
 
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
-from foremind.domain.setting_groups import Decay
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.setting_groups import Decay
+from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.decay import recency
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from foremind.domain.record import NOTHING_KNOWN, Record
+from foremind.domain.record import NO_DETAILS, Record
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.layer_recall import RecordIndex, references_in, topic_weight
-from foremind.retrieval.similarity_calibration import calibrated
+from foremind.retrieval.similarity_calibration import calibrated_cosine
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -19,7 +19,7 @@ def record(number: int, vector: list[float], refs: tuple[str, ...] = (), days: i
     unit = np.array(vector, np.float32) / np.linalg.norm(vector)
     then = NOW - timedelta(days=days)
     return Record(
-        number, "episodes", "", "", "x", refs, NOTHING_KNOWN, unit, "rules", None, then, then, 1
+        number, "episodes", "", "", "x", refs, NO_DETAILS, unit, "rules", None, then, then, 1
     )
 
 
@@ -98,6 +98,6 @@ def test_published_thresholds_are_converted_to_the_models_scale() -> None:
     """Interpolated between calibration points; unchanged without calibration."""
     plain = Manifest("m", "x", 2, 10, "mean", "onnx", {}, ())
     scaled = Manifest("m", "x", 2, 10, "mean", "onnx", {}, (), calibration={"0.6": 0.2, "0.8": 0.4})
-    assert calibrated(plain, 0.72) == 0.72
-    assert calibrated(scaled, 0.7) == pytest.approx(0.3)
-    assert (calibrated(scaled, 0.5), calibrated(scaled, 0.9)) == (0.2, 0.4)
+    assert calibrated_cosine(plain, 0.72) == 0.72
+    assert calibrated_cosine(scaled, 0.7) == pytest.approx(0.3)
+    assert (calibrated_cosine(scaled, 0.5), calibrated_cosine(scaled, 0.9)) == (0.2, 0.4)

@@ -2,27 +2,27 @@
 
 from datetime import UTC, datetime
 
-from foremind.retrieval.query_parser import EventAnchor, read_draft
+from foremind.retrieval.query_parser import EventAnchor, parse_query
 
 NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)
 
 
 def test_a_time_may_be_relative_to_an_event() -> None:
     """ "Before the wedding" becomes a time once the wedding is found."""
-    query = read_draft("What did I do before the wedding?", NOW)
+    query = parse_query("What did I do before the wedding?", NOW)
     assert query.anchors == (EventAnchor("before", ("wed",)),)
     assert query.times == ()
 
 
 def test_an_explicit_time_takes_precedence_over_an_event() -> None:
     """The event is then ignored."""
-    query = read_draft("What did I say last week, before the storm?", NOW)
+    query = parse_query("What did I say last week, before the storm?", NOW)
     assert query.anchors == ()
     assert len(query.times) == 1
 
 
 def test_questions_about_the_past_are_recognised_by_keywords() -> None:
     """For these, superseded memories are wanted."""
-    assert read_draft("Where did I live before?", NOW).about_the_past
-    assert read_draft("Where did I use to work? I used to", NOW).about_the_past
-    assert not read_draft("Where do I live?", NOW).about_the_past
+    assert parse_query("Where did I live before?", NOW).about_the_past
+    assert parse_query("Where did I use to work? I used to", NOW).about_the_past
+    assert not parse_query("Where do I live?", NOW).about_the_past

@@ -13,9 +13,9 @@ from msgspec import structs
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.setting_groups import Decay
-from foremind.domain.settings import load_settings
-from foremind.retrieval.candidates import gathered
+from foremind.domain.settings.setting_groups import Decay
+from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.query_parser import EventAnchor, ParsedQuery
 from foremind.retrieval.ranking import rank as rank_columns
 from foremind.text.time_expressions import day_of
@@ -59,7 +59,7 @@ def rank_query(
 ) -> list[Recalled]:
     """Rank a list of candidates for a parsed query."""
     return rank_columns(
-        gathered(candidates, sorted(set(query.terms))), query, statistics, policy, now
+        to_candidate_set(candidates, sorted(set(query.terms))), query, statistics, policy, now
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.retrieval.recall_gate import is_pure_question, worth_searching
+from foremind.retrieval.recall_gate import worth_searching
 
 
 @pytest.mark.parametrize(
@@ -92,47 +92,3 @@ def test_other_texts_pass_according_to_the_classifier() -> None:
     assert worth_searching("haha yeah", None)
     assert worth_searching("The ferry was late", 0.1)
     assert not worth_searching("  ", None)
-
-
-@pytest.mark.parametrize("greeting", ["", "Hey, ", "so "])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Where do I live?",
-        "what was the name of my dog again",
-        "whats my dogs name",
-        "where does Tomas live",
-        "what did Rita bake for the wedding",
-        "Can you tell me where my dog sleeps?",
-        "remind me what my boss is called",
-        "I wonder what my dog is called",
-        "Did I tell you where I live?",
-        "Did I tell you my name?",
-        "Do you know my sister?",
-    ],
-)
-def test_pure_questions_are_recognised(greeting: str, text: str) -> None:
-    """In any form, with or without a question mark."""
-    assert is_pure_question(greeting + text)
-
-
-@pytest.mark.parametrize("greeting", ["", "Hey, ", "so "])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Did you know that I moved to Porto?",
-        "did you know my sister is a nurse",
-        "Did I tell you I got a new job at the harbour?",
-        "Have I ever mentioned that my brother plays the cello?",
-        "Can you believe the storm took our roof?",
-        "When I was the captain we won every game",
-        "What it did for me was more than I hoped",
-        "Remind me when the cake is done",
-        "I wonder if I should leave my job",
-        "My dog sleeps in the kitchen. Where does yours sleep?",
-        "What a day, I lost the ring of my mother",
-    ],
-)
-def test_a_statement_is_not_a_pure_question(greeting: str, text: str) -> None:
-    """Even if it begins or ends like one."""
-    assert not is_pure_question(greeting + text)

@@ -14,16 +14,16 @@ from foremind.runtime.supervision import (
     is_owned,
     restart_delay_s,
 )
-from foremind.testing.manual_clock import ManualClock
+from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "server" / "foremind"
 # Separate programs: their tasks end with them.
-OTHER_PROGRAMS = {"cli", "client", "evaluation", "testing"}
+OTHER_PROGRAMS = {"cli"}
 TASK_CREATORS = {"create_task", "ensure_future", "TaskGroup"}
 
 
-class World:
+class SupervisedLoops:
     """A supervisor with a clock that the test controls."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def test_delays_double_up_to_a_limit_with_jitter(failures: int, jitter: float) -
 )
 async def test_a_loop_is_restarted_however_it_ended(error: BaseException | None) -> None:
     """By a temporary failure, by a bug, by the cancellation of what it awaited, or by returning."""
-    world = World()
+    world = SupervisedLoops()
     starts = 0
 
     async def work(loop: SupervisedLoop) -> None:
@@ -59,7 +59,7 @@ async def test_a_loop_is_restarted_however_it_ended(error: BaseException | None)
             if error is not None:
                 raise error
             return
-        loop.well()
+        loop.report_progress()
         await asyncio.Event().wait()
 
     async with world.supervisor as supervisor:
@@ -73,36 +73,36 @@ async def test_a_loop_is_restarted_however_it_ended(error: BaseException | None)
         assert starts == 4
         assert world.value("foremind_task_up", "work") == 1
         assert world.value("foremind_task_restarts_total", "work") == 3
-        assert supervisor.troubles() == {}
+        assert supervisor.problems() == {}
 
 
 async def test_a_long_failure_is_reported_until_there_is_progress() -> None:
     """After a grace period, by name and reason."""
-    world = World()
+    world = SupervisedLoops()
     is_down = True
 
     async def work(loop: SupervisedLoop) -> None:
         if is_down:
             raise StorageUnavailable("down")
-        loop.well()
+        loop.report_progress()
         await asyncio.Event().wait()
 
     async with world.supervisor as supervisor:
         supervisor.start("work", work)
         supervisor.start("other", _idle)
         await world.clock.advance(1.0)
-        assert supervisor.troubles() == {}
+        assert supervisor.problems() == {}
         await world.clock.advance(20.0)
-        assert supervisor.troubles().keys() == {"work"}
-        assert supervisor.troubles()["work"].startswith("storage_unavailable for ")
+        assert supervisor.problems().keys() == {"work"}
+        assert supervisor.problems()["work"].startswith("storage_unavailable for ")
         is_down = False
         await world.clock.advance(10.0)
-        assert supervisor.troubles() == {}
+        assert supervisor.problems() == {}
 
 
 async def test_a_recovered_dependency_ends_every_delay() -> None:
     """Nobody waits up to ten seconds after the database is back."""
-    world = World()
+    world = SupervisedLoops()
     starts = 0
 
     async def work(_: SupervisedLoop) -> None:
@@ -114,26 +114,26 @@ async def test_a_recovered_dependency_ends_every_delay() -> None:
         supervisor.start("work", work)
         await world.clock.advance(60.0)
         before = starts
-        supervisor.try_again()
+        supervisor.restart_now()
         await world.clock.advance(0.0)
         assert starts == before + 1
 
 
 async def test_a_loop_that_hangs_is_reported() -> None:
     """Once it reports neither progress nor failure for longer than it may."""
-    world = World()
+    world = SupervisedLoops()
     async with world.supervisor as supervisor:
-        supervisor.start("hangs", _idle, silent_s=30.0)
+        supervisor.start("hangs", _idle, max_silence_s=30.0)
         supervisor.start("waits", _idle)
         await world.clock.advance(29.0)
-        assert supervisor.troubles() == {}
+        assert supervisor.problems() == {}
         await world.clock.advance(2.0)
-        assert supervisor.troubles() == {"hangs": "no heartbeat for 31 s"}
+        assert supervisor.problems() == {"hangs": "no heartbeat for 31 s"}
 
 
 async def test_a_periodic_job_survives_failures() -> None:
     """It runs at once, then at its interval."""
-    world = World()
+    world = SupervisedLoops()
     runs: list[float] = []
 
     async def job() -> None:
@@ -153,7 +153,7 @@ async def test_a_periodic_job_survives_failures() -> None:
 
 async def test_stopping_ends_every_loop_even_while_it_is_delayed() -> None:
     """No task is left."""
-    world = World()
+    world = SupervisedLoops()
 
     async def fails(_: SupervisedLoop) -> None:
         raise ValueError("a bug")
@@ -166,7 +166,7 @@ async def test_stopping_ends_every_loop_even_while_it_is_delayed() -> None:
 
 async def test_two_loops_of_one_name_are_an_error() -> None:
     """One would hide the other."""
-    world = World()
+    world = SupervisedLoops()
     async with world.supervisor as supervisor:
         supervisor.start("work", _idle)
         with pytest.raises(ValueError, match="work"):

@@ -8,7 +8,7 @@ from asyncpg import exceptions
 from asyncpg.exceptions import _base
 
 from foremind.domain.errors import StorageUnavailable
-from foremind.storage.failure_classes import DRIVER, SQLSTATES, errors_translated, kind_of
+from foremind.storage.failure_classes import DRIVER, SQLSTATES, kind_of, translate_errors
 
 RAISED = sorted(
     {
@@ -77,7 +77,7 @@ def test_no_code_repeats_its_class() -> None:
 )
 def test_a_transient_failure_is_retryable(raised: type[Exception]) -> None:
     """It becomes StorageUnavailable, so that the client sends again."""
-    with pytest.raises(StorageUnavailable) as caught, errors_translated():
+    with pytest.raises(StorageUnavailable) as caught, translate_errors():
         raise raised("x")
     assert caught.value.retryable
 
@@ -96,5 +96,5 @@ def test_a_transient_failure_is_retryable(raised: type[Exception]) -> None:
 )
 def test_a_defect_keeps_its_own_type(raised: type[Exception]) -> None:
     """Sending again would not help, and the error must stay visible."""
-    with pytest.raises(raised), errors_translated():
+    with pytest.raises(raised), translate_errors():
         raise raised("x")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from foremind.domain.errors import RateLimited
 from foremind.storage.fair_queue import ConnectionQueue, FairQueue
-from foremind.testing.virtual_time import VirtualLoop
+from foremind_eval.doubles.virtual_time import VirtualLoop
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["enqueue", "release", "withdraw"]), st.integers(0, 5)), max_size=300

@@ -39,11 +39,17 @@ def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None
         assert not re.search(r"memory_version [+]", sql), name
 
 
-def test_one_place_raises_the_memory_version() -> None:
+@pytest.mark.parametrize("version", ["memory_version", "layers_version"])
+def test_one_place_raises_each_version(version: str) -> None:
     """So every transaction raises it once, before its first change."""
-    sources = (ROOT / "server").rglob("*.py")
-    raising = [path.name for path in sources if '"raise_memory_version"' in path.read_text()]
-    assert raising == ["memory_version.py"]
+    raising = [
+        path.name
+        for path in (ROOT / "server").rglob("*.py")
+        if f'"raise_{version}"' in path.read_text()
+    ]
+    assert raising == ["relationship_transaction.py"]
+    statements = "".join(path.read_text() for path in (ROOT / "sql" / "queries").glob("*.sql"))
+    assert statements.count(f"{version} = {version} + 1") == 1
 
 
 def test_migrations_are_numbered_without_gaps() -> None:

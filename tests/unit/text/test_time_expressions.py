@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.text.time_expressions import Span, closeness, day_of, spans_in
+from foremind.text.time_expressions import Span, day_of, span_proximity, spans_in
 
 NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)  # a Thursday
 
@@ -84,7 +84,7 @@ def test_yesterday_is_the_players_yesterday() -> None:
 def fit(query: Span, other: Span) -> float:
     """Return how well a span matches a query's."""
     start, end = (np.array([moment.timestamp()]) for moment in (other.start, other.end))
-    return float(closeness(query, start, end)[0])
+    return float(span_proximity(query, start, end)[0])
 
 
 def test_a_match_decays_with_distance() -> None:

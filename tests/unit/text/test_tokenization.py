@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.text.tokenization import MOST_CHARS, count_terms, terms_of
+from foremind.text.tokenization import MAX_CHARS, count_terms, terms_of
 
 
 def test_stop_words_are_removed_and_words_are_stemmed() -> None:
@@ -39,16 +39,16 @@ def test_terms_fit_the_store(text: str) -> None:
 def test_a_long_text_has_the_terms_of_its_parts(words: list[str]) -> None:
     """No chunk boundary cuts a word."""
     part = " ".join(words)
-    count = 3 * MOST_CHARS // len(part) + 1
+    count = 3 * MAX_CHARS // len(part) + 1
     assert terms_of("\n".join([part] * count)) == terms_of(part) * count
 
 
 def test_a_long_text_without_white_space_is_tokenized() -> None:
     """As some languages are written."""
-    assert terms_of("зонт。" * MOST_CHARS).count("зонт") > MOST_CHARS - 10
+    assert terms_of("зонт。" * MAX_CHARS).count("зонт") > MAX_CHARS - 10
 
 
 def test_no_more_of_a_reply_is_indexed_than_of_two_messages() -> None:
     """However many distinct words a model generates."""
     text = " ".join(f"word{number}" for number in range(100_000))
-    assert 0 < len(count_terms(text)) <= 2 * MOST_CHARS / len("word1 ")
+    assert 0 < len(count_terms(text)) <= 2 * MAX_CHARS / len("word1 ")

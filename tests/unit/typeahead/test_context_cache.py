@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.memory import Recalled
 from foremind.llm.prompt.sections import StandingLayers, section
-from foremind.testing.manual_clock import ManualClock
 from foremind.typeahead.context_cache import (
     BuildTimings,
     CacheKey,
@@ -20,6 +19,7 @@ from foremind.typeahead.context_cache import (
     PreparedContext,
     context_size_bytes,
 )
+from foremind_eval.doubles.manual_clock import ManualClock
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 POLICY = cast("Any", None)
@@ -32,7 +32,7 @@ def context(text: str, *, memories: int = 0, chars: int = 0, version: int = 0) -
     lines = tuple(f"- {content}" for content in contents)
     return PreparedContext(
         text=text,
-        validity=CacheKey(version, 0, 0, "model", "embedding", POLICY, POLICY),
+        cache_key=CacheKey(version, 0, 0, "model", "embedding", POLICY, POLICY),
         vector=np.zeros(384, np.float32),
         memories=tuple(
             Recalled(number, content, "user", "conversation", 0.5, NOW, False, 1, 1, 1, 1)
@@ -47,7 +47,7 @@ def context(text: str, *, memories: int = 0, chars: int = 0, version: int = 0) -
 
 def erasure(relationship_id: int, version: int) -> MemoriesForgotten:
     """The announcement of an erasure."""
-    return MemoriesForgotten(relationship_id, version, 0, 0, None)
+    return MemoriesForgotten(relationship_id, version, 0, 0, None, version)
 
 
 STEPS = st.lists(
@@ -83,7 +83,7 @@ def test_every_limit_holds(steps: list[Any], max_bytes: int) -> None:
                     assert cache.get(relationship_id, text) is new  # the newest is always kept
             case ("erase", relationship_id):
                 version += 1
-                cache.heard(erasure(relationship_id, version))
+                cache.on_announcement(erasure(relationship_id, version))
                 expected = {k: entry for k, entry in expected.items() if k[0] != relationship_id}
             case ("wait", seconds):
                 advance(clock, seconds)
@@ -91,9 +91,9 @@ def test_every_limit_holds(steps: list[Any], max_bytes: int) -> None:
         assert all(found is expected[key][1] for key, found in cached.items())
         assert all(clock.monotonic() - expected[key][0] < 60 for key in cached)
         assert len(cache) == len(cached) <= 20
-        assert cache.bytes_held == sum(map(context_size_bytes, cached.values())) <= max_bytes
+        assert cache.total_bytes == sum(map(context_size_bytes, cached.values())) <= max_bytes
     advance(clock, 61)
-    assert len(cache) == cache.bytes_held == 0  # without any further call
+    assert len(cache) == cache.total_bytes == 0  # without any further call
 
 
 def advance(clock: ManualClock, seconds: float) -> None:
@@ -109,10 +109,10 @@ def test_one_relationship_does_not_evict_the_contexts_of_others() -> None:
     cache = ContextCache(10_000, 64 * MAX_BYTES, 60.0, ManualClock())
     for relationship_id in range(2, 30):
         cache.put(relationship_id, context("Hello", memories=10, chars=300))
-    others = cache.bytes_held
+    others = cache.total_bytes
     for number in range(3000):
         cache.put(1, context(f"draft {number}", memories=10, chars=300))
-        assert cache.bytes_held <= others + MAX_BYTES
+        assert cache.total_bytes <= others + MAX_BYTES
     assert all(cache.get(relationship_id, "Hello") for relationship_id in range(2, 30))
     newest = [number for number in range(3000) if cache.get(1, f"draft {number}")]
     assert newest == list(range(3000 - len(newest), 3000))
@@ -122,7 +122,7 @@ def test_one_relationship_does_not_evict_the_contexts_of_others() -> None:
 def test_a_context_started_before_an_erasure_is_not_cached() -> None:
     """It may contain what was erased."""
     cache = ContextCache(10, MAX_BYTES, 60.0, ManualClock())
-    cache.heard(erasure(1, 5))
+    cache.on_announcement(erasure(1, 5))
     cache.put(1, context("Hello", version=4))
     assert cache.get(1, "Hello") is None
     cache.put(1, context("Hello", version=5))
@@ -143,4 +143,4 @@ def test_the_size_estimate_is_an_upper_bound(memories: int, chars: int) -> None:
     finally:
         tracemalloc.stop()
     assert len(cache) == len(texts)
-    assert allocated <= cache.bytes_held <= 4 * allocated
+    assert allocated <= cache.total_bytes <= 4 * allocated

@@ -1,13 +1,15 @@
 """Strict decoding of client messages, with errors that name the field. Pure."""
 
 import json
+import math
 import re
 from typing import NamedTuple
 
 import msgspec
 
 from foremind.domain.errors import NOT_JSON, ForemindError, InvalidMessage
-from foremind.domain.storable_text import check_storable
+from foremind.domain.session_state import Flag, FlagName
+from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_ID_CHARS,
@@ -16,10 +18,13 @@ from foremind.gateway.protocol.messages import (
     MessageSend,
 )
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
 _decoder = msgspec.json.Decoder(ClientMessage)
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_ANY_FLAG = "`$.state.flags[...]`"
+_OUT_OF_RANGE = "Number out of range"
+_MAX_PARAM_CHARS = 200
+_MAX_NAME_CHARS = 64
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
@@ -32,8 +37,11 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     try:
         message: ClientMessage = _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise _invalid_field(str(error)) from None
+        raise _invalid_field(_explained(str(error), raw)) from None
     except NOT_JSON as error:
+        half = half_character(raw)
+        if half is not None:
+            raise half from None
         raise InvalidMessage(
             f"The frame is not JSON: {error}. Expected one JSON object.", code="malformed_json"
         ) from None
@@ -107,7 +115,35 @@ def _identifier(value: object) -> str | None:
     """Return `value` if it is a valid identifier that can be sent back."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
         return None
-    return value if value.isascii() or not _LONE_SURROGATE.search(value) else None
+    return value if value.isascii() or not LONE_SURROGATE.search(value) else None
+
+
+def _explained(reason: str, raw: str) -> str:
+    """Return a msgspec validation message with what it leaves out: the flag, the expected type."""
+    if _ANY_FLAG not in reason and not reason.startswith(_OUT_OF_RANGE):
+        return reason
+    try:
+        frame = json.loads(raw, parse_int=lambda digits: int(digits[:20]))  # beyond every limit
+        if _ANY_FLAG in reason:
+            for name, value in frame["state"]["flags"].items():
+                found = _problem({name: value}, dict[FlagName, Flag | None])
+                if isinstance(value, float) and math.isinf(value):
+                    found = "expected a number of double precision"
+                if found is not None:
+                    return f"{_PATH.sub('', found)} - at `$.state.flags.{name[:_MAX_NAME_CHARS]}`"
+        if isinstance(frame.get("settings"), dict):
+            frame["settings"] = {}  # its values are read later, from their JSON
+        return _problem(frame, ClientMessage) or reason
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return reason
+
+
+def _problem(value: object, type_: object) -> str | None:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def _invalid_field(reason: str) -> InvalidMessage:
@@ -121,7 +157,7 @@ def _invalid_field(reason: str) -> InvalidMessage:
         expectation = "expected a value, it is missing"
     if param == "type":
         return InvalidMessage(
-            f"type: expected a message of protocol version 1; {expectation}",
+            f"type: expected a message of protocol version 1; {expectation[:_MAX_PARAM_CHARS]}",
             param="type",
             code="unknown_type",
         )

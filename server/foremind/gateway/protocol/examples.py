@@ -30,6 +30,7 @@ from foremind.gateway.protocol.messages import (
     Resume,
     SessionOpen,
     SessionOpened,
+    SessionRedirect,
     SessionUpdate,
     SessionUpdated,
     SummaryAppliedEvent,
@@ -51,6 +52,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             user=UserClaim("u1", "Ana"),
             time_zone="Europe/Lisbon",
             resume=Resume(_SESSION, 9),
+            follow=True,
         ),
         SessionUpdate(
             "…", StatePatch(task="Find the lost compass", flags={"door_open": True}), "e1"
@@ -93,6 +95,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             state=SessionState("Find the lost compass", {"door_open": True}),
             event_id="e1",
         ),
+        SessionRedirect(seq=16, url="wss://game.example/v1/ws?gateway=gateway-2"),
         ContextReady(
             seq=2,
             draft="What did I promise?",

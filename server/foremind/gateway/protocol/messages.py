@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from foremind.domain.prefetch import Outcome, Trigger
 from foremind.domain.session_state import NO_STATE, SessionState, StatePatch
-from foremind.typeahead.prefetcher import Outcome, Trigger
 
 ConsentStatus = Literal["assumed", "given", "missing"]
 SpeculativeWork = Literal["nothing", "prefill", "reply"]
@@ -42,6 +42,9 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
 
     `consent` states whether the user agrees to be remembered, where the companion requires it;
     without it the stored choice applies.
+
+    `follow` states that the client connects to the URL of a `session.redirect`; `redirected`, that
+    it has already been told one since its last session, and wants to be served here.
     """
 
     companion: Identifier
@@ -50,6 +53,8 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     time_zone: Identifier | None = None
     consent: bool | None = None
     resume: Resume | None = None
+    follow: bool = False
+    redirected: bool = False
     event_id: Identifier | None = None
 
 
@@ -242,6 +247,17 @@ class SessionUpdated(Event, tag="session.updated", kw_only=True):
     scopes: list[str]
     state: SessionState = NO_STATE
     event_id: str | None = None
+
+
+class SessionRedirect(Event, tag="session.redirect", kw_only=True):
+    """Another gateway serves this session: connect to `url` at once. The close code is 4421.
+
+    Sent only to clients that `follow`: before `session.opened`, with `seq` 0, or later, when an
+    idle session is moved or its gateway is about to stop. If the URL does not answer, connect to
+    the first one again, as `redirected`.
+    """
+
+    url: str
 
 
 class ContextReady(Event, tag="context.ready", kw_only=True):

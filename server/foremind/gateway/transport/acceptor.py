@@ -6,6 +6,7 @@ import socket
 import struct
 
 from foremind.gateway.transport.channel import Channel, TransportServices
+from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
 from foremind.runtime.supervision import TaskSet
 
 _RETRY_S = 0.1  # after the system was out of file descriptors or memory
@@ -76,7 +77,10 @@ class Acceptor:
         raw.setblocking(False)
         channel = Channel(self._services, address)
         admission.enter(channel)
-        self._starting.begin(self._connect(channel, raw), "accept")
+        metered = MeteredCoroutine(
+            self._connect(channel, raw), self._services.anonymous_scheduler, lambda: True
+        )
+        self._starting.begin(metered, "accept")
 
     async def _connect(self, channel: Channel, raw: socket.socket) -> None:
         try:

@@ -31,7 +31,7 @@ class Admission:
         max_per_address: int,
         exempt: Callable[[str], bool],
         metrics: Metrics,
-        most_bytes: int = _MAX_ANONYMOUS_BYTES,
+        max_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
         """Set the limits.
 
@@ -39,13 +39,13 @@ class Admission:
             max_connections: maximum number of connections.
             max_per_address: maximum number of anonymous connections from one address.
             exempt: whether an address may be shared by many players, and so has no such limit.
-            most_bytes: maximum bytes that all anonymous connections together may buffer.
+            max_bytes: maximum bytes that all anonymous connections together may buffer.
         """
         self._max_connections = max_connections
         self._max_per_address = max_per_address
         self._exempt = exempt
         self._metrics = metrics
-        self._max_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._members: set[AdmittedConnection] = set()
         #: Connections that may be evicted with their buffered bytes, longest silent first.
         self._anonymous: OrderedDict[AdmittedConnection, int] = OrderedDict()
@@ -98,7 +98,7 @@ class Admission:
             self._anonymous[member] = 0
             self._per_address[member.address] += 1
 
-    def heard(self, member: AdmittedConnection, buffered_bytes: int) -> None:
+    def record_activity(self, member: AdmittedConnection, buffered_bytes: int) -> None:
         """Record that a connection sent data, and how many bytes it now buffers.
 
         Evicts connections while all anonymous ones together exceed the byte limit.

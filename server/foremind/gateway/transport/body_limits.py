@@ -17,7 +17,7 @@ class BodyBudget:
 
     A request body counts from its first byte until the response is complete, a large response body
     until it has been sent. A request is refused with 503 if the total of either kind would exceed
-    `most_bytes`.
+    `max_bytes`.
     """
 
     def __init__(self, app: ASGIApp, most_bytes: int, metrics: Metrics) -> None:

@@ -1,13 +1,14 @@
 """One TCP connection: reads in bounded chunks and schedules the processing of what was read."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from foremind.domain.clock import Clock, Timer
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
 from foremind.gateway.transport.request_heads import stalled
@@ -22,6 +23,8 @@ MIN_WINDOW_BYTES = 10_240  # per window, below which a transfer counts as stalle
 _CHUNK = 16_384  # bytes read at once
 _LINGER_S = 2.0  # for a last response to arrive before its connection is closed
 _LINGER_BYTES = 262_144  # that a client may still send meanwhile
+_LOOP_S = 0.00003  # that the event loop itself spends on a connection, unseen by the metering
+_UNMETERED = contextlib.nullcontext()
 _read_buffer = memoryview(bytearray(_CHUNK))  # shared: each read is copied out at once
 
 
@@ -92,7 +95,7 @@ class TransportServices:
     anonymous_scheduler: AnonymousScheduler
     identified_scheduler: FairScheduler
     create_handler: Callable[["Channel"], ProtocolHandler]
-    most_frame: int
+    max_frame_size: int
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -137,10 +140,16 @@ class Channel(asyncio.BufferedProtocol):
         if self._lost:  # evicted before it started
             self._transport.abort()
             return
-        self._handler.connection_made(self)
+        with self._metered():
+            self._handler.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything the connection holds."""
+        with self._metered():
+            self._release(exc)
+        self.services.anonymous_scheduler.charge(_LOOP_S)
+
+    def _release(self, exc: Exception | None) -> None:
         self._lost = True
         self._unread.clear()
         for timer in (self._hold_timer, self._deadline, self._reader_watch):
@@ -194,11 +203,14 @@ class Channel(asyncio.BufferedProtocol):
 
     def run_slice(self) -> None:
         """Process one slice."""
+        with self._metered():
+            self._process()
+
+    def _metered(self) -> contextlib.AbstractContextManager[None]:
+        """Charge a block to anonymous connections while this is one."""
         if self._identified:
-            self._process()
-            return
-        with self.services.anonymous_scheduler.metered():
-            self._process()
+            return _UNMETERED
+        return self.services.anonymous_scheduler.metered()
 
     def resume_processing(self) -> None:
         """Process more after a hold."""
@@ -244,7 +256,9 @@ class Channel(asyncio.BufferedProtocol):
                 self._hold_timer = clock.call_at(clock.monotonic() + wait, self.resume_processing)
 
     def _report_buffered(self) -> None:
-        self.services.admission.heard(self, len(self._unread) + self._handler.buffered_bytes())
+        self.services.admission.record_activity(
+            self, len(self._unread) + self._handler.buffered_bytes()
+        )
 
     def _pause(self) -> None:
         if self._reading:
@@ -263,7 +277,7 @@ class Channel(asyncio.BufferedProtocol):
         """Whether the client has authenticated."""
         return self._identified
 
-    def identified(self) -> None:
+    def mark_identified(self) -> None:
         """Record that the client has authenticated."""
         if not self._identified:
             self._scheduler.cancel(self)

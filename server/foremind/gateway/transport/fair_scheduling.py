@@ -1,8 +1,8 @@
 """Fair scheduling: one slice of one connection's work in each iteration of the event loop.
 
-Other ready callbacks run in between, so a connection with much to process delays nobody. The time
-spent on anonymous connections is metered, and limited to a share of the loop while identified
-connections are active.
+Other ready callbacks run in between, so a connection with much to process delays nobody, and none
+runs while a message waits to be accepted. The time spent on anonymous connections is metered, and
+limited to a share of the loop while identified connections are active.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from foremind.domain.rate_limits import TokenBucket
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 
 _ANONYMOUS_SHARE = 0.2  # of the loop's time
 _BURST_S = 1.0  # of loop time that anonymous connections may use at once, as after a restart
@@ -32,8 +33,9 @@ class SliceHandler(Protocol):
 class FairScheduler:
     """A FIFO queue without duplicates that runs one handler per iteration of the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, precedence: EnterPrecedence) -> None:
         self._loop = loop
+        self._precedence = precedence
         self._handlers: OrderedDict[SliceHandler, None] = OrderedDict()  # one per connection
         self._acceptors: OrderedDict[SliceHandler, None] = OrderedDict()  # one per listener
         self._acceptors_first = False
@@ -82,7 +84,7 @@ class FairScheduler:
         return None
 
     def _wait_s(self) -> float:
-        return 0.0
+        return _MIN_WAIT_S if self._precedence.holds else 0.0
 
 
 class AnonymousScheduler(FairScheduler):
@@ -91,10 +93,11 @@ class AnonymousScheduler(FairScheduler):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        precedence: EnterPrecedence,
         now: Callable[[], float] = time.perf_counter,
         thread_time: Callable[[], float] = time.thread_time,  # excludes other processes' CPU use
     ) -> None:
-        super().__init__(loop)
+        super().__init__(loop, precedence)
         self._now = now
         self._thread_time = thread_time
         self._share = TokenBucket(_ANONYMOUS_SHARE, _BURST_S / _ANONYMOUS_SHARE, _MAX_DEBT_S)
@@ -121,7 +124,7 @@ class AnonymousScheduler(FairScheduler):
         now = self._now()
         wait = self._share.wait(now, 0.0)
         if wait <= 0 or now - self._active_at > _ACTIVE_S:
-            return 0.0
+            return super()._wait_s()
         return max(_MIN_WAIT_S, wait)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import resource
 
 from foremind.domain.errors import SetupError
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 
 _RESERVED = 256  # for files, listeners, connections to the model server, database notifications
 _DEFAULT_MAX_CONNECTIONS = 10_000

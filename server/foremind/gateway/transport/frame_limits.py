@@ -103,5 +103,5 @@ class FrameRateLimit:
             if not control:
                 self._fragments = 0 if complete else self._fragments + 1
         self._ready_at = now + wait
-        exceeded = self._excess.lost(wait, idle_s)
+        exceeded = self._excess.exceeded(wait, idle_s)
         return not exceeded and self._fragments <= _MAX_FRAGMENTS

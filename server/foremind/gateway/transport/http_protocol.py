@@ -7,6 +7,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foremind.domain.errors import RequestError, TemporaryError
+from foremind.domain.rate_limits import TokenBucket
 from foremind.gateway.transport.body_limits import error_body
 from foremind.gateway.transport.channel import (
     HOLD,
@@ -20,8 +21,8 @@ from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
 from foremind.gateway.transport.request_heads import (
     MALFORMED,
     MAX_HEAD_BYTES,
+    REQUEST_TIMEOUT,
     TOO_LARGE,
-    TOO_LATE,
     HeadRefusal,
     find_head_end,
     leading_blank_bytes,
@@ -31,13 +32,16 @@ from foremind.runtime.supervision import begin
 
 _KEEP_ALIVE_S = 5.0
 _BODY_SLICE = 4096  # bytes fed to the parser at once: tiny chunks make many callbacks
+_CHUNKS_PER_S = 1000.0  # of one body: each costs callbacks, however small it is
+_CHUNK_BURST_S = 0.5
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Serves one request at a time; pipelined requests are not read before their turn.
 
     A head is parsed once it is complete and within its limits, a body as it arrives. The overhead
-    of a chunked body (chunk sizes, extensions, trailers) is limited too.
+    of a chunked body (chunk sizes, extensions, trailers) is limited too, and a body in tiny chunks
+    is read slowly.
     """
 
     def __init__(self, channel: Channel, **options: Any) -> None:
@@ -50,6 +54,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._serving = False  # the current request has no complete response yet
         self._body_remaining: int | None = 0  # bytes; None for a chunked body
         self._body_read = self._body_content = 0  # bytes read of a body, and of its content
+        self._chunks = 0  # of the current slice
+        self._chunk_rate = TokenBucket(_CHUNKS_PER_S, _CHUNK_BURST_S)
+        self._chunks_ready_at = 0.0  # when the next slice may be parsed
         self._read_at_window_start = 0
 
     def connection_made(self, transport: Any) -> None:
@@ -116,6 +123,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _take_body(self, unread: bytearray) -> float | None:
         if self.flow.read_paused:
             return HOLD
+        now = self._channel.services.clock.monotonic()
+        if now < self._chunks_ready_at:
+            return self._chunks_ready_at - now
         size = min(len(unread), _BODY_SLICE)
         if self._body_remaining is not None:
             size = min(size, self._body_remaining)
@@ -134,7 +144,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return self._refuse(TOO_LARGE, "body")
         if self.flow.read_paused:
             return HOLD
-        return YIELD if unread else READ_MORE
+        wait = self._chunk_rate.take(now, self._chunks)
+        self._chunks = 0
+        self._chunks_ready_at = now + wait
+        return wait or (YIELD if unread else READ_MORE)
 
     def _feed(self, data: bytes) -> bool:
         """Parse; return False if this protocol has nothing more to parse on the connection."""
@@ -164,6 +177,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._body_content += len(body)
         super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """Count a chunk."""
+        self._chunks += 1
 
     def on_message_complete(self) -> None:
         self._complete = True
@@ -214,7 +231,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _on_head_timeout(self) -> None:
         if self._head_begun:
-            self._refuse(TOO_LATE, "slow")
+            self._refuse(REQUEST_TIMEOUT, "slow")
         else:
             self._channel.count_refused("silent")
             self._channel.abort()
@@ -226,7 +243,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             MIN_WINDOW_BYTES if self._body_remaining is None else self._body_remaining + moved
         )
         if not self.flow.read_paused and stalled(moved, outstanding, MIN_WINDOW_BYTES):
-            self._refuse(TOO_LATE, "slow")
+            self._refuse(REQUEST_TIMEOUT, "slow")
             return
         self._read_at_window_start = self._body_read
         self._channel.set_deadline(STALL_WINDOW_S, self._check_upload)
@@ -249,7 +266,7 @@ def _ignore_response() -> None:
 
 def _error_response(refusal: HeadRefusal) -> bytes:
     """Return a complete HTTP response with the JSON body of every error."""
-    timed_out = refusal is TOO_LATE
+    timed_out = refusal is REQUEST_TIMEOUT
     kind = TemporaryError.kind if timed_out else RequestError.kind
     body = error_body(kind, refusal.code, refusal.message, retryable=timed_out)
     head = (

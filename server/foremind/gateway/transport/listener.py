@@ -13,11 +13,12 @@ from uvicorn.config import Config
 
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import SetupError
-from foremind.domain.settings import Settings
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.acceptor import Acceptor
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.body_limits import BodyBudget
 from foremind.gateway.transport.channel import Channel, ProtocolHandler, TransportServices
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
 from foremind.gateway.transport.file_descriptors import connection_limit, raise_descriptor_limit
 from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
@@ -61,25 +62,28 @@ async def listening(
     *,
     clock: Clock | None = None,
     metrics: Metrics | None = None,
-    most_frame: int = 65_536,
+    max_frame_size: int = 65_536,
+    precedence: EnterPrecedence | None = None,
+    shared: socket.socket | None = None,
 ) -> AsyncIterator[int]:
     """Serve `app` inside the block; yields the port.
 
     Args:
-        most_frame: maximum size of a WebSocket frame in bytes.
+        shared: another listening socket to serve, which this process shares with others.
+        max_frame_size: maximum size of a WebSocket frame in bytes.
+        precedence: what `app` reports messages to that the transport's queues give way to.
 
     Raises:
         SetupError: the address cannot be bound, or there are too few file descriptors.
     """
     metrics = metrics or Metrics()
-    admission = Admission(
-        connection_limit(settings, raise_descriptor_limit()),
-        settings.max_connections_per_address,
-        _shared_addresses(settings),
-        metrics,
+    precedence = precedence or EnterPrecedence()
+    admission = _admission(settings, metrics)
+    listener = bind(settings.host, settings.port)
+    listeners = [listener] if shared is None else [listener, shared]
+    config = _uvicorn_config(
+        BodyBudget(app, settings.body_bytes, metrics), settings, max_frame_size
     )
-    listener = _bind(settings.host, settings.port)
-    config = _uvicorn_config(BodyBudget(app, settings.body_bytes, metrics), settings, most_frame)
 
     def create_services(server: uvicorn.Server) -> TransportServices:
         loop = asyncio.get_running_loop()
@@ -92,14 +96,14 @@ async def listening(
             clock=clock or SystemClock(),
             metrics=metrics,
             admission=admission,
-            anonymous_scheduler=AnonymousScheduler(loop),
-            identified_scheduler=FairScheduler(loop),
+            anonymous_scheduler=AnonymousScheduler(loop, precedence),
+            identified_scheduler=FairScheduler(loop, precedence),
             create_handler=create_handler,
-            most_frame=most_frame,
+            max_frame_size=max_frame_size,
         )
 
     server = _Server(config, create_services)
-    task = begin(server.serve([listener]), "http-server")
+    task = begin(server.serve(listeners), "http-server")
     try:
         while not server.started:
             if task.done():
@@ -113,11 +117,20 @@ async def listening(
         listener.close()
 
 
-def _uvicorn_config(app: ASGIApp, settings: Settings, most_frame: int) -> Config:
+def _admission(settings: Settings, metrics: Metrics) -> Admission:
+    return Admission(
+        connection_limit(settings, raise_descriptor_limit()),
+        settings.max_connections_per_address,
+        _shared_addresses(settings),
+        metrics,
+    )
+
+
+def _uvicorn_config(app: ASGIApp, settings: Settings, max_frame_size: int) -> Config:
     return Config(
         app,
         ws=BoundedWebSocketProtocol,
-        ws_max_size=most_frame,
+        ws_max_size=max_frame_size,
         ws_ping_interval=settings.heartbeat_s,
         ws_ping_timeout=settings.heartbeat_timeout_s,
         ws_per_message_deflate=False,
@@ -147,19 +160,23 @@ def _shared_addresses(settings: Settings) -> Callable[[str], bool]:
     return is_shared
 
 
-def _network(
-    address: str,
-) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
         return ipaddress.ip_network(address)
     except ValueError:
         return None
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; port 0 picks a free one.
+
+    Raises:
+        SetupError: the address cannot be bound.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
     try:
         listener.bind((host, port))
         listener.listen(_BACKLOG)

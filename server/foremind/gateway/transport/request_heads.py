@@ -22,11 +22,11 @@ TOO_LARGE = HeadRefusal(
     f"headers: expected at most {MAX_HEAD_BYTES} bytes in at most {MAX_HEADERS} lines of at most "
     f"{MAX_LINE_BYTES} bytes each",
 )  # fmt: skip
-LONG_TARGET = HeadRefusal(
+TARGET_TOO_LONG = HeadRefusal(
     414, "address_too_long", f"address: expected at most {MAX_LINE_BYTES} bytes"
 )
 MALFORMED = HeadRefusal(400, "invalid_request", "expected an HTTP/1.1 request")
-TOO_LATE = HeadRefusal(408, "too_slow", "the request did not arrive in time")
+REQUEST_TIMEOUT = HeadRefusal(408, "too_slow", "the request did not arrive in time")
 
 
 def find_head_end(data: bytearray, searched: int) -> int | HeadRefusal | None:
@@ -43,11 +43,11 @@ def find_head_end(data: bytearray, searched: int) -> int | HeadRefusal | None:
         if len(data) <= MAX_LINE_BYTES:
             return None
         if data.find(_LINE_END, 0, MAX_LINE_BYTES) < 0:
-            return LONG_TARGET
+            return TARGET_TOO_LONG
         return TOO_LARGE if len(data) > MAX_HEAD_BYTES else None
     lines = bytes(data[:position]).split(_LINE_END)
     if len(lines[0]) > MAX_LINE_BYTES:
-        return LONG_TARGET
+        return TARGET_TOO_LONG
     too_many = end > MAX_HEAD_BYTES or len(lines) > MAX_HEADERS + 1
     if too_many or max(map(len, lines)) > MAX_LINE_BYTES:
         return TOO_LARGE

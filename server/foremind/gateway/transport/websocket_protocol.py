@@ -89,7 +89,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.conn.reject = _reject  # type: ignore[method-assign]
         self._channel: Channel = self.app_state["connection"]
         settings = self._channel.services.settings
-        self._splitter = FrameSplitter(self._channel.services.most_frame)
+        self._splitter = FrameSplitter(self._channel.services.max_frame_size)
         self._rate_limit = FrameRateLimit(
             _MESSAGE_BYTES * (settings.drafts_per_s + settings.sends_per_s)
         )

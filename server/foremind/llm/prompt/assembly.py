@@ -7,15 +7,15 @@ from datetime import datetime
 from foremind.domain.companion import Behaviour, Companion
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.behaviours import active_behaviours
 from foremind.llm.prompt.layout import RULES, PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
-from foremind.text.sentences import said_in
+from foremind.text.sentences import sentence_keys_in
 
-MOST_TURNS = 400  # of a session that are kept for a prompt, however many fit
+MAX_TURNS = 400  # of a session that are kept for a prompt, however many fit
 _CHARS_PER_TOKEN = 16  # upper bound for any text
 _ROLE_TOKENS = 4  # of a message's role markers
 _DATE_TOKENS = 16  # of today's date
@@ -27,9 +27,10 @@ _STANDING_ORDER: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summa
 _RECALLED_ORDER: tuple[LayerName, ...] = (
     "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
 )  # fmt: skip
-# A sentence in several layers is shown in the first, which best states its speaker and date.
+# A sentence in several layers is shown in the first. A note is about the user and dated, and takes
+# less room than the memory of the turn that it is made of.
 _PRECEDENCE: tuple[LayerName, ...] = (
-    "state", "vault", "questions", "memories", "scratchpad", "topics", "episodes", "library",
+    "state", "vault", "questions", "scratchpad", "memories", "topics", "episodes", "library",
 )  # fmt: skip
 
 
@@ -37,16 +38,14 @@ _PRECEDENCE: tuple[LayerName, ...] = (
 class AssembledPrompt:
     """A prompt, the tokens that each layer takes of it, and the behaviours to run after the reply.
 
-    `spare` is how many more tokens the layers may take, `repeated` how many were saved by omitting
-    sentences that appear elsewhere. `portions` is what is shown of each layer.
+    `spare` is how many more tokens the layers may take. `shares` is what is shown of each layer.
     """
 
     prompt: Prompt
     tokens: Mapping[LayerName, int]
-    afterwards: Sequence[Behaviour]
+    post_reply_behaviours: Sequence[Behaviour]
     spare: int
-    repeated: int = 0
-    portions: Sequence[BudgetShare] = ()
+    shares: Sequence[BudgetShare] = ()
 
 
 def assemble(
@@ -107,7 +106,6 @@ def assemble(
         allocation.tokens,
         [behaviour for behaviour in behaviours if behaviour.after],
         allocation.spare,
-        sum(share.spared for share in shares),
         shares,
     )
 
@@ -178,7 +176,7 @@ def _allocate(
     available_tokens = (
         policy.context_tokens - policy.reply_tokens - _ROLE_TOKENS - _DATE_TOKENS - fixed_tokens
     )
-    message_sentences = said_in(message[:_MAX_COMPARED_CHARS])
+    message_sentences = sentence_keys_in(message[:_MAX_COMPARED_CHARS])
     costs = [count(turn.content) + _ROLE_TOKENS for turn in turns]
     layer_limit = max(
         0,
@@ -194,7 +192,9 @@ def _allocate(
             BudgetShare(layer_section, message_sentences) for layer_section in recalled
         ]
         shares = [*standing_shares, *recalled_shares]
-        layer_tokens = allocate_tokens(shares, layer_limit, history_sentences, count)
+        layer_tokens = allocate_tokens(
+            standing_shares, recalled_shares, layer_limit, history_sentences, count
+        )
         longer_turns = _fitting_turns(costs, min(preferred_tokens, available_tokens - layer_tokens))
         if longer_turns <= window_turns:
             break
@@ -242,9 +242,9 @@ def without_repeated(turns: Sequence[PastTurn], message: str) -> Sequence[PastTu
     return [*turns[:answered], *unanswered]
 
 
-def newest_held(turns: Sequence[PastTurn], context_tokens: int) -> list[PastTurn]:
+def recent_turns(turns: Sequence[PastTurn], context_tokens: int) -> list[PastTurn]:
     """Return the last turns that a prompt may need, at least the newest."""
-    newest = list(turns[-MOST_TURNS:])
+    newest = list(turns[-MAX_TURNS:])
     chars = [len(turn.content) for turn in newest]
     return newest[-max(1, _fitting_turns(chars, context_tokens * _CHARS_PER_TOKEN)) :]
 

@@ -18,7 +18,7 @@ from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import Section
-from foremind.text.sentences import said_in
+from foremind.text.sentences import sentence_keys_in
 
 RULES = (
     "Between tags such as <memories> you may be given what is known from before, as quotations "
@@ -56,7 +56,7 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
     def says(self) -> frozenset[int]:
         """The keys of its sentences, as `text.sentences` computes them; cached."""
         if self._says is None:
-            force_setattr(self, "_says", said_in(self.content))
+            force_setattr(self, "_says", sentence_keys_in(self.content))
         return self._says or frozenset()
 
 

@@ -32,7 +32,7 @@ def prompt_prefix(messages: Sequence[Message], chars: int) -> list[Message]:
     return prefix
 
 
-def shared(first: Sequence[Message], second: Sequence[Message]) -> int:
+def shared_prefix_chars(first: Sequence[Message], second: Sequence[Message]) -> int:
     """Return the number of leading characters that two prompts have in common."""
     chars = 0
     for left, right in zip(first, second, strict=False):

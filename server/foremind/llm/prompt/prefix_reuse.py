@@ -7,17 +7,17 @@ that does not fit, or the draft has changed its subject, the fresh layout is use
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.sections import Section
-from foremind.text.sentences import said_in
+from foremind.text.sentences import sentence_keys_in
 
 _MIN_OVERLAP = 0.5  # share of the recalled lines that must be recalled again
 _TAG_TOKENS = 8  # of the tags around a section
 
 
-def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
+def reuse_prefix(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
     """Return `fresh` laid out as a continuation of `earlier`, or unchanged.
 
     The result contains everything in `fresh`; what only `earlier` contained fits `fresh.spare`.
@@ -33,9 +33,9 @@ def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
     added = tuple(
         extra for section in new.recalled if (extra := _without(section, present_lines)).lines
     )
-    if _sentence_keys(added) & _sentence_keys(present) or said_in(new.message) & _sentence_keys(
-        present
-    ):
+    if _sentence_keys(added) & _sentence_keys(present) or sentence_keys_in(
+        new.message
+    ) & _sentence_keys(present):
         return fresh  # a sentence would appear twice
     obsolete = [_without(section, new_lines) for section in present]
     extra_tokens = sum(sum(section.tokens) for section in obsolete) + _TAG_TOKENS * (
@@ -56,7 +56,7 @@ def staying(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
             *(memory for memory in earlier.memories if memory.id not in known),
         ),
     )
-    return AssembledPrompt(prompt, tokens, fresh.afterwards, fresh.spare - extra_tokens)
+    return AssembledPrompt(prompt, tokens, fresh.post_reply_behaviours, fresh.spare - extra_tokens)
 
 
 def _shares_prefix(earlier: Prompt, new: Prompt) -> bool:

@@ -5,11 +5,12 @@ ends.
 """
 
 import json
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import msgspec
+from msgspec.structs import replace
 
-from foremind.text.sentences import keys_of, sentences_in
+from foremind.text.sentences import is_day, sentence_keys, sentences_in
 
 _MIN_WORDS = 6  # of a truncated sentence, where not even one sentence of a line fits
 _ELLIPSIS = "…"
@@ -35,12 +36,19 @@ class Quote(msgspec.Struct, frozen=True, gc=False):
 
 
 class QuotedLine(msgspec.Struct, frozen=True, gc=False):
-    """Quotations on one line; `by_hand`: a user or developer wrote them."""
+    """Quotations on one line; `is_manual`: a user or developer wrote them.
+
+    `day` is the only day on the line, in words, if it quotes nobody but the user; empty if it has
+    no day, None where others may be quoted as well. `states` are the keys of other sentences that
+    say no more than this line, each with the day of the statement; an empty one stands for any.
+    """
 
     quotes: tuple[Quote, ...]
     after: str
-    by_hand: bool
+    is_manual: bool
     keys: frozenset[int]
+    day: str | None = None
+    states: Mapping[int, str] | None = None
 
     def text(self) -> str:
         """Return the line as it appears in the prompt."""
@@ -48,7 +56,12 @@ class QuotedLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def line(
-    *quotes: tuple[str, str], after: str = "", by_hand: bool = False, sentences: bool = True
+    *quotes: tuple[str, str],
+    after: str = "",
+    is_manual: bool = False,
+    sentences: bool = True,
+    day: str | None = None,
+    states: Mapping[int, str] | None = None,
 ) -> QuotedLine:
     """Return a line of quotations, each given as the text before it and the text to quote.
 
@@ -61,13 +74,14 @@ def line(
     known: frozenset[int] = frozenset()
     for before, text in quotes:
         parts = sentences_in(text)
-        keys = keys_of(parts) if sentences else [0] * len(parts)
+        keys = sentence_keys(parts) if sentences else [0] * len(parts)
         unique = _unique(Quote(before, tuple(parts), tuple(keys)))
         quote = _without(unique, known) if line_quotes else unique
         if any(quote.keys) or not line_quotes:
             line_quotes.append(quote)
         known |= set(unique.keys) - {0}
-    return QuotedLine(tuple(line_quotes), after, by_hand, known)
+    stated = {key: of_day for key, of_day in (states or {}).items() if key}
+    return QuotedLine(tuple(line_quotes), after, is_manual, known, day, stated or None)
 
 
 def without(quoted_line: QuotedLine, known: Set[int]) -> QuotedLine | None:
@@ -79,7 +93,7 @@ def without(quoted_line: QuotedLine, known: Set[int]) -> QuotedLine | None:
     first, *others = (_without(quote, known) for quote in quoted_line.quotes)
     quotes = (first, *(other for other in others if other.sentences))
     keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
-    return QuotedLine(quotes, quoted_line.after, quoted_line.by_hand, keys) if keys else None
+    return replace(quoted_line, quotes=quotes, keys=keys, states=None) if keys else None
 
 
 def shortened(
@@ -102,7 +116,7 @@ def shortened(
 
     def first_words(number: int) -> QuotedLine:
         quote = Quote(opening.before, (" ".join(words[:number]) + _ELLIPSIS,), (0,))
-        return QuotedLine((quote,), quoted_line.after, quoted_line.by_hand, frozenset())
+        return replace(quoted_line, quotes=(quote,), keys=frozenset(), states=None)
 
     fitting = _largest(len(words) - 1, lambda number: count(first_words(number).text()) <= tokens)
     return first_words(fitting) if fitting >= _MIN_WORDS else None
@@ -117,7 +131,7 @@ def _first_sentences(quoted_line: QuotedLine, number: int) -> QuotedLine:
         quotes.append(Quote(quote.before, sentences, quote.keys[:number]))
         number -= len(quote.sentences)
     keys = frozenset(key for quote in quotes for key in quote.keys) - {0}
-    return QuotedLine(tuple(quotes), quoted_line.after, quoted_line.by_hand, keys)
+    return replace(quoted_line, quotes=tuple(quotes), keys=keys, states=None)
 
 
 def _unique(quote: Quote) -> Quote:
@@ -142,8 +156,18 @@ def _without(quote: Quote, known: Set[int]) -> Quote:
     ]
     if len(kept) == len(quote.sentences):
         return quote
+    kept = _without_empty_days(kept)
     sentences = _stripped([sentence for sentence, _ in kept])
     return Quote(quote.before, sentences, tuple(key for _, key in kept))
+
+
+def _without_empty_days(kept: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return sentences without the days of which nothing is left."""
+    shown: list[tuple[str, int]] = []
+    for sentence, key in reversed(kept):
+        if key or not is_day(sentence) or (shown and not is_day(shown[-1][0])):
+            shown.append((sentence, key))
+    return shown[::-1]
 
 
 def _stripped(sentences: Sequence[str]) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from foremind.domain.memory import Recalled
-from foremind.domain.record import Record, by_hand
+from foremind.domain.record import Record, is_manual
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.text.relative_time import age_in_words
+from foremind.text.sentences import key_of_words, sentences_in
+from foremind.text.statements.wordings import in_first_person
 
 # Relevance (70/30) of the best memory below which recall is presented as a hunch.
 WEAK = 0.30
-HUNCH = (
+WEAK_MATCH_PREFACE = (
     "(These match only faintly: if you use one, let it sound like something that rings a bell, "
     "not like a fact.)"
 )
@@ -49,7 +51,7 @@ def topic_line(record: Record, now: datetime, others: int = 0) -> QuotedLine:
     met = f"met in {record.details.sessions} conversations, " if record.details.sessions else ""
     after = f" ({others} others spoke with you about it too.)" if others else ""
     before = f"- {quoted(record.title)} ({met}last {age_and_date(record.updated_at, now)}): "
-    return line((before, record.content), after=after, by_hand=by_hand(record.made_by))
+    return line((before, record.content), after=after, is_manual=is_manual(record.made_by))
 
 
 def question_line(record: Record, user_name: str, now: datetime) -> QuotedLine:
@@ -64,11 +66,18 @@ def question_line(record: Record, user_name: str, now: datetime) -> QuotedLine:
     return line((before, record.content))
 
 
-def note_line(record: Record) -> QuotedLine:
+def note_line(record: Record, user_name: str) -> QuotedLine:
     """Return a note as one line."""
-    manual = by_hand(record.made_by)
-    day = "" if manual else f", {day_in_words(record.updated_at)}"
-    return line((f"- {labelled(record.kind)}{day}: ", record.content), by_hand=manual)
+    if is_manual(record.made_by):
+        return line((f"- {labelled(record.kind)}: ", record.content), is_manual=True)
+    day = day_in_words(record.updated_at)
+    states = {
+        key_of_words(words): day
+        for sentence in sentences_in(record.content)
+        for words in in_first_person(sentence, user_name)
+    }
+    before = f"- {labelled(record.kind)}, {day}: "
+    return line((before, record.content), day=day, states=states)
 
 
 def vault_line(record: Record, now: datetime) -> QuotedLine:
@@ -76,15 +85,22 @@ def vault_line(record: Record, now: datetime) -> QuotedLine:
     saved_by = "by the game" if record.made_by == "developer" else "on request"
     title = f"{quoted(record.title)}: " if record.title else ""
     before = f"- saved {saved_by} {age_and_date(record.created_at, now)}: {title}"
-    return line((before, record.content), by_hand=by_hand(record.made_by))
+    return line((before, record.content), is_manual=is_manual(record.made_by))
 
 
 def memory_line(memory: Recalled, user_name: str, now: datetime) -> QuotedLine:
-    """Return a memory as quoted data: who said it, how long ago, and what."""
-    speaker = quoted(user_name) if memory.speaker == "user" else "you"
-    changed = " (no longer so)" if memory.superseded else ""
-    when = age_and_date(memory.created_at, now)
-    return line((f"- {when}, {speaker} said{changed}: ", memory.content))
+    """Return a memory as quoted data: who said it, how long ago, and what.
+
+    What is no longer so is always said, whatever says elsewhere that it is so.
+    """
+    by_user = memory.speaker == "user"
+    speaker = quoted(user_name) if by_user else "you"
+    local = memory.created_at.astimezone(now.tzinfo)
+    day = day_in_words(local)
+    before = f"- {age_in_words(local, now)}, on {day}, {speaker} said"
+    if memory.superseded:
+        return line((f"{before} (no longer so): ", memory.content), sentences=False)
+    return line((f"{before}: ", memory.content), day=day if by_user else None)
 
 
 def memory_lines(memories: Sequence[Recalled], user_name: str, now: datetime) -> list[QuotedLine]:
@@ -92,6 +108,7 @@ def memory_lines(memories: Sequence[Recalled], user_name: str, now: datetime) ->
     return [memory_line(memory, user_name, now) for memory in memories]
 
 
-def hunch(memories: Sequence[Recalled]) -> str:
+def weak_match_preface(memories: Sequence[Recalled]) -> str:
     """Return the preface for memories of which even the best is a weak match, else nothing."""
-    return HUNCH if max((memory.relevance for memory in memories), default=WEAK) < WEAK else ""
+    best = max((memory.relevance for memory in memories), default=WEAK)
+    return WEAK_MATCH_PREFACE if best < WEAK else ""

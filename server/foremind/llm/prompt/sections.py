@@ -1,24 +1,30 @@
 """Sections of a prompt, one per layer: lines, most valuable first, with their token counts."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from foremind.domain.companion import TASTE_RANK
-from foremind.domain.record import MadeBy, Record, by_hand, of_layer
+from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.record_format import day_in_words, note_line
 from foremind.llm.prompt.token_counter import CountTokens
+from foremind.text.sentences import key_of_words, sentence_keys
+from foremind.text.statements.wordings import wordings
 
 _MAX_PROFILE_TOKENS = 1000  # in addition to manual entries
 _MAX_NOTES = 100
 _RECAP_PREFACE = (
     "The last conversation, on {day}, ended like this; come back to it only if it fits:"
 )
+# The label of a line of the core memory, with its day: "home (20 May 2026): ".
+_DATED_LABEL = re.compile(r"[^:()]{1,80}(?: \((?P<day>\d{1,2} \w{3,9} \d{4})\))?: ")
+_OTHER_SPEAKER = re.compile(r": | \d{4}")  # or another day
 
 
 class Section(msgspec.Struct, frozen=True, gc=False):
@@ -27,8 +33,8 @@ class Section(msgspec.Struct, frozen=True, gc=False):
     `records` has the id of each line's record; it is empty where lines are not made of records.
     `shapes` are the lines as sentences, None for a line that is shown completely or not at all.
     `preface` precedes the first line shown. `says` are the sentence keys of all lines, None where
-    two lines share a sentence; `whole` is the sum of `tokens`, `by_hand` whether any line was
-    written manually.
+    two lines share a sentence; `whole` is the sum of `tokens`, `is_manual` whether any line was
+    written manually, `states` whether any line says what others may say in other words.
     """
 
     layer: LayerName
@@ -40,7 +46,8 @@ class Section(msgspec.Struct, frozen=True, gc=False):
     records: tuple[int, ...] = ()
     says: frozenset[int] | None = None
     whole: int = 0
-    by_hand: bool = False
+    is_manual: bool = False
+    states: bool = False
 
     def only(self, numbers: Sequence[int]) -> "Section":
         """Return the section with the lines of the given numbers only."""
@@ -105,11 +112,14 @@ def _build(
         records,
         says if distinct else None,
         sum(tokens),
-        layer in ("behaviours", "state") or any(shape.by_hand for shape in quoted_lines),
+        layer in ("behaviours", "state") or any(shape.is_manual for shape in quoted_lines),
+        any(shape.states for shape in quoted_lines),
     )
 
 
-def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[LayerName, Section]:
+def standing_sections(
+    records: Sequence[Record], count: CountTokens, user_name: str = ""
+) -> dict[LayerName, Section]:
     """Return the sections of every prompt of a relationship, independent of the draft.
 
     Dates in them are absolute, so that the model server can reuse the prefix of the prompt.
@@ -131,10 +141,11 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
     notes = [
         note
         for note in of("scratchpad")
-        if core_updated_at is None or note.updated_at > core_updated_at or by_hand(note.made_by)
+        if core_updated_at is None or note.updated_at > core_updated_at or is_manual(note.made_by)
     ]
     notes = sorted(notes, key=lambda note: note.updated_at, reverse=True)[:_MAX_NOTES]
-    sections["scratchpad"] = section("scratchpad", list(map(note_line, notes)), count, notes)
+    note_lines = [note_line(note, user_name) for note in notes]
+    sections["scratchpad"] = section("scratchpad", note_lines, count, notes)
     for layer in ("hot", "summary", "opening"):
         latest = of(layer)[-1:]
         lines = [text_line for record in latest for text_line in _text_lines(record)]
@@ -146,12 +157,24 @@ def standing_sections(records: Sequence[Record], count: CountTokens) -> dict[Lay
 
 def _text_lines(record: Record) -> list[QuotedLine]:
     """Return the lines of a layer that consists of one text."""
-    manual = by_hand(record.made_by)
+    manual = is_manual(record.made_by)
     texts = [line.strip() for line in record.content.splitlines() if line.strip()]
     if record.layer == "opening":
         before = f"- {_RECAP_PREFACE.format(day=day_in_words(record.created_at))} "
-        return [line((before, " ".join(texts)), by_hand=manual)] if texts else []
-    return [line(("- ", text), by_hand=manual) for text in texts]
+        return [line((before, " ".join(texts)), is_manual=manual)] if texts else []
+    is_core_memory = record.layer == "hot"
+    return [
+        line(("- ", text), is_manual=manual, day=_only_day(text) if is_core_memory else None)
+        for text in texts
+    ]
+
+
+def _only_day(text: str) -> str | None:
+    """Return the day of a line of the core memory, as `QuotedLine.day`."""
+    label = _DATED_LABEL.match(text)
+    if _OTHER_SPEAKER.search(text, 0 if label is None else label.end()):
+        return None
+    return "" if label is None else label["day"] or ""
 
 
 def state_section(state: SessionState, count: CountTokens) -> Section:
@@ -178,22 +201,34 @@ def profile_order(record: Record) -> tuple[int, float]:
 
 
 def _profile_line(record: Record) -> QuotedLine:
+    states = dict.fromkeys(sentence_keys([f"{record.title}: {record.content}"]), "")
     if record.kind == "inferred":
-        return line((f"- seems: {quoted(record.title)}: ", record.content), sentences=False)
-    manual = by_hand(record.made_by)
+        before = f"- seems: {quoted(record.title)}: "
+        return line((before, record.content), sentences=False, states=states)
+    manual = is_manual(record.made_by)
     # Entries from before slots existed state their own subject.
     named = record.title and (record.details.slot or manual)
     title = f"{quoted(record.title)}: " if named else ""
-    after = "" if manual else f" (said on {day_in_words(record.updated_at)})"
+    day = day_in_words(record.updated_at)
+    after = "" if manual else f" (said on {day})"
+    if not manual:
+        said = wordings(record.details.slot or "", record.title, record.content)
+        states = {key_of_words(words): day for words in said} | states
     sentences = manual or not record.details.slot
-    return line((f"- {title}", record.content), after=after, by_hand=manual, sentences=sentences)
+    return line(
+        (f"- {title}", record.content),
+        after=after,
+        is_manual=manual,
+        sentences=sentences,
+        states=states,
+    )
 
 
 def _limited(full: Section, max_tokens: int) -> Section:
     """Return the manual lines of a section, and of the others the first within `max_tokens`."""
     used, kept = 0, []
     for index, (cost, shape) in enumerate(zip(full.tokens, full.shapes, strict=True)):
-        manual = shape is not None and shape.by_hand
+        manual = shape is not None and shape.is_manual
         used += 0 if manual else cost
         if manual or used <= max_tokens:
             kept.append(index)

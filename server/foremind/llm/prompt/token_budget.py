@@ -2,15 +2,16 @@
 
 The layers share a fixed part of the model's context. Manual lines come first. Then each layer takes
 what it needs of its own share; unused tokens are redistributed by priority, so that the most
-important layers are truncated last. A sentence that is in the prompt already is omitted.
+important layers are truncated last. A sentence that is in the prompt already is omitted, and so is
+what a user said of themselves if the profile or a note says no less, and of the same day.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from foremind.domain.setting_groups import LayerName
+from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, shortened, without
 from foremind.llm.prompt.sections import Section
 from foremind.llm.prompt.token_counter import CountTokens
@@ -51,16 +52,14 @@ class BudgetShare:
     """What a prompt shows of a section: lines by number.
 
     `elsewhere` are sentences that this section may not repeat; `repeated` are the lines of which
-    nothing is left without repeated sentences, `spared` the tokens that this saved.
-    `truncated_line` is the number of the truncated one of `shown_lines`, if any; `whole` says that
-    the section is shown unchanged.
+    nothing is left without repeated sentences. `truncated_line` is the number of the truncated one
+    of `shown_lines`, if any; `whole` says that the section is shown unchanged.
     """
 
     section: Section
     elsewhere: Set[int] = frozenset()
     shown_lines: dict[int, _ShownLine] = field(default_factory=dict)
     repeated: set[int] = field(default_factory=set)
-    spared: int = 0
     truncated_line: int | None = None
     tokens: int = 0
     whole: bool = False
@@ -107,19 +106,31 @@ class BudgetShare:
 
 
 def allocate_tokens(
-    shares: Sequence[BudgetShare], tokens: int, said: Set[int], count: CountTokens
+    standing: Sequence[BudgetShare],
+    recalled: Sequence[BudgetShare],
+    tokens: int,
+    said: Set[int],
+    count: CountTokens,
 ) -> int:
     """Fill the shares, each from its first line on; return the tokens used.
 
+    Of two sections with the same sentence, the first one shows it. Manual lines come before the
+    other lines of their kind of section, and are left out only if other manual lines say all of it.
+
     Args:
-        shares: of two sections with the same sentence, the first one shows it.
+        standing: sections that do not depend on the draft, nor on what is recalled for it.
+        recalled: those that do.
         tokens: the budget of all shares together.
-        said: the sentences of the history, which no section repeats.
+        said: the sentences of the history, which only manual lines may repeat.
     """
     split = _BudgetSplit(tokens, set(said), count)
+    shares = [*standing, *recalled]
     if sum(split.cost(share) for share in shares) <= tokens:  # everything fits
-        for share in shares:
-            split.fill(share, split.left)
+        for part in (standing, recalled):
+            for share in part:
+                split.fill(share, split.left, manual_only=True)
+            for share in part:
+                split.fill(share, split.left)
         return tokens - split.left
     by_priority = sorted(shares, key=lambda share: _PRIORITY[share.section.layer])
     for share in by_priority:
@@ -141,6 +152,8 @@ class _BudgetSplit:
         self.left = tokens
         self._known = known
         self._count = count
+        self._manual_keys: set[int] = set()  # of the known ones, those in manual lines
+        self._stated: dict[int, str] = {}  # in other words: sentence keys, as `QuotedLine.states`
 
     def cost(self, share: BudgetShare) -> int:
         """Return the tokens of a complete section."""
@@ -148,17 +161,18 @@ class _BudgetSplit:
 
     def fill(self, share: BudgetShare, max_tokens: int, *, manual_only: bool = False) -> None:
         """Show more lines of a section, within `max_tokens` more; the last may be truncated."""
-        if share.whole or (manual_only and not share.section.by_hand):
+        if share.whole or (manual_only and not share.section.is_manual):
             return
-        if not share.shown_lines and self._fits_whole(share, max_tokens):
+        section = share.section
+        whole = not manual_only or all(_is_manual(section, shape) for shape in section.shapes)
+        if whole and not share.shown_lines and self._fits_whole(share, max_tokens):
             return
         max_tokens += self._undo_truncation(share)
         max_tokens = min(max_tokens, self.left)
         if max_tokens <= 0:
             return
-        for index, shape in enumerate(share.section.shapes):
-            manual = shape.by_hand if shape is not None else share.section.layer in _MANUAL_LAYERS
-            if manual_only and not manual:
+        for index, shape in enumerate(section.shapes):
+            if manual_only and not _is_manual(section, shape):
                 continue
             if index in share.shown_lines or index in share.repeated:
                 continue
@@ -175,10 +189,24 @@ class _BudgetSplit:
             return False
         if not says.isdisjoint(self._known) or not says.isdisjoint(share.elsewhere):
             return False
+        if self._stated and (section.states or not self._stated.keys().isdisjoint(says)):
+            return False
         share.whole, share.tokens = True, cost
         self._known |= says
         self.left -= cost
+        if section.is_manual or section.states:
+            for shape in section.shapes:
+                self._note(shape)
         return True
+
+    def _note(self, shape: QuotedLine | None) -> None:
+        """Note what a line that is shown means for later ones, besides its sentences."""
+        if shape is None:
+            return
+        if shape.is_manual:
+            self._manual_keys |= shape.keys
+        if shape.states:
+            self._stated.update(shape.states)
 
     def _add_line(self, share: BudgetShare, index: int, max_tokens: int) -> bool:
         """Show a line without repeated sentences; return False if it did not fit completely."""
@@ -188,7 +216,6 @@ class _BudgetSplit:
             remainder = self._without_repeated(share, shape)
             if remainder is None:
                 share.repeated.add(index)
-                share.spared += cost
                 return True
             if remainder is not shape:
                 text = remainder.text()
@@ -196,7 +223,6 @@ class _BudgetSplit:
         tag_tokens = 0 if share.shown_lines else _TAG_TOKENS + self._count(section.preface)
         if cost + tag_tokens <= max_tokens:
             self._show(share, index, text, cost + tag_tokens, shape)
-            share.spared += section.tokens[index] - cost
             return True
         truncated = (
             None if shape is None else shortened(shape, max_tokens - tag_tokens, self._count)
@@ -208,10 +234,26 @@ class _BudgetSplit:
         return False
 
     def _without_repeated(self, share: BudgetShare, shape: QuotedLine) -> QuotedLine | None:
-        if shape.keys.isdisjoint(self._known) and shape.keys.isdisjoint(share.elsewhere):
-            return shape
-        remainder = without(shape, self._known)
-        return None if remainder is None else without(remainder, share.elsewhere)
+        """Return what of a line is not in the prompt yet; None if nothing is left."""
+        if shape.is_manual:
+            return None if shape.keys and shape.keys <= self._manual_keys else shape
+        remainder: QuotedLine | None = shape
+        if shape.day is not None and self._stated:
+            if shape.states and len(shape.keys) == 1 and self._stated_on(shape.day, shape.states):
+                return None
+            remainder = without(shape, self._stated_on(shape.day, shape.keys))
+        for known in (self._known, share.elsewhere):
+            if remainder is not None and not remainder.keys.isdisjoint(known):
+                remainder = without(remainder, known)
+        return remainder
+
+    def _stated_on(self, day: str, keys: Collection[int]) -> Set[int]:
+        """Return those of a line's sentences that another states, of the same day if it has one."""
+        stated = self._stated
+        if stated.keys().isdisjoint(keys):
+            return frozenset()
+        days = ("", day)
+        return {key for key in keys if key in stated and (not day or stated[key] in days)}
 
     def _show(
         self, share: BudgetShare, index: int, text: str, tokens: int, shape: QuotedLine | None
@@ -221,6 +263,7 @@ class _BudgetSplit:
         share.tokens += tokens
         self._known |= new_keys
         self.left -= tokens
+        self._note(shape)
 
     def _undo_truncation(self, share: BudgetShare) -> int:
         """Remove a truncated line, as more of it may fit now; return the tokens this frees."""
@@ -232,3 +275,7 @@ class _BudgetSplit:
         self._known -= line.new_keys
         self.left += line.tokens
         return line.tokens
+
+
+def _is_manual(section: Section, shape: QuotedLine | None) -> bool:
+    return section.layer in _MANUAL_LAYERS or (shape is not None and shape.is_manual)

@@ -7,7 +7,6 @@ is split between sentences. Each chunk covers one topic, so that its vector repr
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from foremind.llm.prompt.token_counter import estimate_tokens
 
@@ -27,11 +26,10 @@ _SENTENCE_ENDS = re.compile(r"[.!?…][\s*_\"'”»)]*$")
 _MAX_LEAD_CHARS = 80  # a line up to this long without a full stop introduces the next paragraph
 _MAX_QUESTION_CHARS = 300
 _SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”»)]*(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
-_OVERLAP_PROBE_CHARS = 40  # of a chunk's start, searched for in the previous chunk
 _MAX_SENTENCE_CHARS = 300  # a longer sentence is split between words
 
 
-def passages_of(text: str) -> list[str]:
+def split_into_chunks(text: str) -> list[str]:
     """Split a document into chunks, each prefixed with the headings that apply to it."""
     chunks: list[str] = []
     headings = _Headings()
@@ -43,25 +41,6 @@ def passages_of(text: str) -> list[str]:
             max_tokens = MAX_CHUNK_TOKENS - estimate_tokens(prefix)
             chunks += [f"{prefix}{part}" for part in _split_paragraph(block, max_tokens)]
     return chunks + headings.open(_Heading(0, ""))
-
-
-def joined(chunks: Sequence[str]) -> str:
-    """Return the text that overlapping chunks were split from."""
-    parts = list(chunks[:1])
-    for previous, chunk in pairwise(chunks):
-        overlap = _overlap(previous, chunk)
-        parts.append(chunk[overlap:] if overlap else f"\n\n{chunk}")
-    return "".join(parts)
-
-
-def _overlap(previous: str, following: str) -> int:
-    """Return how many characters at the end of one text the other begins with."""
-    start = previous.find(following[:_OVERLAP_PROBE_CHARS]) if following else -1
-    while start >= 0:
-        if following.startswith(previous[start:]):
-            return len(previous) - start
-        start = previous.find(following[:_OVERLAP_PROBE_CHARS], start + 1)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

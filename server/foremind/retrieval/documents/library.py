@@ -10,24 +10,25 @@ from typing import Self
 import structlog
 from cachetools import LRUCache
 
-from foremind.domain.announcements import LibraryChanged
+from foremind.domain.announcements import Announcement, LibraryChanged
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, StorageUnavailable, TemporaryError
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.retrieval.documents.chunking import joined, passages_of
+from foremind.retrieval.documents.chunking import split_into_chunks
 from foremind.retrieval.documents.document_index import DocumentIndex
-from foremind.retrieval.documents.text_extraction import text_of
+from foremind.retrieval.documents.text_extraction import document_text
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import DraftRecall
-from foremind.retrieval.layer_recall import TOPIC_COSINE
-from foremind.retrieval.similarity_calibration import calibrated
+from foremind.retrieval.layer_cache import LayerQuery
+from foremind.retrieval.layer_recall import MIN_TOPIC_COSINE
+from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.document_store import DocumentStore
-from foremind.storage.notifications import Announcement
 
-_HELD = 200  # companions with a loaded index, each of at most `documents.MOST_CHUNKS` chunks
+# Of all loaded indexes. One of the most chunks that a companion may have takes 150 MB of English.
+_MAX_BYTES = 512 * 1024 * 1024
 _MAX_TRACKED = 10_000  # companions whose number of document deletions is remembered
 _MIN_THREADED = 1_000  # chunks; searching more for a long draft would block the event loop
 _RETRY_S = 5.0
@@ -49,13 +50,16 @@ class Library:
         self._store = store
         self._embedder = embedder
         self._clock = clock
-        self._indexes: LRUCache[int, DocumentIndex] = LRUCache(_HELD)
+        self._indexes: ByteBoundedCache[int, DocumentIndex] = ByteBoundedCache(
+            _MAX_BYTES, lambda index: index.size_bytes
+        )
         self._deletions: LRUCache[int, int] = LRUCache(_MAX_TRACKED)
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._work_available = asyncio.Event()
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
         self._broken: LRUCache[int, None] = LRUCache(_MAX_BROKEN)
+        self._too_large: LRUCache[int, None] = LRUCache(_MAX_TRACKED)
 
     async def __aenter__(self) -> Self:
         self._loop = self._supervisor.start("library", self._embed_forever)
@@ -71,7 +75,7 @@ class Library:
         index = self._indexes.get(companion_id)
         return index is None or bool(index.chunks)
 
-    def deleted(self, companion_id: int) -> int:
+    def deletion_count(self, companion_id: int) -> int:
         """Return how many document deletions of a companion this process knows of."""
         return int(self._deletions.get(companion_id, 0))
 
@@ -88,20 +92,19 @@ class Library:
         Raises:
             InvalidMessage: the media type is not supported, or the document contains no text.
         """
-        chunks = await asyncio.to_thread(lambda: passages_of(text_of(body, media_type)))
+        chunks = await asyncio.to_thread(lambda: split_into_chunks(document_text(body, media_type)))
         now = self._clock.now()
         document_id = await self._store.add(companion_id, title, media_type, chunks, now)
-        await self._store.announce(companion_id)
         self._work_available.set()
         return document_id
 
-    async def recall(self, companion_id: int, draft: DraftRecall) -> Section:
+    async def recall(self, companion_id: int, draft: LayerQuery) -> Section:
         """Return the document chunks that match a draft, loading the index if necessary.
 
         Raises:
             StorageUnavailable: the documents could not be read.
         """
-        if companion_id not in self._indexes:
+        if companion_id not in self._indexes and companion_id not in self._too_large:
             await self.load(companion_id)
         index = self._indexes.get(companion_id)
         if index is None:
@@ -112,22 +115,17 @@ class Library:
             lines = await asyncio.to_thread(_lines, index, draft)
         return section("library", lines, counter_for(draft.policy.tokenizer))
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Reload the index of a companion whose documents changed; evict it first on a deletion."""
         if isinstance(announcement, LibraryChanged):
             companion_id = announcement.companion_id
             loaded = companion_id in self._indexes
             if announcement.gone:  # a deleted document must not be found any more
-                self._deletions[companion_id] = self.deleted(companion_id) + 1
+                self._deletions[companion_id] = self.deletion_count(companion_id) + 1
                 self._indexes.pop(companion_id, None)
             if loaded:
                 self._read(companion_id)
             self._work_available.set()
-
-    async def forget(self) -> None:
-        """Reload every index, after announcements may have been missed."""
-        for companion_id in list(self._indexes):
-            self._read(companion_id)
 
     def _read(self, companion_id: int) -> None:
         previous = self._reading.get(companion_id)
@@ -142,25 +140,30 @@ class Library:
     async def _update(self, companion_id: int, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             await asyncio.wait({previous})
-        min_cosine = calibrated(self._embedder.manifest, TOPIC_COSINE)
+        min_cosine = calibrated_cosine(self._embedder.manifest, MIN_TOPIC_COSINE)
         while True:
-            deletions = self.deleted(companion_id)
+            deletions = self.deletion_count(companion_id)
             try:
                 chunks = await self._store.chunks(companion_id)
             except ForemindError as error:
                 _log.warning("library.not_read", reason=error.code)
                 return
             index = await asyncio.to_thread(DocumentIndex, chunks, min_cosine)
-            if deletions == self.deleted(companion_id):  # else it may contain a deleted document
-                self._indexes[companion_id] = index
+            if deletions == self.deletion_count(
+                companion_id
+            ):  # else it may contain a deleted document
+                self._keep(companion_id, index)
                 return
 
-    async def embed_all(self) -> None:
-        """Re-chunk outdated documents and embed pending ones."""
-        for document_id, companion_id in await self._store.cut_before():
-            await self._rechunk(document_id, companion_id)
-            self._work_available.set()
-        for document_id, companion_id in await self._store.unfinished():
+    def _keep(self, companion_id: int, index: DocumentIndex) -> None:
+        self._too_large.pop(companion_id, None)
+        if not self._indexes.put(companion_id, index):
+            self._too_large[companion_id] = None
+            _log.warning("library.too_large", companion_id=companion_id)
+
+    async def embed_pending(self) -> None:
+        """Embed pending documents."""
+        for document_id, companion_id in await self._store.documents_to_embed():
             if document_id not in self._broken:
                 await self._embed_one(document_id, companion_id)
 
@@ -169,21 +172,13 @@ class Library:
         while True:
             await self._work_available.wait()
             self._work_available.clear()
-            await self.embed_all()
-            loop.well()
-
-    async def _rechunk(self, document_id: int, companion_id: int) -> None:
-        """Apply the current chunking to a document; its text is recovered from its chunks."""
-        chunks = await self._store.contents(document_id)
-        passages = await asyncio.to_thread(lambda: passages_of(joined(chunks)))
-        await self._store.cut_anew(document_id, passages)
-        await self._store.announce(companion_id)
-        _log.info("document.cut_anew", document_id=document_id)
+            await self.embed_pending()
+            loop.report_progress()
 
     async def _embed_one(self, document_id: int, companion_id: int) -> None:
         try:
             await self._embed(document_id)
-            await self._store.announce(companion_id)
+            await self._store.announce_embedded(companion_id)
         except StorageUnavailable:
             raise
         except TemporaryError as error:  # more urgent texts need the model
@@ -195,11 +190,13 @@ class Library:
             self._broken[document_id] = None
 
     async def _embed(self, document_id: int) -> None:
-        for chunk_id, content in await self._store.to_embed(document_id):
-            await self._store.keep_vector(chunk_id, await self._embedder.embed_passage(content))
+        for chunk_id, content in await self._store.chunks_to_embed(document_id):
+            await self._store.store_chunk_vector(
+                chunk_id, await self._embedder.embed_passage(content)
+            )
         _log.info("document.embedded", document_id=document_id)
 
 
-def _lines(index: DocumentIndex, draft: DraftRecall) -> list[QuotedLine]:
+def _lines(index: DocumentIndex, draft: LayerQuery) -> list[QuotedLine]:
     chunks = index.search(draft.text, draft.vector)
     return [line((f"- from {quoted(chunk.title)}: ", chunk.content)) for chunk in chunks]

@@ -27,7 +27,7 @@ _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _WHITESPACE = re.compile(r"\s+")
 
 
-def text_of(body: bytes, media_type: str) -> str:
+def document_text(body: bytes, media_type: str) -> str:
     """Return the text of a document.
 
     Raises:

@@ -31,8 +31,8 @@ _FP32 = "model.fp32.onnx"
 _TOKENIZER = "tokenizer.json"
 _SERVING_FILES = (_INT8, _TOKENIZER)
 _OTHER_FILES = (_FP32, PULLED_MANIFEST)
-# Short and long, plain and unusual texts, to expose quantisation errors.
-_SENTENCES = (
+#: Short and long, plain and unusual texts, to expose vectors that differ.
+CHECK_TEXTS = (
     "hi",
     "The lighthouse keeper mends nets on Thursdays.",
     "my sister Ana is getting married in Porto next May and I still have no suit",
@@ -137,7 +137,7 @@ def check_model(model: ConvertedEncoder) -> dict[str, float]:
         ModelUnusable: a check failed.
     """
     encoder, reference = model.encoder(), model.reference_encoder()
-    texts = list(_SENTENCES)
+    texts = list(CHECK_TEXTS)
     vectors = encoder.encode(texts)
     expected = (len(texts), model.manifest.dimension)
     if vectors.shape != expected:

@@ -1,6 +1,6 @@
 """Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +10,27 @@ from tokenizers import Tokenizer
 
 from foremind.domain.errors import Interrupted
 from foremind.retrieval.embedding.pooling import EMBEDDING
+from foremind.retrieval.embedding.word_shares import WordShares
 
 Vectors = npt.NDArray[np.float32]
 
-_WORD_START = "\u2581"  # SentencePiece's prefix of a token that starts a word
-
 
 class CancelFlag:
-    """Interrupts an `encode` call, from any thread."""
+    """Interrupts an `encode` call, from any thread, or a request, from the event loop."""
 
     def __init__(self) -> None:
         self.run = ort.RunOptions()
+        self.on_set: Callable[[], None] = lambda: None  #: of a request in progress
 
     def set(self) -> None:
         """Stop the call before its next graph operation; no effect once it has returned."""
         self.run.terminate = True
+        self.on_set()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call was stopped."""
+        return bool(self.run.terminate)
 
 
 class OnnxEncoder:
@@ -48,6 +54,7 @@ class OnnxEncoder:
         # The published tokenizer files pad every text to a fixed length.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
+        self._word_shares = WordShares(self._tokenizer.get_vocab())
 
     def encode(self, texts: Sequence[str], stop: "CancelFlag | None" = None) -> Vectors:
         """Return unit vectors, float32 [len(texts), dimension].
@@ -62,7 +69,7 @@ class OnnxEncoder:
         try:
             return np.concatenate([self._encode_one(text, stop.run) for text in texts])
         except Exception as error:
-            if stop.run.terminate:
+            if stop.is_set:
                 raise Interrupted("Interrupted for a more urgent text.") from error
             raise
 
@@ -78,10 +85,8 @@ class OnnxEncoder:
         """Return the tokens of `text`, with special ones, at most the model's maximum."""
         return len(self._tokenizer.encode(text).ids)
 
-    def is_word(self, letters: str) -> bool:
-        """Return whether the model's vocabulary contains `letters` as a single token."""
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
         normalizer = self._tokenizer.normalizer
         plain = letters if normalizer is None else normalizer.normalize_str(letters)
-        return any(
-            self._tokenizer.token_to_id(token) is not None for token in (plain, _WORD_START + plain)
-        )
+        return self._word_shares.share(plain)

@@ -42,7 +42,7 @@ def find_model(name: str, models_dir: Path) -> Manifest:
         )
     raise ModelUnusable(
         f"No embedding model is called {name!r}. Known: {', '.join(sorted(known))}. "
-        f"Add a model of the hub with: foremind models pull {name}"
+        f"Add one from the hub with: foremind models pull {name}"
     )
 
 

@@ -1,16 +1,12 @@
-"""The embedding service: one thread and one bounded priority queue."""
+"""The embedding service: a backend behind one bounded priority queue."""
 
 import asyncio
-import time
 from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import Self
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Interrupted, Overloaded
+from foremind.retrieval.embedding.backend import EmbeddingBackend, Vector
 from foremind.retrieval.embedding.encoder import CancelFlag
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
@@ -18,19 +14,7 @@ from foremind.retrieval.embedding.utilization import Utilization
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
-Vector = npt.NDArray[np.float32]
-
 _INITIAL_CPU_S = 0.003  # for a short text, until measured
-
-
-class Encoder(Protocol):
-    """Encodes texts as unit vectors, on the calling thread."""
-
-    def encode(self, texts: list[str], stop: CancelFlag) -> Vector:
-        """Return float32 [len(texts), dimension]; raise Interrupted if `stop` was set."""
-
-    def is_word(self, letters: str) -> bool:
-        """Return whether the vocabulary contains `letters` as a single token."""
 
 
 class _Request:
@@ -67,12 +51,13 @@ class _Request:
 class EmbeddingService:
     """Embeds texts off the event loop, most urgent first.
 
-    Use as an async context manager: exiting waits for the running text and cancels the others.
+    Use as an async context manager: exiting waits for the running texts and cancels the others.
+    It closes the backend.
     """
 
     def __init__(
         self,
-        encoder: Encoder,
+        backend: EmbeddingBackend,
         manifest: Manifest,
         capacity: int,
         clock: Clock,
@@ -80,31 +65,32 @@ class EmbeddingService:
         supervisor: Supervisor,
     ) -> None:
         self.manifest = manifest
-        self._encoder = encoder
+        self._backend = backend
         self._clock = clock
         self._metrics = metrics
         self._queue: EmbeddingQueue[_Request] = EmbeddingQueue(
             capacity, lambda request: request.abandoned, lambda request: request.owner
         )
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="foremind-embedding")
         self._wake = asyncio.Event()
         self._supervisor = supervisor
-        self._worker: SupervisedLoop | None = None
-        self._running: _Request | None = None
-        #: The thread's utilization, and the typical CPU time of a text.
-        self.load = Utilization(_INITIAL_CPU_S)
+        self._workers: list[SupervisedLoop] = []
+        self._running: set[_Request] = set()
+        #: The backend's utilization, and the typical CPU time of a text.
+        self.load = Utilization(_INITIAL_CPU_S, backend.concurrency)
         metrics.embedding_busy.set_function(lambda: self.utilization)
 
     async def __aenter__(self) -> Self:
-        self._worker = self._supervisor.start("embedding", self._run)
+        for number in range(self._backend.concurrency):
+            name = f"embedding-{number}" if number else "embedding"
+            self._workers.append(self._supervisor.start(name, self._run))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._worker is not None:
-            await self._worker.stop()
+        for worker in self._workers:
+            await worker.stop()
         while (request := self._queue.pop()) is not None:
             request.future.cancel()
-        self._thread.shutdown(wait=True)
+        await self._backend.close()
 
     async def embed_query(self, text: str, priority: Priority, owner: Hashable = None) -> Vector:
         """Return the unit vector, float32 [dimension], of a draft or message.
@@ -117,7 +103,7 @@ class EmbeddingService:
         Raises:
             Overloaded: too many texts of this or a higher priority are queued.
         """
-        return await self._embed(self.manifest.query_prefix + text, priority, owner)
+        return await self.embed(self.manifest.query_prefix + text, priority, owner)
 
     async def embed_passage(self, text: str) -> Vector:
         """Return the unit vector, float32 [dimension], of a text to be stored.
@@ -125,34 +111,13 @@ class EmbeddingService:
         Raises:
             Overloaded: too many texts are queued.
         """
-        return await self._embed(self.manifest.passage_prefix + text, Priority.BACKGROUND, None)
+        return await self.embed(self.manifest.passage_prefix + text, Priority.BACKGROUND)
 
-    def raise_priority(self, text: str, priority: Priority) -> None:
-        """Raise the priority of queued or running queries for `text` to at least `priority`."""
-        prefixed = self.manifest.query_prefix + text
-        requests = self._queue.promote(lambda request: request.text == prefixed, priority)
-        if requests and priority is Priority.ENTER:
-            self._interrupt_eager()
-        if self._running is not None and self._running.text == prefixed:
-            requests.append(self._running)
-        for request in requests:
-            request.priority = min(request.priority, priority)
+    async def embed(self, text: str, priority: Priority, owner: Hashable = None) -> Vector:
+        """Return the unit vector, float32 [dimension], of a text that has its prefix already.
 
-    def is_word(self, letters: str) -> bool:
-        """Return whether the model's vocabulary contains `letters` as a single token."""
-        return self._encoder.is_word(letters)
-
-    @property
-    def utilization(self) -> float:
-        """The recent share of time that the thread was busy, 0 to 1."""
-        return self.load.share(self._clock.monotonic())
-
-    @property
-    def same_for_query_and_passage(self) -> bool:
-        """Whether a query's vector may be stored as the passage's."""
-        return self.manifest.query_prefix == self.manifest.passage_prefix
-
-    async def _embed(self, text: str, priority: Priority, owner: Hashable) -> Vector:
+        Cancelling, owners and errors are as for `embed_query`.
+        """
         request = _Request(text, priority, owner, asyncio.get_running_loop().create_future())
         try:
             evicted = self._queue.push(request, priority)
@@ -171,31 +136,62 @@ class EmbeddingService:
                 self._metrics.dropped.labels("superseded").inc()
             raise
 
+    def raise_priority(self, text: str, priority: Priority) -> None:
+        """Raise the priority of queued or running queries for `text` to at least `priority`."""
+        prefixed = self.manifest.query_prefix + text
+        requests = self._queue.promote(lambda request: request.text == prefixed, priority)
+        if requests and priority is Priority.ENTER:
+            self._interrupt_eager()
+        requests += [request for request in self._running if request.text == prefixed]
+        for request in requests:
+            request.priority = min(request.priority, priority)
+
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
+        return self._backend.word_share(letters)
+
+    @property
+    def utilization(self) -> float:
+        """The recent share of time that the backend was busy, 0 to 1."""
+        return self.load.share(self._clock.monotonic())
+
+    def health(self) -> dict[str, str]:
+        """Return the outcomes of the backend's own health checks by name."""
+        return self._backend.health()
+
+    @property
+    def same_for_query_and_passage(self) -> bool:
+        """Whether a query's vector may be stored as the passage's."""
+        return self.manifest.query_prefix == self.manifest.passage_prefix
+
     def _interrupt_eager(self) -> None:
         """Interrupt a speculative text, so that Enter does not wait for it."""
-        if self._running is not None and self._running.priority is Priority.EAGER:
-            self._running.stop.set()
+        if len(self._running) < self._backend.concurrency:
+            return
+        for request in self._running:
+            if request.priority is Priority.EAGER and not request.stop.is_set:
+                request.stop.set()
+                return
 
     async def _run(self, loop: SupervisedLoop) -> None:
         while True:
-            loop.well()
+            loop.report_progress()
             request = self._queue.pop()
             self._metrics.embedding_queue.set(len(self._queue))
             if request is None:
                 self._wake.clear()
                 await self._wake.wait()
             elif not request.abandoned:
-                self._running = request
+                self._running.add(request)
                 try:
                     await self._encode(request)
                 finally:
-                    self._running = None
+                    self._running.discard(request)
 
     async def _encode(self, request: _Request) -> None:
-        loop = asyncio.get_running_loop()
         started = self._clock.monotonic()
         try:
-            vector, cpu_s = await loop.run_in_executor(self._thread, self._timed, request)
+            embedded = await self._backend.embed(request.text, request.priority, request.stop)
         except asyncio.CancelledError:
             request.future.cancel()
             raise
@@ -207,9 +203,9 @@ class EmbeddingService:
             request.fail(error)
             return
         ended = self._clock.monotonic()
-        self.load.record(started, ended, cpu_s)
+        self.load.record(started, ended, embedded.cpu_s)
         self._metrics.stage_seconds.labels("embed").observe(ended - started)
-        request.succeed(vector)
+        request.succeed(embedded.vector)
 
     def _requeue(self, request: _Request, error: Interrupted) -> None:
         """Queue an interrupted request again, if there is space."""
@@ -227,9 +223,3 @@ class EmbeddingService:
         if evicted is not None:
             self._metrics.dropped.labels("evicted").inc()
             evicted.fail(Overloaded("Evicted from the embedding queue by more urgent texts."))
-
-    def _timed(self, request: _Request) -> tuple[Vector, float]:
-        """Return the vector and the CPU time it took, in seconds."""
-        started = time.thread_time()
-        vectors = self._encoder.encode([request.text], request.stop)
-        return vectors[0], time.thread_time() - started

@@ -1,4 +1,4 @@
-"""Utilization of a worker: the share of about the last second that it was busy. Pure."""
+"""Utilization of workers: the share of about the last second that they were busy. Pure."""
 
 import math
 
@@ -9,8 +9,9 @@ _SMOOTHING = 0.1  # weight of the newest piece of work in the moving average
 class Utilization:
     """Exponentially decaying utilization; times are monotonic, in seconds."""
 
-    def __init__(self, typical_cpu_s: float) -> None:
+    def __init__(self, typical_cpu_s: float, workers: int = 1) -> None:
         self.typical_cpu_s = typical_cpu_s  #: moving average of the CPU time of a piece of work
+        self._workers = workers
         self._share = 0.0
         self._at = 0.0
 
@@ -18,7 +19,8 @@ class Utilization:
         """Add a piece of work."""
         elapsed = ended - started
         self.typical_cpu_s += _SMOOTHING * (cpu_s - self.typical_cpu_s)
-        self._share = self.share(ended) + (1 - math.exp(-elapsed / _TIME_CONSTANT_S))
+        worked = 1 - math.exp(-elapsed / _TIME_CONSTANT_S)
+        self._share = self.share(ended) + worked / self._workers
         self._at = ended
 
     def share(self, now: float) -> float:

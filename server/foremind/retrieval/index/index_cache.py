@@ -1,22 +1,26 @@
 """Searches in the process where a relationship is loaded and current, else in the database."""
 
 import asyncio
-from collections import OrderedDict
 from typing import Self
 
 import structlog
 from cachetools import LRUCache
 
-from foremind.domain.announcements import MemoriesChanged, MemoriesForgotten, MemoryAnnouncement
+from foremind.domain.announcements import (
+    Announcement,
+    MemoriesChanged,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+)
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import RetrievalQuery, WordStatistics
 from foremind.retrieval.candidates import CandidateSet
 from foremind.retrieval.index.memory_index import MemoryIndex
 from foremind.retrieval.search import StoredCandidates
+from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.memory_store import MemoryStore
-from foremind.storage.notifications import Announcement
 
 _MAX_TOO_LARGE = 1000  # relationships remembered as too large to load
 _MIN_THREADED = 20_000  # memories; searching more would block the event loop for milliseconds
@@ -37,10 +41,13 @@ class IndexedCandidates:
     def __init__(self, store: MemoryStore, capacity_bytes: int, metrics: Metrics) -> None:
         self._store = store
         self._stored = StoredCandidates(store)
-        self._capacity = capacity_bytes
         self._metrics = metrics
-        self._indexes: OrderedDict[int, MemoryIndex] = OrderedDict()
-        self._bytes = 0
+        self._indexes: ByteBoundedCache[int, MemoryIndex] = ByteBoundedCache(
+            capacity_bytes,
+            lambda index: index.size_bytes,
+            lambda relationship_id, _: self._forget_version(relationship_id),
+        )
+        metrics.index_bytes.set_function(lambda: self._indexes.bytes_used)
         self._announced: dict[int, int] = {}
         self._too_large: LRUCache[int, None] = LRUCache(_MAX_TOO_LARGE)
         self._generation = 0  # raised when what is being read must be discarded
@@ -79,17 +86,17 @@ class IndexedCandidates:
             index = self._current(relationship_id)
         return index
 
-    def holds(self, relationship_id: int) -> bool:
+    def is_current(self, relationship_id: int) -> bool:
         """Return whether a relationship is loaded as of the newest announced version."""
         return self._current(relationship_id) is not None
 
-    async def loaded(self, relationship_id: int) -> bool:
+    async def wait_until_current(self, relationship_id: int) -> bool:
         """Wait for the update of a relationship's index; return whether it is now current."""
         self.load(relationship_id)
         update = self._updates.get(relationship_id)
         if update is not None:
             await asyncio.wait({update})
-        return self.holds(relationship_id)
+        return self.is_current(relationship_id)
 
     def load(self, relationship_id: int) -> None:
         """Start to load or update a relationship's index, in the background."""
@@ -97,14 +104,13 @@ class IndexedCandidates:
             return
         task = begin(self._update(relationship_id), "index-update")
         self._updates[relationship_id] = task
-        task.add_done_callback(lambda _: self._updates.pop(relationship_id, None))
+        task.add_done_callback(lambda _: self._end_update(relationship_id))
 
-    def heard(self, announcement: Announcement) -> None:
+    def on_announcement(self, announcement: Announcement) -> None:
         """Update the index of a relationship whose memories changed; evict it on an erasure."""
         if isinstance(announcement, MemoriesForgotten):
             self._generation += 1
-            if announcement.relationship_id in self._indexes:
-                self._evict(announcement.relationship_id)
+            self._indexes.pop(announcement.relationship_id, None)
             return
         if not isinstance(announcement, MemoryAnnouncement | MemoriesChanged):
             return
@@ -114,21 +120,23 @@ class IndexedCandidates:
         self._announced[announcement.relationship_id] = max(known, announcement.memory_version)
         self.load(announcement.relationship_id)
 
-    async def forget(self) -> None:
-        """Evict every index, after announcements may have been missed."""
-        self._generation += 1
-        for relationship_id in list(self._indexes):
-            self._evict(relationship_id)
+    def _end_update(self, relationship_id: int) -> None:
+        self._updates.pop(relationship_id, None)
+        self._forget_version(relationship_id)
+
+    def _forget_version(self, relationship_id: int) -> None:
+        """Forget the announced version of an index that is neither kept nor being read."""
+        if relationship_id not in self._indexes and relationship_id not in self._updates:
+            self._announced.pop(relationship_id, None)
 
     def _known(self) -> set[int]:
         return {*self._indexes, *self._updates}
 
     def _current(self, relationship_id: int) -> MemoryIndex | None:
-        index = self._indexes.get(relationship_id)
+        index = self._indexes.peek(relationship_id)
         if index is None or index.state.version < self._announced.get(relationship_id, -1):
             return None
-        self._indexes.move_to_end(relationship_id)
-        return index
+        return self._indexes[relationship_id]
 
     async def _update(self, relationship_id: int) -> None:
         """Read changes until the index has the newest announced version."""
@@ -136,7 +144,7 @@ class IndexedCandidates:
             while self._current(relationship_id) is None:
                 generation = self._generation
                 try:
-                    known = self._indexes.get(relationship_id)
+                    known = self._indexes.peek(relationship_id)
                     index = await self._read(relationship_id, known)
                 except ForemindError as error:
                     _log.warning("index.not_updated", reason=error.code)
@@ -154,21 +162,8 @@ class IndexedCandidates:
 
     def _keep(self, relationship_id: int, index: MemoryIndex) -> bool:
         """Keep an index, evicting the least recently used ones; False if it is too large."""
-        if index.size_bytes > self._capacity:
+        if not self._indexes.put(relationship_id, index):
             self._too_large[relationship_id] = None
-            if relationship_id in self._indexes:
-                self._evict(relationship_id)
             _log.info("index.too_large", relationship_id=relationship_id)
             return False
-        known = self._indexes.pop(relationship_id, None)
-        self._bytes += index.size_bytes - (0 if known is None else known.size_bytes)
-        self._indexes[relationship_id] = index
-        while self._bytes > self._capacity:
-            self._evict(next(iter(self._indexes)))
-        self._metrics.index_bytes.set(self._bytes)
         return True
-
-    def _evict(self, relationship_id: int) -> None:
-        self._bytes -= self._indexes.pop(relationship_id).size_bytes
-        self._announced.pop(relationship_id, None)
-        self._metrics.index_bytes.set(self._bytes)

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
 from foremind.retrieval.bm25 import K1, idf
-from foremind.retrieval.candidates import CandidateSet, Numbers, gathered
+from foremind.retrieval.candidates import CandidateSet, Numbers, to_candidate_set
 from foremind.retrieval.index.segments import EMPTY_SEGMENT, Segment, TermHits
 from foremind.retrieval.index.vector_search import Rows, Vector
-from foremind.storage.memory_store import candidate_limit, oldest_recalled
 
 Scores = npt.NDArray[np.floating]
 
@@ -80,9 +79,9 @@ class MemoryIndex:
         }
         statistics = WordStatistics(self.state.memories, self.state.words, document_frequencies)
         if not self._rows:
-            return gathered([], query.terms), statistics
+            return to_candidate_set([], query.terms), statistics
         allowed = partial(self._allowed_rows, query.policy, query.now)
-        limit = candidate_limit(query.policy)
+        limit = query.policy.candidate_limit
         cosines = _CosineSearch(self._segments, self._starts, query.vector)
         parts = [cosines.nearest(self._all_rows, limit, allowed)]
         if document_frequencies:
@@ -127,7 +126,7 @@ class MemoryIndex:
         significance = self._significance[rows]
         allowed = significance >= _as_float4(policy.significance_threshold)
         if policy.max_age_days is not None:
-            recent = self._created[rows] >= oldest_recalled(policy, now).timestamp()
+            recent = self._created[rows] >= policy.oldest_recalled(now).timestamp()
             allowed &= recent | (significance >= _as_float4(policy.permanent_significance))
         if self._replaced is not None:
             allowed &= ~self._replaced[rows]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from foremind.domain.memory import IndexedMemory
 from foremind.retrieval.candidates import Numbers
 from foremind.retrieval.index.vector_search import Rows, Vectors
-from foremind.text.packed_terms import WORD, hash_of, unpack_words
+from foremind.text.packed_terms import WORD, hash_of, unpack_terms
 
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 _NO_NUMBERS: Numbers = np.zeros(0)
@@ -68,7 +68,7 @@ class _PostingLists:
     """Rows and frequencies per term, in flat arrays sorted by the term's hash."""
 
     def __init__(self, packed: Sequence[bytes]) -> None:
-        words = unpack_words(b"".join(packed))
+        words = unpack_terms(b"".join(packed))
         sizes = [len(row_words) // WORD.itemsize for row_words in packed]
         order = np.argsort(words["hash"])
         self._hashes, self._starts = np.unique(words["hash"][order], return_index=True)

@@ -15,7 +15,7 @@ Vector = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 
 _HEADER_BYTES = 4
-_WORTH_CODES = 4096  # vectors; fewer are scanned as fast as their codes
+_MIN_QUANTISED_VECTORS = 4096  # vectors; fewer are scanned as fast as their codes
 _MAX_CODE = 127
 _MIN_MAGNITUDE = float(np.finfo(np.float32).tiny) * _MAX_CODE  # of an all-zero vector
 _BATCH_VECTORS = 1024  # quantised at a time, so that they stay in the processor's cache
@@ -29,7 +29,9 @@ class Vectors:
     def __init__(self, packed: Sequence[bytes]) -> None:
         """Decode vectors from the output of `halfvec_send`."""
         self._vectors = _unpacked(packed)
-        self._codes = _QuantisedCodes(self._vectors) if len(packed) >= _WORTH_CODES else None
+        self._codes = (
+            _QuantisedCodes(self._vectors) if len(packed) >= _MIN_QUANTISED_VECTORS else None
+        )
 
     def __len__(self) -> int:
         return len(self._vectors)

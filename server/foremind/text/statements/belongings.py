@@ -41,6 +41,11 @@ def _owned(singular: frozenset[str], plural: frozenset[str]) -> re.Pattern[str]:
 
 _HAS_KIN = _owned(vocabulary.KIN, vocabulary.KIN_MANY)
 _HAS_ANIMALS = _owned(vocabulary.ANIMALS, vocabulary.ANIMALS_MANY)
+# "A frog in my throat", "a chicken in the oven"
+_NOT_KEPT = compiled(
+    r" (?:(?:in|on) (?:my|the|this) (?:\w+ )?(?:throat|bonnet|oven|freezer|fridge|pan|pot|stomach|"
+    r"head|plate|grill|menu|room)\b|to (?:fry|cook|roast)\b|for (?:dinner|lunch|tea|supper)\b)"
+)
 _CALLED = re.compile(
     r"(?i:\b(?:my|our) (?P<noun>[a-z]{1,40}(?: (?!is\b|called\b|named\b)[a-z]{1,40})?)"
     r"(?:'s name is|'s called|'s named| is called| is named|,? called|,? named)) "
@@ -50,7 +55,8 @@ _NAME_FOLLOWS = re.compile(
     rf"\b(?i:my|our) (?P<noun>(?i:{_KIN}|{_ANIMAL})),? {_NAME}(?=[ .,;!']|$)"
 )
 _PARENT = compiled(
-    rf"{AM} (?P<value>an only child|an? (?:\w+ )?(?:{either(vocabulary.PARENT)}) of (?:\w+)|"
+    rf"{AM} (?P<value>an only child|an? (?:\w+ )?(?:{either(vocabulary.PARENT)}) of "
+    rf"(?:\d{{1,2}}|{either(vocabulary.NUMBERS | vocabulary.KIN_MANY)})(?![\w-])|"
     rf"an? (?:new |proud |single )?(?:{either(vocabulary.PARENT)})(?= ?(?:$|[.,;!])))"
 )
 _NO_LONGER = compiled(rf"\b(?:my|our) (?P<noun>{_ANIMAL}) (?:has )?(?:died|passed away|ran away)\b")
@@ -60,6 +66,8 @@ def _belonging(slot: str, pattern: re.Pattern[str], clause: str) -> Statements:
     in_list = False
     for match in pattern.finditer(clause):
         if match["more"] and not in_list:  # "and a dog" continues a list only
+            continue
+        if _NOT_KEPT.match(clause, match.end()):
             continue
         in_list = True
         count = match["count"].lower()

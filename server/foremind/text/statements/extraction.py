@@ -7,13 +7,13 @@ to where the clause ends, and implausible values are discarded.
 from foremind.text.statements.belongings import called, family, pets
 from foremind.text.statements.clauses import Reader, Statement
 from foremind.text.statements.conversation_style import manners
-from foremind.text.statements.health import diets, health
+from foremind.text.statements.health_and_diet import diets, health
 from foremind.text.statements.identity import ages, birthdays, languages, names, pronouns, statuses
 from foremind.text.statements.occupation import employers, jobs, studies
 from foremind.text.statements.places import homes, origins
 from foremind.text.statements.preferences import favourites, goals, preferences, tastes
 from foremind.text.statements.self_reference import own_sentences
-from foremind.text.tokenization import MOST_CHARS
+from foremind.text.tokenization import MAX_CHARS
 
 
 def _words(words: str) -> frozenset[str]:
@@ -45,7 +45,8 @@ _READERS: tuple[tuple[frozenset[str], Reader], ...] = (
             "be always"), manners),
     (_words("favourite favorite"), favourites),
     (_words("like love enjoy care fancy hate dislike detest loathe despise stand bear abide adore "
-            "fan into fond keen obsessed crazy mad"), tastes),
+            "fan into fond keen obsessed crazy mad never always live liking loving enjoying gone "
+            "thing tea me"), tastes),
     (_words("prefer rather"), preferences),
     (_words("goal dream ambition plan aim resolution saving training writing working want hope "
             "intend"), goals),
@@ -57,7 +58,7 @@ EVERY_READER = tuple(reader for _, reader in _READERS)
 def statements_in(text: str) -> list[Statement]:
     """Return what the beginning of `text` states about its speaker, without duplicates."""
     statements: dict[Statement, None] = {}
-    for sentence in own_sentences(text[:MOST_CHARS]):
+    for sentence in own_sentences(text[:MAX_CHARS]):
         for triggers, reader in _READERS:
             if not triggers.isdisjoint(sentence.words):
                 statements.update(dict.fromkeys(reader(sentence.text)))

@@ -3,7 +3,15 @@
 import re
 
 from foremind.text.statements import vocabulary
-from foremind.text.statements.clauses import AM, NOW, Statement, Statements, compiled, value_of
+from foremind.text.statements.clauses import (
+    AM,
+    NOW,
+    Statement,
+    Statements,
+    compiled,
+    either,
+    value_of,
+)
 from foremind.text.statements.occupation import jobs
 from foremind.text.statements.places import origins
 
@@ -44,10 +52,18 @@ _BIRTHDAY = compiled(
     rf"\bi was born (?:on |in |the )*(?:\w{{1,20}} (?:on|in) (?:the )?)?)\b{_DATE}"
 )
 _STATUS = compiled(
-    rf"(?:{AM} {NOW}(?:newly |happily |recently |a (?=widow))?|\b(?:i|we)(?:'ve)? (?:just |"
-    rf"finally )?got )"
+    rf"(?:(?:{AM}|\b(?:i|we)(?:'ve| have) been) {NOW}(?:newly |happily |recently |a (?=widow))?|"
+    rf"\b(?:i|we)(?:'ve)? (?:just |finally )?got )"
     r"(?P<value>single|married|engaged|divorced|widowed|widow|widower|separated|in a relationship)"
-    r"\b(?![\w-])(?! (?:in|with my thoughts|by|out|malt|from))"
+    r"\b(?![\w-])(?! (?:by|out|malt|before|once|twice|\w+ times)\b)"
+)
+_BOUND_TO = compiled(r" (?P<by>to|from|with|in) (?P<whom>[\w' -]{1,60})")
+# Figures of speech need no list of things: one is married to a person, or it is no marriage.
+_PERSON = re.compile(
+    r"(?:be married\b|(?i:some(?:one|body)\b)|(?!I\b)[A-Z]|"
+    r"(?i:an? )(?!(?:\w+ )?(?:" + either(vocabulary.NO_SPOUSES) + r")\b)|"
+    r"(?:(?i:my|the|his|her|our|this|that|one of) )(?:[\w'-]+ ){0,3}?"
+    r"(?i:" + either(vocabulary.KIN | vocabulary.PERSONS) + r")\b)"
 )
 _MIN_AGE, _MAX_AGE = 5, 115
 _MIN_BARE_AGE = 10  # without "years old"
@@ -122,7 +138,19 @@ def statuses(clause: str) -> Statements:
     """Extract the speaker's relationship status."""
     for match in _STATUS.finditer(clause):
         value = match["value"].lower()
-        yield Statement("status", "widowed" if value.startswith("widow") else value)
+        if _is_about_people(value, clause[match.end() :]):
+            yield Statement("status", "widowed" if value.startswith("widow") else value)
+
+
+def _is_about_people(status: str, rest: str) -> bool:
+    """Distinguish "married to Ben" from "married to my work" and "engaged in the story"."""
+    bond = _BOUND_TO.match(rest)
+    if bond is None:
+        return True
+    by = bond["by"].lower()
+    if by == "in" or (by == "with" and status != "in a relationship"):  # "married in June"
+        return status not in ("engaged", "separated")
+    return _PERSON.match(bond["whom"]) is not None
 
 
 _SPEAKS = compiled(

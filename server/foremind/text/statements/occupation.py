@@ -29,19 +29,22 @@ _EMPLOYED = compiled(
     rf"(?:{WE} {NOW}(?:work|working)|\bi(?:'ve| have)? {NOW}(?:started|began) (?:working|work)) "
     r"(?:for|at) "
 )
+_NO_EMPLOYER_ENDS = (" good", " cause", " pace", " speed", " rate")
 _STUDIES = compiled(
     rf"\b(?:i|i'm|i am) {NOW}(?:study|studying|majoring in|(?:doing|taking|doing my) an? "
     r"(?:degree|master|masters|master's|phd|bachelor|course) in) "
 )
 _NO_STUDIES = frozenset(
-    """for tonight hard to at in a lot together every all more today until right my your this that
-    the it too very now with there here late alone well on so best better""".split()  # noqa: SIM905
+    """for tonight hard people maps to at in a lot together every all more today until right my
+    your this that the it too very now with there here late alone well on so best better""".split()  # noqa: SIM905
 )
 
 
 def _trade(value: str) -> str:
     """Return a value if it ends with a trade, as "freelance illustrator" does; else nothing."""
     lower = value.lower()
+    if first_word(lower) in vocabulary.PRAISE:  # "a terrible cook" is none by trade
+        return ""
     is_trade = any(lower == trade or lower.endswith(f" {trade}") for trade in vocabulary.TRADES)
     return value if is_trade else ""
 
@@ -77,7 +80,9 @@ def employers(clause: str) -> Statements:
     for match in _EMPLOYED.finditer(clause):
         value = value_of(clause[match.end() :], 6, through="in of and")
         employer = without_article(value)
-        refused = begins_with(employer, vocabulary.NO_EMPLOYERS)
+        refused = begins_with(employer, vocabulary.NO_EMPLOYERS) or employer.lower().endswith(
+            _NO_EMPLOYER_ENDS
+        )
         if employer and not refused and not employer[0].isdigit():
             yield Statement("employer", employer, holds=match["negated"] is None)
 

@@ -36,10 +36,12 @@ _DETERMINERS = ("a", "an", "the", "this", "that", "my", "his", "her", "our", "an
 _NO_PLACE_WORDS = frozenset({"dream", "bubble", "fear", "denial"})
 
 
-def _place(text: str) -> str:
+def _place(text: str, *, on_or_at: bool = False) -> str:
     """Return the place at the beginning of a text, or nothing."""
     value = _TRAILING_DATE.sub("", value_of(text, 5, through="in near"))
     words = words_of(value)
+    if on_or_at and value.islower() and len(words) == 1:  # "I live on coffee"
+        return ""
     if not words or words[0] in vocabulary.NO_PLACES | vocabulary.NUMBERS or words[0].isdigit():
         return ""
     if words[0] in _DETERMINERS:
@@ -53,7 +55,8 @@ def _place(text: str) -> str:
 def homes(clause: str) -> Statements:
     """Extract where the speaker lives, or no longer lives."""
     for match in _HOME.finditer(clause):
-        place = _place(clause[match.end() :])
+        on_or_at = match[0].lower().endswith((" on ", " at "))
+        place = _place(clause[match.end() :], on_or_at=on_or_at)
         if place:
             yield Statement("home", place, holds=match["negated"] is None)
     for match in _MOVED.finditer(clause):

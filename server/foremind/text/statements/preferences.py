@@ -32,17 +32,38 @@ _IS_FAVOURITE = compiled(
 _NO_FAVOURITES = frozenset({"part", "thing", "bit", "moment", "way", "one", "place to", "parts"})
 _NO_FAVOURITE_VALUES = vocabulary.NO_TASTES | {"not", "just"}
 _NO_FAVOURITE_NAMES = vocabulary.NO_TASTES | vocabulary.NO_NAMES
+_FAN_OF = r"(?:(?:an? |much of an? |(?=fan))(?:\w+ )?fan of|into|fond of|keen on)"
+_SINCE_EVER = r"(?:'ve| have)? always "
+_MUCH = r"(?:(?:really|actually|much|even|particularly|quite|ever|that) )*"
+_CAN_NOT_STAND = (
+    r"can(?:'?t|not) (?:stand(?! (?:up|still|down|back|straight|near|next|on|in|at|by|around|out|"
+    r"alone)\b)|bear|abide)"
+)
 _LIKES = compiled(
-    rf"(?P<not>\bi (?:really |honestly |actually |also )?{NOT} (?:really |actually |much |even )?"
-    r"(?:like|love|enjoy|care for|fancy) )|"
-    rf"(?P<hates>\bi {VERY}(?:hate|dislike|detest|loathe|despise|can(?:'?t|not) (?:stand|bear|"
-    rf"abide))"
-    rf" |{AM} {VERY}not (?:really )?(?:a (?:big |huge |great )?fan of|into|fond of|keen on) )|"
+    rf"(?P<not>\bi (?:really |honestly |actually |also )?(?:{NOT}|no longer) {_MUCH}"
+    r"(?:like|love|enjoy|care (?:much )?for|fancy) |"
+    r"\bi(?:'ve| have)? (?:stopped|quit) (?:liking|loving|enjoying) |\bi(?:'ve| have) gone off )|"
+    rf"(?P<never>\bi(?:'ve| have)? (?:honestly |just )?never {_MUCH}(?:like|love|enjoy|liked|loved|"
+    r"enjoyed|care (?:much )?for|cared (?:much )?for|fancied|took to) |"
+    rf"\bi(?:(?:'ve| have) never been| was never|'m no| am no) {_MUCH}{_FAN_OF} )|"
+    rf"(?P<hates>\bi (?:simply |just |honestly )?{VERY}(?:hate|dislike|detest|loathe|despise|"
+    rf"{_CAN_NOT_STAND}) |"
+    rf"\bi{_SINCE_EVER}(?:hate|hated|dislike|disliked|detested|loathed|despised) |"
+    rf"{AM} {VERY}not {_MUCH}{_FAN_OF} )|"
     rf"\bi {VERY}(?:love|like|adore|enjoy) |"
+    rf"\bi{_SINCE_EVER}(?:love|loved|like|liked|adored|enjoyed) |"
+    rf"\bi {VERY}(?:basically |practically )?live for |"
     rf"{AM} {VERY}(?:very |big |really |totally )?(?:into|fond of|obsessed with|keen on|"
     rf"crazy about|"
     r"mad about|an? (?:\w+ )?fan of) "
 )
+_MY_THING = compiled(
+    r"(?:^|[,;:] |\b(?:and|but) )(?P<value>[\w'-]+(?: [\w'-]+){0,2}?)(?:"
+    rf"(?P<not>(?: is| are|'s)(?:n't| not) {VERY}(?:my (?:kind of )?thing|my cup of tea|for me))|"
+    rf"(?: is| are|'s) {VERY}my (?:kind of )?thing)(?=$|[ .,;!])"
+)
+# What was never so until, or never so much as now, says the opposite.
+_COMPARED = frozenset(("so", "as", "more", "than", "until", "till", "before"))
 _PREFERS = compiled(
     r"\bi(?:'d| would)? (?:usually |really |much |always |generally |also )*prefer "
 )
@@ -61,6 +82,7 @@ _NO_GOALS = frozenset(
 )
 _CONJUNCTION = re.compile(r",? (?:and|or) ", re.IGNORECASE)
 _TASTE_THROUGH = "and or in on at to from with for the when like by my about"
+_NO_TASTES_OF_MINE = frozenset(("chances", "odds"))
 _MAX_TASTE_WORDS = 7
 _MAX_ITEM_WORDS = 2  # of each item of a list
 # A value that one of these ends is no taste in general: "the friends I have".
@@ -86,12 +108,18 @@ def favourites(clause: str) -> Statements:
 
 def tastes(clause: str) -> Statements:
     """Extract what the speaker likes and dislikes in general."""
+    for match in _MY_THING.finditer(clause):
+        if _is_taste(match["value"]):
+            yield Statement("dislikes" if match["not"] else "likes", match["value"])
     for match in _LIKES.finditer(clause):
-        slot = "dislikes" if match["not"] or match["hates"] else "likes"
+        negative = match["not"] or match["never"] or match["hates"]
+        slot = "dislikes" if negative else "likes"
         text, terminator = read_value(
             clause[match.end() :], _MAX_TASTE_WORDS, _TASTE_THROUGH, "when because more than"
         )
-        for value in () if terminator in _RELATIVE_ENDS else _items(text):
+        if terminator in _RELATIVE_ENDS or (match["never"] and terminator in _COMPARED):
+            continue
+        for value in _items(text):
             if _is_taste(value):
                 yield Statement(slot, value.removeprefix("to "))
 
@@ -111,7 +139,11 @@ def _is_taste(value: str) -> bool:
         return False
     if words[0] == "the" and value[0].islower():
         return _is_generic(words[1:])
-    of_kin = words[0] == "my" and set(words[1:2]) & (vocabulary.KIN | vocabulary.KIN_MANY)
+    of_kin = words[0] == "my" and set(words[1:2]) & (
+        vocabulary.KIN | vocabulary.KIN_MANY | _NO_TASTES_OF_MINE
+    )
+    if words[0].isdigit() or words[0] in vocabulary.NUMBERS:  # "I live for ten years in Rome"
+        return False
     return not of_kin and not (len(words) == 1 and words[0] in vocabulary.NEEDS_AN_OBJECT)
 
 
@@ -137,6 +169,10 @@ def preferences(clause: str) -> Statements:
             yield Statement("prefers", value)
 
 
+def _of_the_moment(clause: str) -> bool:
+    return re.search(r"\b(?:right now|tonight|this instant)\b", clause, re.I) is not None
+
+
 def goals(clause: str) -> Statements:
     """Extract what the speaker wants to achieve."""
     for match in _GOAL.finditer(clause):
@@ -145,6 +181,6 @@ def goals(clause: str) -> Statements:
             9,
             "to for with in on at from by and the next my like this every more",
         )
-        if value and first_word(value) not in _NO_GOALS:
+        if value and first_word(value) not in _NO_GOALS and not _of_the_moment(clause):
             verb = match["doing"] or match["learn"] or ""
             yield Statement("goals", f"{verb} {value}".strip())

@@ -7,7 +7,10 @@ fact is better than a wrong one.
 import re
 from dataclasses import dataclass
 
+from foremind.text.questions import is_pure_question
+
 _QUOTED = re.compile(r"[“«][^“”«»]{1,500}[”»]|\"[^\"]{1,500}\"")
+_EMPHATIC = re.compile(r"\bdon'?t you (?:dare|ever|go) (?:to )?", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _MAX_SENTENCE_CHARS = 300
 
@@ -40,6 +43,14 @@ _MAY_NOT_BE_MEANT = frozenset(
     would might maybe perhaps when once before after until while back true mean sure remember
     where whether which why how who whom whose what""".split()
 )
+# "I used to hate olives but now I love them": the past is left out, what holds now is not.
+_BUT_NOW = re.compile(
+    r"^used to (?:(?:really |absolutely )?(?:like|love|hate|enjoy|dislike|adore|detest|loathe) "
+    r"(?P<object>.{1,80}?)|.{1,120}?),? but (?:now(?:adays)?|these days|today),? (?P<now>i\b.+)",
+    re.IGNORECASE,
+)
+_OBJECT = re.compile(r"\b(?:it|them|that)\b(?=\W*$)", re.IGNORECASE)
+_NEVER_UNTIL = re.compile(r"\bnever\b[^,;]*\b(?:until|till|before)\b", re.IGNORECASE)
 _ATTRIBUTION = re.compile(
     r"\b(?:said|says|sang|wrote) (?:the|my|his|her|our|a)\b|"
     r"\b(?:s?he|they|[A-Z]\w+) (?:said|says|wrote|sang)[ .!]*$"
@@ -85,7 +96,7 @@ class OwnSentence:
 
 def own_sentences(text: str) -> list[OwnSentence]:
     """Return what a text states about its speaker, without the sentences that state nothing."""
-    plain = _QUOTED.sub(" ", text.replace("’", "'"))
+    plain = _EMPHATIC.sub("don't ", _QUOTED.sub(" ", text.replace("’", "'")))
     stated = (_own(sentence.strip()[:_MAX_SENTENCE_CHARS]) for sentence in _SENTENCE.findall(plain))
     return [OwnSentence(text, frozenset(_words_of(text))) for text in stated if text]
 
@@ -104,7 +115,11 @@ def _own(sentence: str) -> str:
         return sentence[request.end() :].rstrip("?").strip()
     if sentence.endswith("?"):
         sentence = _before_the_question(sentence)
+    elif is_pure_question(sentence):  # "isn't my dog called Scout"
+        return ""
     if not _SAYING.isdisjoint(words) and _ATTRIBUTION.search(sentence):
+        return ""
+    if "never" in words and _NEVER_UNTIL.search(sentence):  # it is otherwise now
         return ""
     if not _MAY_NOT_BE_MEANT.isdisjoint(words):
         sentence = _as_far_as_meant(sentence)
@@ -118,8 +133,16 @@ def _as_far_as_meant(sentence: str) -> str:
             sentence[max(0, marker.start() - 20) : marker.start()]
         ):
             continue  # "I think", "I told you"
+        now = _BUT_NOW.match(sentence[marker.start() :])
+        if now is not None:
+            return _as_far_as_meant(_with_object(now["now"], now["object"]))
         return sentence[: marker.start()] + ELLIPSIS * (marker[0].lower() in _RELATIVE)
     return sentence
+
+
+def _with_object(sentence: str, what: str | None) -> str:
+    """Return a sentence with its last "it" or "them" replaced by what that refers to."""
+    return _OBJECT.sub(lambda _: what, sentence) if what else sentence
 
 
 def _before_the_question(sentence: str) -> str:

@@ -5,7 +5,7 @@ Lists instead of suffixes: "nurse" is a trade, "beginner" is not.
 
 
 def _listed(words: str) -> frozenset[str]:
-    return frozenset(word.strip() for word in words.replace("\n", " ").split(",") if word.strip())
+    return frozenset(" ".join(word.split()) for word in words.split(",") if word.strip())
 
 
 KIN = _listed(
@@ -48,8 +48,8 @@ TRADES = _listed(
     diplomat, director, diver, doctor, driver, economist, editor, electrician, engineer,
     entrepreneur, estate agent, farmer, firefighter, fireman, fisherman, fisher, florist,
     freelancer, gardener, geologist, glazier, guard, guide, hairdresser, historian, housewife,
-    illustrator, interpreter, investor, janitor, jeweller, joiner, journalist, judge, laboratory
-    technician, labourer, lawyer, lecturer, librarian, lifeguard, linguist, locksmith,
+    illustrator, instructor, interpreter, investor, janitor, jeweller, joiner, journalist, judge,
+    laboratory technician, labourer, lawyer, lecturer, librarian, lifeguard, linguist, locksmith,
     machinist, manager, masseur, masseuse, mathematician, mechanic, midwife, miner, model,
     musician, nanny, neurologist, nurse, nutritionist, officer, optician, painter, paramedic,
     pastor, pensioner, pharmacist, photographer, physicist, physiotherapist, pianist, pilot,
@@ -113,12 +113,14 @@ PLACES = _listed(
 )
 NO_PLACES = _listed(
     """dream, dreams, fear, terror, hope, past, moment, present, now, bubble, denial, nightmare,
-    hell, heaven, peace, lie, chaos, future, darkness, dread, harmony, sin, pain, misery, exile,
-    poverty, luxury, silence, head, world, mess, anxiety, shadow, shadows, horror, simulation,
-    fantasy, tears, tier, level, page, bed, plan, action, step, next, work, lunch, school, here,
-    there, home, vacation, holiday, back, front, side, window, fun, serve, song, story, game,
-    tomorrow, somewhere, anywhere, constant, everywhere, sleep, dinner, interesting, boring,
-    awful, wonderful, time, times, hours"""
+    hell, heaven, peace, money, nowhere, space, mars, venus, jupiter, saturn, lie, chaos,
+    future, darkness, dread, harmony, sin, pain, misery, exile, poverty, luxury, silence, head,
+    world, mess, anxiety, shadow, shadows, horror, simulation, fantasy, tears, tier, level,
+    page, bed, plan, action, step, next, work, lunch, school, here, there, home, vacation,
+    holiday, back, front, side, window, fun, serve, song, story, game, tomorrow, somewhere,
+    anywhere, constant, everywhere, sleep, dinner, interesting, boring, awful, wonderful, time,
+    times, hours, sweatpants, jeans, pyjamas, pajamas, leggings, hoodies, slippers, sandals,
+    boots, shorts, dresses, clouds, books, stories, secret, style, limbo"""
 )
 NO_EMPLOYERS = _listed(
     """night, nights, home, hours, weekends, times, it, that, this, fun, ages, days, years, free, a
@@ -128,7 +130,8 @@ NO_EMPLOYERS = _listed(
     while, a bit"""
 )
 NO_NAMES = _listed(
-    """a, an, the, on, in, at, not, so, very, too, back, later, when, if, crazy, tomorrow, tonight,
+    """mud, legion, nobody, old-fashioned, old fashioned, cautious, romantic, superstitious, vain,
+    a, an, the, on, in, at, not, so, very, too, back, later, when, if, crazy, tomorrow, tonight,
     now, old, lazy, whatever, what, anything, something, mad, stupid, sentimental, silly,
     cynical, paranoid, naive, hard, difficult, easy, common, rare, important, here, there,
     names, out, up, down, by, to, for, from, and, or, but, again, today, soon, any, my, your,
@@ -153,9 +156,9 @@ NO_TASTES = _listed(
     about"""
 )
 NO_INFINITIVES = _listed(
-    """say, admit, break, be, hear, see, know, think, believe, tell, ask, imagine, disappoint,
-    order, go, have, come, get, interrupt, bother, disagree, point, complain, brag, do, leave,
-    join, help"""
+    """say, admit, break, be, hear, see, look, watch, listen, know, think, believe, tell, ask,
+    imagine, disappoint, order, go, have, come, get, interrupt, bother, disagree, point,
+    complain, brag, do, leave, join, help"""
 )
 NO_MEALS = _listed(
     """before, after, much, another, at, in, out, that, this, it, there, with, lunch, dinner,
@@ -164,8 +167,30 @@ NO_MEALS = _listed(
     more, very, these, those, them, for, from, all, while, as, lot, properly, regularly,
     healthily, fast"""
 )
+PERSONS = _listed(
+    """man, woman, guy, girl, boy, lady, gentleman, person, love, sweetheart, soulmate, best friend,
+    friend, ex, neighbour, neighbor, colleague, boss, other half, better half, teammate"""
+)
+NO_SPOUSES = _listed(
+    """job, career, company, game, machine, computer, cause, project, phone, bed, book, spreadsheet,
+    couch, sofa, pizza, dream"""
+)
+PRAISE = _listed(
+    """terrible, awful, horrible, bad, lousy, poor, mediocre, decent, good, great, better, worse,
+    brilliant, amazing, excellent, fantastic, wonderful, fabulous, natural, born, hopeless, clumsy,
+    keen, fast, slow, hard, real, bit, complete, total, big, slave, model"""
+)
+NOT_TOLERATED = _listed(
+    """lactose, gluten, dairy, milk, cheese, fructose, alcohol, wheat, nuts, sugar, caffeine, soy,
+    soya, eggs, egg, meat, onions, garlic, beans, yeast, spice, spices, food, chillies, chili,
+    cream, wine, beer, pork, beef, fish, shellfish, sweeteners"""
+)
 NO_ALLERGIES = _listed(
-    """mondays, work, bullshit, stupidity, people, you, fun, mornings, exercise, anything, nothing,
+    """meetings, questions, jokes, puns, advice, paperwork, spreadsheets, rules, authority, cardio,
+    romance, housework, chores, politics, sport, sports, gossip, bureaucracy, optimism, happiness,
+    love, feelings, talk, your, his, her, their, success, money, hypocrisy, alarm, alarms, clocks,
+    emails, phone calls, weekdays, plans, change, truth, silence, weddings, mondays, work,
+    bullshit, stupidity, people, you, fun, mornings, exercise, anything, nothing,
     it, that, this, him, her, them, commitment, drama, nonsense, liars, idiots, homework,
     everything, early, boredom, failure, effort, maths, math, responsibility"""
 )

@@ -1,6 +1,8 @@
 """Strict decoding names the field and what was expected."""
 
 import json
+import re
+from typing import Any, get_args
 
 import pytest
 from hypothesis import example, given
@@ -11,6 +13,7 @@ from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode
 from foremind.gateway.protocol.messages import (
     MAX_ESCAPED_BYTES,
     MAX_FRAME_BYTES,
+    ClientMessage,
     DraftUpdate,
     MessageSend,
 )
@@ -51,12 +54,118 @@ def test_an_error_names_the_field(frame: dict[str, object], param: str, expectat
     assert expectation in caught.value.message
 
 
-@pytest.mark.parametrize("frame", ["", "{", "hello", '{"type": "draft.update", "text": "\\ud800"}'])
+@pytest.mark.parametrize("frame", ["", "{", "hello", '{"type": "draft.update", "text": NaN}'])
 def test_what_is_not_json_is_said_to_be_so(frame: str) -> None:
     """With a code of its own."""
     with pytest.raises(InvalidMessage) as caught:
         decode(frame, 100)
     assert caught.value.code == "malformed_json"
+
+
+# One frame of each type, with all of its fields.
+_FRAMES: list[dict[str, Any]] = [
+    {
+        "type": "session.open", "companion": "wren", "token": "t",
+        "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "consent": True,
+        "resume": {"session_id": "s", "seq": 1}, "follow": True, "redirected": False,
+        "event_id": "e1",
+    },
+    {
+        "type": "session.update", "token": "t",
+        "state": {"task": "sailing", "flags": {"storm": True, "knots": 9}}, "event_id": "e1",
+    },
+    {"type": "draft.update", "text": "Hello", "event_id": "e1"},
+    {"type": "draft.clear", "event_id": "e1"},
+    {
+        "type": "message.send", "id": "m1", "text": "Hello", "settings": {"max_tokens": 9},
+        "remember": False, "event_id": "e1",
+    },
+    {"type": "response.cancel", "response_id": "r1", "event_id": "e1"},
+]  # fmt: skip
+_HUGE = "1" + 400 * "0"
+_WRONG = ["7", "true", "{}", "[]", '"\\ud800"', '"a\\u0000b"', '{"\\udc00": 1}', _HUGE, "-1e999"]
+# Values of a setting are checked with all settings, where a turn's are known.
+_CHECKED_LATER = ("settings.max_tokens",)
+
+
+def _fields(frame: dict[str, Any], path: str = "") -> list[tuple[str, object]]:
+    fields: list[tuple[str, object]] = []
+    for name, value in frame.items():
+        fields.append((f"{path}{name}", value))
+        fields += _fields(value, f"{path}{name}.") if isinstance(value, dict) else []
+    return fields
+
+
+def _accepts(path: str, wrong: str) -> bool:
+    """Whether a value that is wrong nearly everywhere is right in this field."""
+    if path in _CHECKED_LATER:
+        return "ud" not in wrong
+    if path in ("state", "state.flags", "settings") and wrong == "{}":
+        return True
+    if path.startswith("state.flags."):
+        return wrong in ("7", "true")
+    if path == "resume.seq":
+        return wrong == "7"
+    return path in ("consent", "follow", "redirected", "remember") and wrong == "true"
+
+
+def test_the_frames_have_every_field() -> None:
+    """So that the next test leaves none out."""
+    for message, frame in zip(get_args(ClientMessage), _FRAMES, strict=True):
+        assert {*message.__struct_fields__, "type"} == set(frame)
+        decode(json.dumps(frame), 100)
+
+
+@pytest.mark.parametrize("wrong", _WRONG, ids=lambda wrong: wrong[:12])
+@pytest.mark.parametrize(
+    ("frame", "path"), [(frame, path) for frame in _FRAMES for path, _ in _fields(frame)]
+)
+def test_every_field_of_every_frame_refuses_what_is_wrong(
+    frame: dict[str, Any], path: str, wrong: str
+) -> None:
+    """By its name, and with what was expected."""
+    changed = json.loads(json.dumps(frame))
+    *parents, name = path.split(".")
+    part = changed
+    for parent in parents:
+        part = part[parent]
+    part[name] = "HERE"
+    raw = json.dumps(changed).replace('"HERE"', wrong)
+    if _accepts(path, wrong):
+        decode(raw, 100)
+        return
+    with pytest.raises(InvalidMessage) as caught:
+        decode(raw, 100)
+    if path in ("user", "resume") and wrong == "{}":  # what is missing there is named
+        path += ".id" if path == "user" else ".session_id"
+    assert caught.value.param == path
+    assert re.match(rf"{re.escape(path)}: .*[Ee]xpected ", caught.value.message)
+    assert len(caught.value.message) < 300
+    assert caught.value.code == ("unknown_type" if path == "type" else "invalid_message") or (
+        path == "type" and "half" in caught.value.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("frame", "param"),
+    [
+        ('{"type": "draft.update", "text": "x", "\\ud800": 1}', None),
+        ('{"type": "draft.update", "text": "x", "mood": ["y", "\\ud800"]}', "mood[1]"),
+        ('{"a": ' * 900 + '"\\ud800"' + "}" * 900, ("a." * 100)),
+    ],
+)
+def test_half_a_character_is_found_anywhere(frame: str, param: str | None) -> None:
+    """In the name of a field, in a field that is not known, and however deep."""
+    with pytest.raises(InvalidMessage, match="half of one") as caught:
+        decode(frame, 100)
+    assert caught.value.param == param
+
+
+def test_an_unknown_type_is_not_sent_back_whole() -> None:
+    """An error is short, however long what it is about."""
+    with pytest.raises(InvalidMessage) as caught:
+        decode(json.dumps({"type": "x" * 60_000}), 100)
+    assert len(caught.value.message) < 300
 
 
 @pytest.mark.parametrize("frame", ["[]", "7", "null", '"text"'])

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.domain.errors import SetupError
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.file_descriptors import connection_limit
 from foremind.runtime.metrics import Metrics
 
 
-class Connection:
+class EvictedConnection:
     """A connection that records its eviction."""
 
     def __init__(self, address: str) -> None:
@@ -35,16 +35,16 @@ def make_admission(
     )
 
 
-def try_connect(admission: Admission, address: str = "1.1.1.1") -> Connection | None:
+def try_connect(admission: Admission, address: str = "1.1.1.1") -> EvictedConnection | None:
     """A new connection, or None if it is not admitted."""
     if not admission.admits(address):
         return None
-    connection = Connection(address)
+    connection = EvictedConnection(address)
     admission.enter(connection)
     return connection
 
 
-def connect(admission: Admission, address: str = "1.1.1.1") -> Connection:
+def connect(admission: Admission, address: str = "1.1.1.1") -> EvictedConnection:
     """A new connection, which is admitted."""
     connection = try_connect(admission, address)
     assert connection is not None
@@ -56,7 +56,7 @@ def test_silent_connections_lock_nobody_out() -> None:
     admission = make_admission()
     silent = [connect(admission) for _ in range(1000)]
     assert len(admission) == 10
-    admission.heard(silent[990], 1)
+    admission.record_activity(silent[990], 1)
     latest = connect(admission)
     assert not latest.evicted
     assert [connection.evicted for connection in silent[990:993]] == [False, True, False]
@@ -91,7 +91,7 @@ def test_the_bytes_of_anonymous_connections_are_limited() -> None:
     admission = make_admission(max_connections=100, max_total_bytes=1000)
     connections = [connect(admission) for _ in range(5)]
     for connection in connections:
-        admission.heard(connection, 300)
+        admission.record_activity(connection, 300)
     evicted = [connection.evicted for connection in connections]
     assert evicted == [True, False, False, False, True]
 
@@ -101,7 +101,7 @@ def test_the_bytes_of_anonymous_connections_are_limited() -> None:
 def test_the_counts_match_the_open_connections(steps: list[tuple[str, int, int]]) -> None:
     """After any sequence of operations."""
     admission = make_admission(max_connections=8, max_per_address=5)
-    connections: list[Connection] = []
+    connections: list[EvictedConnection] = []
     for step, index, size in steps:
         if step == "enter":
             if (new := try_connect(admission, f"1.1.1.{index % 3}")) is not None:
@@ -116,7 +116,7 @@ def test_the_counts_match_the_open_connections(steps: list[tuple[str, int, int]]
             elif step == "expose":
                 admission.expose(connection)
             else:
-                admission.heard(connection, size)
+                admission.record_activity(connection, size)
         connections = [connection for connection in connections if not connection.evicted]
         assert len(admission) == len(connections) <= 8
         assert admission.anonymous == sum(admission._per_address.values())

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.fair_scheduling import (
     AnonymousScheduler,
     FairScheduler,
     MeteredCoroutine,
 )
+from tests.conftest import eventually
 
 
 @dataclass(eq=False)
@@ -47,7 +49,7 @@ async def run_loop(iterations: int) -> None:
 async def test_handlers_run_round_robin() -> None:
     """At most one per iteration of the loop, in the order in which they were queued."""
     log: list[str] = []
-    scheduler = FairScheduler(asyncio.get_running_loop())
+    scheduler = FairScheduler(asyncio.get_running_loop(), EnterPrecedence())
     handlers = [Handler(name, scheduler, log) for name in "abc"]
     for handler in (*handlers, *handlers):  # queued twice, but runs once
         scheduler.enqueue(handler)
@@ -63,7 +65,7 @@ async def test_handlers_run_round_robin() -> None:
 async def test_connections_are_accepted_however_many_handlers_are_queued() -> None:
     """Every other slice is for accepting."""
     log: list[str] = []
-    scheduler = FairScheduler(asyncio.get_running_loop())
+    scheduler = FairScheduler(asyncio.get_running_loop(), EnterPrecedence())
     for number in range(100):
         scheduler.enqueue(Handler(f"connection {number}", scheduler, log, slices=1))
     scheduler.enqueue(Handler("acceptor", scheduler, log, slices=1), accepting=True)
@@ -74,7 +76,7 @@ async def test_connections_are_accepted_however_many_handlers_are_queued() -> No
 async def test_a_cancelled_handler_does_not_run() -> None:
     """Its connection is closed."""
     log: list[str] = []
-    scheduler = FairScheduler(asyncio.get_running_loop())
+    scheduler = FairScheduler(asyncio.get_running_loop(), EnterPrecedence())
     handler = Handler("cancelled", scheduler, log)
     scheduler.enqueue(handler)
     scheduler.cancel(handler)
@@ -88,7 +90,7 @@ async def test_a_failing_handler_does_not_stop_the_others() -> None:
     exceptions: list[object] = []
     loop.set_exception_handler(lambda _, context: exceptions.append(context["exception"]))
     log: list[str] = []
-    scheduler = FairScheduler(loop)
+    scheduler = FairScheduler(loop, EnterPrecedence())
 
     class FailingHandler(Handler):
         def run_slice(self) -> None:
@@ -101,10 +103,28 @@ async def test_a_failing_handler_does_not_stop_the_others() -> None:
     assert isinstance(exceptions[0], ZeroDivisionError)
 
 
+@pytest.mark.parametrize("kind", [FairScheduler, AnonymousScheduler])
+async def test_no_slice_runs_while_a_message_waits_to_be_stored(kind: type[FairScheduler]) -> None:
+    """All of them run once it is stored, also while identified connections are active."""
+    loop = asyncio.get_running_loop()
+    precedence = EnterPrecedence(FakeTime())
+    scheduler = kind(loop, precedence)
+    if isinstance(scheduler, AnonymousScheduler):
+        scheduler.note_identified_traffic()
+    log: list[str] = []
+    scheduler.enqueue(Handler("slice", scheduler, log))
+    stored = loop.create_future()
+    precedence.hold_until(stored)
+    await run_loop(20)
+    assert not log
+    stored.set_result(1)
+    await eventually(lambda: len(log) == 3)
+
+
 async def test_anonymous_connections_get_a_fifth_of_the_loop_while_others_are_active() -> None:
     """In addition to the initial burst."""
     time = FakeTime(100.0)
-    scheduler = AnonymousScheduler(asyncio.get_running_loop(), time)
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), EnterPrecedence(), time)
     charged = 0.0
     started = time.now
     while time.now < started + 60:
@@ -121,7 +141,7 @@ async def test_anonymous_connections_get_a_fifth_of_the_loop_while_others_are_ac
 async def test_anonymous_connections_get_the_whole_loop_while_others_are_idle() -> None:
     """After a restart, a server lets everybody in as fast as it can."""
     time = FakeTime(100.0)
-    scheduler = AnonymousScheduler(asyncio.get_running_loop(), time)
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), EnterPrecedence(), time)
     for _ in range(1000):
         assert scheduler._wait_s() == 0.0
         scheduler.charge(0.01)
@@ -132,7 +152,7 @@ async def test_anonymous_connections_get_the_whole_loop_while_others_are_idle() 
 
 async def test_a_coroutine_is_metered_while_its_connection_is_anonymous() -> None:
     """Also in a task of its own."""
-    scheduler = AnonymousScheduler(asyncio.get_running_loop(), FakeTime())
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), EnterPrecedence(), FakeTime())
     charges: list[float] = []
     scheduler.charge = charges.append  # type: ignore[method-assign, assignment]
     identified: list[bool] = []
@@ -149,7 +169,7 @@ async def test_a_coroutine_is_metered_while_its_connection_is_anonymous() -> Non
 
 async def test_a_metered_coroutine_propagates_errors_and_cancellation() -> None:
     """Like any other coroutine."""
-    scheduler = AnonymousScheduler(asyncio.get_running_loop())
+    scheduler = AnonymousScheduler(asyncio.get_running_loop(), EnterPrecedence())
 
     async def fail() -> None:
         raise KeyError

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.gateway.transport.request_heads import (
-    LONG_TARGET,
     MALFORMED,
     MAX_HEAD_BYTES,
     MAX_LINE_BYTES,
+    TARGET_TOO_LONG,
     TOO_LARGE,
     HeadRefusal,
     find_head_end,
@@ -35,8 +35,8 @@ def test_the_end_of_a_head_is_found_in_any_chunks(cut: int, following: bytes) ->
     [
         (b"\x16\x03\x01", MALFORMED),
         (b"get / HTTP/1.1\r\n", MALFORMED),
-        (b"G" * (MAX_LINE_BYTES + 1), LONG_TARGET),
-        (b"GET /" + b"x" * MAX_LINE_BYTES + b" HTTP/1.1\r\n\r\n", LONG_TARGET),
+        (b"G" * (MAX_LINE_BYTES + 1), TARGET_TOO_LONG),
+        (b"GET /" + b"x" * MAX_LINE_BYTES + b" HTTP/1.1\r\n\r\n", TARGET_TOO_LONG),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES, TOO_LARGE),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_LINE_BYTES + b"\r\n\r\n", TOO_LARGE),
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", TOO_LARGE),

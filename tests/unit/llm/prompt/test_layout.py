@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from foremind.domain.companion import Behaviour, Companion, CompanionSettings
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import policy_for
-from foremind.domain.setting_groups import LayerName
-from foremind.domain.settings import load_settings
-from foremind.llm.prompt.assembly import AssembledPrompt, assemble, newest_held
+from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.settings import load_settings
+from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.quoted_lines import quoted
-from foremind.llm.prompt.record_format import HUNCH, hunch, memory_line, memory_lines
+from foremind.llm.prompt.record_format import (
+    WEAK_MATCH_PREFACE,
+    memory_line,
+    memory_lines,
+    weak_match_preface,
+)
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.testing.model_server import alternates
+from foremind_eval.doubles.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -46,10 +51,13 @@ def prompt(
 ) -> Prompt:
     """A prompt for Ana and Wren."""
     known = section(
-        "memories", memory_lines(memories, "Ana", NOW), estimate_tokens, preface=hunch(memories)
+        "memories",
+        memory_lines(memories, "Ana", NOW),
+        estimate_tokens,
+        preface=weak_match_preface(memories),
     )
     recalled = (BudgetShare(known),) if memories else ()
-    allocate_tokens(recalled, 10_000, set(), estimate_tokens)
+    allocate_tokens((), recalled, 10_000, set(), estimate_tokens)
     return Prompt(
         "Wren",
         "You are Wren.",
@@ -172,8 +180,10 @@ def test_a_message_repeated_after_a_failed_reply_appears_once() -> None:
 def test_weak_matches_are_marked_as_such() -> None:
     """A hunch must not sound like knowledge."""
     weak = prompt((memory(1, "I live in Porto", relevance=0.2),)).messages()[-1]["content"]
-    assert HUNCH in weak
-    assert HUNCH not in prompt((memory(1, "I live in Porto"),)).messages()[-1]["content"]
+    assert WEAK_MATCH_PREFACE in weak
+    assert (
+        WEAK_MATCH_PREFACE not in prompt((memory(1, "I live in Porto"),)).messages()[-1]["content"]
+    )
 
 
 @given(st.text())
@@ -264,10 +274,10 @@ def test_no_more_turns_are_kept_than_a_prompt_may_need() -> None:
     def turns(number: int, chars: int) -> list[PastTurn]:
         return [PastTurn("user", "x" * chars, turn_id) for turn_id in range(number)]
 
-    assert [turn.id for turn in newest_held(turns(500, 10), 16_384)] == list(range(100, 500))
-    assert [turn.id for turn in newest_held(turns(500, 8000), 2000)] == [496, 497, 498, 499]
-    assert [turn.id for turn in newest_held(turns(3, 8000), 200)] == [2]
-    assert newest_held([], 200) == []
+    assert [turn.id for turn in recent_turns(turns(500, 10), 16_384)] == list(range(100, 500))
+    assert [turn.id for turn in recent_turns(turns(500, 8000), 2000)] == [496, 497, 498, 499]
+    assert [turn.id for turn in recent_turns(turns(3, 8000), 200)] == [2]
+    assert recent_turns([], 200) == []
 
 
 def test_a_disabled_layer_is_not_in_the_prompt() -> None:

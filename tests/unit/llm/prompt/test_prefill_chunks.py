@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared
+from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared_prefix_chars
 
 SYSTEM: Message = {"role": "system", "content": "You are Wren, who keeps the harbour."}
 PROMPT: list[Message] = [
@@ -56,7 +56,7 @@ def test_the_longest_prefix_is_the_prompt() -> None:
 def test_the_shared_prefix_ends_at_the_first_difference() -> None:
     """Only the content of messages counts."""
     other = [*PROMPT[:3], Message(role="user", content="Do you know the storm?")]
-    assert shared(PROMPT, other) == prompt_chars(PROMPT[:3]) + len("Do you ")
-    assert shared(PROMPT, PROMPT) == prompt_chars(PROMPT)
-    assert shared(PROMPT, PROMPT[1:]) == 0
-    assert shared([], PROMPT) == 0
+    assert shared_prefix_chars(PROMPT, other) == prompt_chars(PROMPT[:3]) + len("Do you ")
+    assert shared_prefix_chars(PROMPT, PROMPT) == prompt_chars(PROMPT)
+    assert shared_prefix_chars(PROMPT, PROMPT[1:]) == 0
+    assert shared_prefix_chars([], PROMPT) == 0

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from foremind.domain.companion import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.llm.prompt.assembly import AssembledPrompt
-from foremind.llm.prompt.prefill_chunks import shared
-from foremind.llm.prompt.prefix_reuse import staying
+from foremind.llm.prompt.prefill_chunks import shared_prefix_chars
+from foremind.llm.prompt.prefix_reuse import reuse_prefix
 from tests.unit.llm.prompt.test_layout import assembled, memory
 
 PORTO, ANA, STORM = memory(1, "I live in Porto"), memory(2, "I am Ana"), memory(3, "It stormed")
@@ -21,13 +21,15 @@ def reuses_prefix(earlier: AssembledPrompt, later: AssembledPrompt) -> bool:
     stable = (
         len("".join(message["content"] for message in before)) - len(earlier.prompt.message) - 2
     )
-    return shared(before, later.prompt.messages()) >= stable
+    return shared_prefix_chars(before, later.prompt.messages()) >= stable
 
 
 def test_new_sections_follow_those_recalled_before() -> None:
     """The model has cached everything but the new lines and the message."""
     earlier = assembled((PORTO, ANA), message="Do you know")
-    laid = staying(earlier.prompt, assembled((STORM, PORTO, ANA), message="Do you know the storm?"))
+    laid = reuse_prefix(
+        earlier.prompt, assembled((STORM, PORTO, ANA), message="Do you know the storm?")
+    )
     assert reuses_prefix(earlier, laid)
     content = laid.prompt.messages()[-1]["content"]
     assert content.index("Porto") < content.index("Today is") < content.index("It stormed")
@@ -38,7 +40,7 @@ def test_new_sections_follow_those_recalled_before() -> None:
 def test_obsolete_sections_stay_in_their_place() -> None:
     """Removing them would invalidate the cache of everything after them."""
     earlier = assembled((PORTO, ANA), message="Do you")
-    laid = staying(earlier.prompt, assembled((PORTO,), message="Do you know?"))
+    laid = reuse_prefix(earlier.prompt, assembled((PORTO,), message="Do you know?"))
     assert reuses_prefix(earlier, laid)
     assert [memory.id for memory in laid.prompt.memories] == [PORTO.id, ANA.id]
 
@@ -46,8 +48,8 @@ def test_obsolete_sections_stay_in_their_place() -> None:
 def test_prefixes_are_reused_across_several_pauses() -> None:
     """Each time, new sections are appended."""
     first = assembled((PORTO,), message="Do")
-    second = staying(first.prompt, assembled((PORTO, ANA), message="Do you"))
-    third = staying(second.prompt, assembled((PORTO, ANA, STORM), message="Do you know?"))
+    second = reuse_prefix(first.prompt, assembled((PORTO, ANA), message="Do you"))
+    third = reuse_prefix(second.prompt, assembled((PORTO, ANA, STORM), message="Do you know?"))
     assert reuses_prefix(second, third)
     assert [len(part) for part in third.prompt.added] == [1, 1]
 
@@ -56,14 +58,14 @@ def test_a_draft_with_another_subject_uses_a_fresh_layout() -> None:
     """If less than half of the recalled lines are recalled again."""
     earlier = assembled((PORTO, ANA, memory(4, "Porto is by the sea")), message="Where")
     fresh = assembled((STORM, PORTO), message="Where was the storm?")
-    assert staying(earlier.prompt, fresh) is fresh
+    assert reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 def test_a_different_prefix_uses_a_fresh_layout() -> None:
     """With another history or persona nothing can be reused."""
     earlier = assembled((PORTO, ANA))
     fresh = assembled((PORTO, ANA, STORM), sections={"profile": ["- home: porto"]})
-    assert staying(earlier.prompt, fresh) is fresh
+    assert reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 def test_an_obsolete_instruction_is_not_kept() -> None:
@@ -71,23 +73,23 @@ def test_an_obsolete_instruction_is_not_kept() -> None:
     behaviours = (Behaviour("lunch", "Mention lunch.", says=("hungry",)),)
     earlier = assembled((PORTO, ANA), message="I am hungry", behaviours=behaviours)
     fresh = assembled((PORTO, ANA, STORM), message="I am hungrier", behaviours=behaviours)
-    assert earlier.prompt.instructions and staying(earlier.prompt, fresh) is fresh
+    assert earlier.prompt.instructions and reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 def test_the_session_state_is_always_current() -> None:
     """An old flag is not kept next to its new value."""
     earlier = assembled((PORTO, ANA), sections={"state": ["- door_open = true"]})
     same = assembled((PORTO, ANA, STORM), sections={"state": ["- door_open = true"]})
-    assert staying(earlier.prompt, same) is not same
+    assert reuse_prefix(earlier.prompt, same) is not same
     fresh = assembled((PORTO, ANA, STORM), sections={"state": ["- door_open = false"]})
-    assert staying(earlier.prompt, fresh) is fresh
+    assert reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 def test_a_layout_that_does_not_fit_is_not_reused() -> None:
     """The layers never exceed their share."""
     earlier = assembled((PORTO, ANA))
     fresh = dataclasses.replace(assembled((PORTO,)), spare=5)
-    assert staying(earlier.prompt, fresh) is fresh
+    assert reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 MEMORIES = [memory(number, f"This is number {number}") for number in range(1, 9)]
@@ -100,7 +102,7 @@ def test_nothing_that_was_recalled_is_missing(recalled: list[set[Recalled]]) -> 
     for number, memory_set in enumerate(recalled):
         memories = tuple(sorted(memory_set, key=lambda memory: memory.id))
         fresh = assembled(memories, message=f"draft {number}")
-        laid = fresh if laid is None else staying(laid.prompt, fresh)
+        laid = fresh if laid is None else reuse_prefix(laid.prompt, fresh)
         content = laid.prompt.messages()[-1]["content"]
         assert all(
             memory.content in content and memory in laid.prompt.memories for memory in memories

@@ -3,26 +3,29 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.setting_groups import LAYERS, LayerName
+from foremind.domain.settings.setting_groups import LAYERS, LayerName
 from foremind.llm.prompt.quoted_lines import line
 from foremind.llm.prompt.sections import section
 from foremind.llm.prompt.token_budget import SHARES, BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.text.sentences import said_in
+from foremind.text.sentences import sentence_keys_in
 
 WORDS = ("the ferry leaves at ten", "my sister paints", "boats are old", "we sailed to Madeira")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(
     lambda sentences: "".join(f"{sentence.capitalize()}. " for sentence in sentences)
 )
+MANUAL_LAYERS = ("behaviours", "state")  # whose lines are a developer's or a game's
 NEEDS = st.lists(
-    st.tuples(st.sampled_from(tuple(SHARES)), st.lists(TEXTS, max_size=6), st.booleans()),
+    st.tuples(st.sampled_from(tuple(SHARES)), st.lists(TEXTS, max_size=6), st.booleans()).map(
+        lambda need: (need[0], need[1], need[2] or need[0] in MANUAL_LAYERS)
+    ),
     max_size=12,
 )
 
 
-def budget_share(layer: LayerName, texts: list[str], by_hand: bool = False) -> BudgetShare:
+def budget_share(layer: LayerName, texts: list[str], is_manual: bool = False) -> BudgetShare:
     """A share for a section of texts."""
-    lines = [line(("- told: ", text), by_hand=by_hand) for text in texts]
+    lines = [line(("- told: ", text), is_manual=is_manual) for text in texts]
     return BudgetShare(section(layer, lines, estimate_tokens))
 
 
@@ -33,7 +36,7 @@ def shown(*shares: BudgetShare) -> list[str]:
 
 def allocate(shares: list[BudgetShare], tokens: int, said: str = "") -> int:
     """Allocate tokens; return those used."""
-    return allocate_tokens(shares, tokens, said_in(said), estimate_tokens)
+    return allocate_tokens(shares, (), tokens, sentence_keys_in(said), estimate_tokens)
 
 
 def test_repeated_sentences_of_a_line_are_kept_once() -> None:
@@ -55,18 +58,28 @@ def test_the_shares_add_up_to_one() -> None:
 def test_every_sentence_appears_once_within_the_budget(
     needs: list[tuple[LayerName, list[str], bool]], tokens: int, said: str
 ) -> None:
-    """In whichever layer; sentences of the history in none."""
+    """In whichever layer; those of the history in none. Only manual lines repeat sentences."""
     shares = [budget_share(*need) for need in needs]
     assert allocate(shares, tokens, said) <= tokens
-    text = "\n".join(shown(*shares)).lower()
+    lines = {
+        manual: [
+            line.lower()
+            for share, (_, _, is_manual) in zip(shares, needs, strict=True)
+            for line in share.shown().lines
+            if is_manual is manual
+        ]
+        for manual in (True, False)
+    }
+    manual, generated = "\n".join(lines[True]), "\n".join(lines[False])
     for sentence in WORDS:
-        within_line = max((line.lower().count(sentence) for line in shown(*shares)), default=0)
-        assert text.count(sentence) == within_line  # manual lines are not changed
-        assert sentence != said or sentence not in text
+        within_line = max((line.count(sentence) for line in lines[False]), default=0)
+        assert generated.count(sentence) == within_line
+        assert sentence not in generated or (sentence != said and sentence not in manual)
+    assert len(lines[True]) == len(set(lines[True]))
     if tokens >= 600:
         given = {sentence for _, texts, _ in needs for text in texts for sentence in WORDS
                  if sentence in text.lower()}  # fmt: skip
-        assert all(sentence in text for sentence in given - {said})
+        assert all(sentence in manual + generated for sentence in given - {said})
 
 
 def test_a_sentence_truncated_in_one_layer_is_shown_in_another() -> None:

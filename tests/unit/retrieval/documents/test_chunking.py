@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.retrieval.documents.chunking import MAX_CHUNK_TOKENS, joined, passages_of
+from foremind.retrieval.documents.chunking import MAX_CHUNK_TOKENS, split_into_chunks
 
 _WORD = re.compile(r"\w+")
 _LINES = st.sampled_from(
@@ -33,13 +33,13 @@ _LINES = st.sampled_from(
 )
 def test_a_document_is_split_at_its_boundaries(text: str, chunks: list[str]) -> None:
     """Paragraphs, headings, question-answer pairs; a short line is merged into what follows."""
-    assert passages_of(text) == chunks
+    assert split_into_chunks(text) == chunks
 
 
 def test_a_long_paragraph_is_split_between_sentences() -> None:
     """Each part begins with the last sentence of the one before."""
     text = " ".join(f"The ferry number {n} leaves at half past ten." for n in range(40))
-    parts = passages_of(text)
+    parts = split_into_chunks(text)
     assert len(parts) > 5
     for part, following in pairwise(parts):
         assert part.endswith("ten.")
@@ -49,7 +49,7 @@ def test_a_long_paragraph_is_split_between_sentences() -> None:
 def test_a_list_is_split_between_its_items() -> None:
     """Without overlap, since items are less related than sentences."""
     items = [f"- dish {n} with potatoes, salad and something of the day" for n in range(20)]
-    parts = passages_of("# Menu\n" + "\n".join(items))
+    parts = split_into_chunks("# Menu\n" + "\n".join(items))
     assert [line for part in parts for line in part.splitlines()[1:]] == items
     assert len(parts) > 5
 
@@ -57,18 +57,10 @@ def test_a_list_is_split_between_its_items() -> None:
 @given(st.lists(_LINES, max_size=60).map("\n".join) | st.text(max_size=5000))
 def test_no_word_is_lost_and_no_chunk_is_too_long(text: str) -> None:
     """Every word is in a chunk, and an embedding model can read each chunk whole."""
-    chunks = passages_of(text)
+    chunks = split_into_chunks(text)
     whole = "\n".join(chunks)
     for word in _WORD.findall(text):
         assert len(word) > 300 or word in whole
     for chunk in chunks:
         assert chunk.strip()
         assert estimate_tokens(chunk) <= 2 * MAX_CHUNK_TOKENS or not chunk.isascii()
-
-
-@given(st.lists(st.text("abc. \n", min_size=1, max_size=30), min_size=3, max_size=40))
-def test_overlapping_chunks_are_joined_to_the_original_text(units: list[str]) -> None:
-    """As an earlier version split documents, each chunk overlapping half of the one before."""
-    units = [f"Sentence {number} of a document: {unit}" for number, unit in enumerate(units)]
-    chunks = ["".join(units[start : start + 4]).strip() for start in range(0, len(units), 2)]
-    assert joined(chunks) == "".join(units).strip()

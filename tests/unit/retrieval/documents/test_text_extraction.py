@@ -6,13 +6,13 @@ import pytest
 from pypdf import PdfWriter
 
 from foremind.domain.errors import InvalidMessage, RequestError
-from foremind.retrieval.documents.text_extraction import text_of
+from foremind.retrieval.documents.text_extraction import document_text
 
 
 def test_html_is_read_without_its_scripts() -> None:
     """Only visible text is extracted."""
     page = b"<html><head><style>p{}</style></head><p>Pier nine.</p><script>x()</script></html>"
-    assert text_of(page, "text/html; charset=utf-8") == "Pier nine."
+    assert document_text(page, "text/html; charset=utf-8") == "Pier nine."
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_html_is_read_without_its_scripts() -> None:
 def test_errors_name_the_invalid_parameter(body: bytes, media_type: str, param: str) -> None:
     """The media type or the body."""
     with pytest.raises(RequestError) as caught:
-        text_of(body, media_type)
+        document_text(body, media_type)
     assert caught.value.param == param
 
 
@@ -38,7 +38,7 @@ def test_a_pdf_without_text_is_rejected() -> None:
     writer.add_blank_page(100, 100)
     writer.write(out)
     with pytest.raises(InvalidMessage, match="with text"):
-        text_of(out.getvalue(), "application/pdf")
+        document_text(out.getvalue(), "application/pdf")
 
 
 def test_html_structure_is_preserved() -> None:
@@ -48,6 +48,6 @@ def test_html_structure_is_preserved() -> None:
         b"<ul><li>Dogs</li><li>Cats</li></ul><table><tr><td>ten</td><td>one</td></tr></table>"
         b"<pre>as\nis</pre>"
     )
-    assert text_of(page, "text/html").split("\n\n") == [
+    assert document_text(page, "text/html").split("\n\n") == [
         "## Night ferry", "It leaves pier nine.", "- Dogs\n- Cats", "ten one", "as\nis",
     ]  # fmt: skip

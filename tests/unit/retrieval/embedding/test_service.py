@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.embedding.backend import LocalBackend, Vector
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
-from foremind.retrieval.embedding.service import EmbeddingService, Vector
+from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
-from foremind.testing.virtual_time import VirtualClock, VirtualLoop
+from foremind_eval.doubles.virtual_time import VirtualClock, VirtualLoop
 
 CAPACITY = 2
 ENCODE_S = 0.004
@@ -25,21 +26,21 @@ SETTINGS = load_settings()
 MANIFEST: Manifest = find_model(SETTINGS.embedding_model, SETTINGS.models_dir)
 
 
-class Encoder:
+class NumberEncoder:
     """Encodes each text as its own number; can be interrupted, and fails on bad texts."""
 
     def encode(self, texts: list[str], stop: Any) -> Vector:
         """Return the text's number, or fail."""
-        if stop.run.terminate:
+        if stop.is_set:
             raise Interrupted("Interrupted for a more urgent text.")
         number = int(texts[0])
         if number % 7 == 6:
             raise ValueError("a bad text")
         return np.array([[number]], np.float32)
 
-    def is_word(self, letters: str) -> bool:
+    def word_share(self, letters: str) -> float | None:
         """Not used here."""
-        return bool(letters)
+        return None if letters else 0.0
 
 
 class Callers:
@@ -102,7 +103,9 @@ async def _run_steps(steps: list[tuple[str, Any]]) -> None:
     metrics, clock = Metrics(), VirtualClock()
     async with (
         Supervisor(clock, metrics) as supervisor,
-        EmbeddingService(Encoder(), MANIFEST, CAPACITY, clock, metrics, supervisor) as service,
+        EmbeddingService(
+            LocalBackend(NumberEncoder()), MANIFEST, CAPACITY, clock, metrics, supervisor
+        ) as service,
     ):
         callers = Callers(service)
         for name, value in steps:

@@ -14,10 +14,10 @@ from pgvector import HalfVector
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.memory import IndexedMemory, IndexState, KnownMemory, RetrievalQuery
 from foremind.domain.policy import policy_for
-from foremind.domain.settings import load_settings
+from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.index import memory_index, vector_search
 from foremind.retrieval.index.memory_index import MemoryIndex
-from foremind.text.packed_terms import pack_words
+from foremind.text.packed_terms import pack_terms
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 WORDS = ("harbour", "storm", "boat", "sister")
@@ -44,7 +44,7 @@ def memory(number: int, seed: int, distance: float = 1.0) -> IndexedMemory:
         length=2.0,
     )
     unit = HalfVector(vector / np.linalg.norm(vector))
-    return IndexedMemory(memory=known, vector=unit.to_binary(), words=pack_words(words))
+    return IndexedMemory(memory=known, vector=unit.to_binary(), words=pack_terms(words))
 
 
 def found(index: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
@@ -66,7 +66,7 @@ def found(index: MemoryIndex, terms: list[str]) -> tuple[list[tuple[Any, ...]], 
     numbered = {(candidates.memory(n).session, int(m)) for n, m in enumerate(candidates.sessions)}
     assert len(numbered) == len({session for session, _ in numbered})
     assert len(numbered) == len({number for _, number in numbered})
-    return sorted(rows), dict(statistics.memories_by_word)
+    return sorted(rows), dict(statistics.document_frequencies)
 
 
 @pytest.mark.parametrize("growth", [0, 2, 32])
@@ -101,7 +101,7 @@ def test_lexical_ties_go_to_the_newer_memories() -> None:
     state = IndexState(1, 200, 400.0)
     policy = dataclasses.replace(POLICY, significance_threshold=0.0, max_age_days=None)
     memories = [
-        msgspec.structs.replace(memory(n, 0), words=pack_words({"storm": 1.0})) for n in range(200)
+        msgspec.structs.replace(memory(n, 0), words=pack_terms({"storm": 1.0})) for n in range(200)
     ]
     query = RetrievalQuery(1, QUERY, ["storm"], policy, NOW, [])
     with pytest.MonkeyPatch.context() as patch:
@@ -128,7 +128,7 @@ def test_quantised_codes_do_not_change_the_nearest(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_index, "_GROWTH_FACTOR", 2)
         exact = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
-        patch.setattr(vector_search, "_WORTH_CODES", 1)
+        patch.setattr(vector_search, "_MIN_QUANTISED_VECTORS", 1)
         quantised = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
     by_codes, statistics = found(quantised, ["harbour"])
     by_vectors, same_statistics = found(exact, ["harbour"])

@@ -1,0 +1,16 @@
+"""WebSocket clients: single connections, and conversations that reconnect."""
+
+from foremind_client.reconnecting import Conversation, Identity, Refused, Unreachable
+from foremind_client.socket_client import Client, Closed, connect
+from foremind_client.token_source import TokenUnavailable
+
+__all__ = [
+    "Client",
+    "Closed",
+    "Conversation",
+    "Identity",
+    "Refused",
+    "TokenUnavailable",
+    "Unreachable",
+    "connect",
+]

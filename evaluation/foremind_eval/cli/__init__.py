@@ -1,0 +1,1 @@
+"""Commands of `foremind` that this distribution adds: one module per command."""

@@ -1,0 +1,239 @@
+"""`foremind eval`: measures recall on conversations with labelled evidence."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from foremind.app.core import Core, core
+from foremind.cli.running import run, say
+from foremind.domain.clock import Clock
+from foremind.domain.errors import InvalidFile
+from foremind.domain.settings.settings import Settings, load_settings
+from foremind_eval.chart import draw, recall_bar
+from foremind_eval.dialogues import Dialogue
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.labelled_file import read_labelled
+from foremind_eval.layer_labels import (
+    LABELLED_YEAR,
+    LabelledRelationship,
+    LabelReport,
+    LabelScore,
+    measure_labels,
+    read_labelled_relationship,
+)
+from foremind_eval.locomo import read_locomo
+from foremind_eval.longitudinal import LongitudinalReport, measure_longitudinal
+from foremind_eval.madial import read_madial
+from foremind_eval.recall import RecallReport, count_steps, measure
+from foremind_eval.variants import Variant, ablation, configured_variant
+
+_LAYERS = "layers"
+_READERS = {"locomo": read_locomo, "madial": read_madial}
+
+
+def evaluate(
+    what: str = typer.Argument(
+        help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
+        "labelled conversation of your own, or layers."
+    ),
+    path: Path | None = typer.Argument(
+        None,
+        help="LoCoMo's file or MADial-Bench's folder. For layers: a labelled relationship (TOML), "
+        "by default the built-in one, or LoCoMo's file.",
+    ),
+    json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
+    significance: bool = typer.Option(
+        True, "--significance/--no-significance", help="Store only significant turns, or all."
+    ),
+    age_window: bool = typer.Option(
+        False, "--age-window/--no-age-window", help="Recall only memories within the age limit."
+    ),
+    ablate: bool = typer.Option(
+        False,
+        "--ablate",
+        help="Compare with simpler methods, enabling one improvement after another.",
+    ),
+    days: int = typer.Option(90, "--days", help="For layers: maximum number of simulated days."),
+    plot: Path | None = typer.Option(None, "--plot", help="Write a chart (SVG) to this file."),
+) -> None:
+    """Measure recall through the real store and search.
+
+    The conversations are stored in a temporary database, which is removed afterwards.
+
+    With layers and a labelled relationship, the records of the layers are compared with its labels.
+    With layers and LoCoMo's file, one session a day is simulated, to measure what each layer costs
+    and contributes.
+    """
+    if what == _LAYERS:
+        _evaluate_layers(path, days, json)
+        return
+    dialogues = read_dialogues(what, path)
+    variants = (
+        ablation(age_window=age_window)
+        if ablate
+        else [configured_variant(significance=significance, age_window=age_window)]
+    )
+    reports = run(_measure_recall(load_settings(), dialogues, variants))
+    if plot is not None:
+        plot.write_text(
+            draw(
+                [recall_bar(report) for report in reports], f"{what}: recall@10, with 95% intervals"
+            ),
+            "utf-8",
+        )
+    if json:
+        print(msgspec.json.encode(reports if ablate else reports[0]).decode())
+    else:
+        Console().print(_table(reports))
+
+
+def _evaluate_layers(path: Path | None, days: int, json: bool) -> None:
+    if path is None or path.suffix == ".toml":
+        labels = run(
+            _compare_with_labels(load_settings(), read_labelled_relationship(path or LABELLED_YEAR))
+        )
+        print(msgspec.json.encode(labels).decode()) if json else _print_labels(labels)
+    else:
+        report = run(_simulate_days(load_settings(), read_dialogues("locomo", path), days))
+        print(msgspec.json.encode(report).decode()) if json else _print_longitudinal(report)
+
+
+def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
+    """Read dialogues: a data set by name and path, or a file by its format.
+
+    Raises:
+        InvalidFile: names the field and what was expected.
+    """
+    if what in _READERS:
+        if path is None:
+            raise InvalidFile(f"{what}: expected the path of its data after it", param="path")
+        return _READERS[what](path)
+    file = Path(what)
+    if file.is_file() and file.read_bytes().lstrip().startswith(b"["):
+        return read_locomo(file)
+    return read_labelled(file)
+
+
+def _table(reports: list[RecallReport]) -> Table:
+    table = Table(
+        "", "recall@5", "recall@10", "95%", "recall@20", "stored", "evidence kept",
+        "others dropped", "memories", "tokens", "on filler", "search p50",
+    )  # fmt: skip
+    for report in reports:
+        low, high = report.recall_at_10_interval
+        table.add_row(
+            report.name,
+            f"{report.recall_at_5:.3f}",
+            f"{report.recall_at_10:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            f"{report.recall_at_20:.3f}",
+            f"{report.stored_fraction:.0%}",
+            f"{report.asked_kept:.1%}",
+            f"{report.others_dropped:.1%}",
+            f"{report.memories:.1f}",
+            f"{report.context_tokens:.0f}",
+            "" if report.filler_memories is None else f"{report.filler_memories:.2f}",
+            f"{report.search_ms_p50:.1f} ms",
+        )
+    return table
+
+
+def _print_labels(report: LabelReport) -> None:
+    console = Console()
+    layers = Table("layer", "precision@3", "found", "unexpected", "drafts")
+    for name in ("episodes", "topics", "documents"):
+        score: LabelScore = getattr(report, name)
+        layers.add_row(
+            name, f"{score.precision:.2f}", f"{score.found:.2f}", f"{score.unasked:.2f}",
+            f"{score.drafts}",
+        )  # fmt: skip
+    console.print(f"Background work by {report.made_by}.")
+    console.print(layers)
+    console.print(
+        f"Profile: precision {report.profile_precision:.2f}, recall {report.profile_recall:.2f}."
+    )
+    console.print(
+        f"Open questions: {report.questions:.2f} have the right status; "
+        f"{report.other_questions} others."
+    )
+
+
+def _print_longitudinal(report: LongitudinalReport) -> None:
+    console = Console()
+    layers = Table(
+        "layer", "tokens", "repeating", "ms", "evidence without it", "evidence with it alone"
+    )
+    for layer in report.layers:
+        layers.add_row(
+            layer.layer,
+            f"{layer.tokens:.0f}",
+            f"{layer.repeating:.0f}",
+            f"{layer.ms:.2f}",
+            f"{layer.without:.3f}",
+            f"{layer.alone:.3f}",
+        )
+    weeks = Table("week", "tokens per prompt", "repeating", "maximum", "ms", "layers in use")
+    for week in report.weeks:
+        weeks.add_row(
+            f"{week.week}",
+            f"{week.tokens:.0f}",
+            f"{week.repeating:.0f}",
+            f"{week.max_tokens}",
+            f"{week.ms:.1f}",
+            f"{len(week.alive)}",
+        )
+    console.print(
+        f"{report.questions} questions, evidence present with all layers: {report.evidence:.3f}"
+    )
+    console.print(
+        f"{report.tokens:.0f} tokens per question, {report.memories:.1f} memories; without "
+        f"deduplication {report.repeating:.0f} tokens, evidence {report.repeating_evidence:.3f}"
+    )
+    console.print(layers)
+    console.print(weeks)
+    console.print("Background work per message: ", report.asked)
+
+
+async def _compare_with_labels(settings: Settings, labelled: LabelledRelationship) -> LabelReport:
+    clock = ManualClock()
+    total = sum(len(session.said) for session in labelled.sessions) + len(labelled.asked)
+    async with _scratch_core(settings, "Replaying and querying", total, clock) as (built, advance):
+        return await measure_labels(built, clock, labelled, advance)
+
+
+async def _simulate_days(
+    settings: Settings, dialogues: list[Dialogue], days: int
+) -> LongitudinalReport:
+    clock = ManualClock()
+    total = sum(len(dialogue.turns) + len(dialogue.questions) for dialogue in dialogues)
+    async with _scratch_core(settings, "Replaying and querying", total, clock) as (built, advance):
+        return await measure_longitudinal(built, clock, dialogues, days, advance)
+
+
+async def _measure_recall(
+    settings: Settings, dialogues: list[Dialogue], variants: list[Variant]
+) -> list[RecallReport]:
+    total = count_steps(dialogues, variants)
+    async with _scratch_core(settings, "Storing and querying", total) as (built, advance):
+        return await measure(built, dialogues, variants, advance)
+
+
+@asynccontextmanager
+async def _scratch_core(
+    settings: Settings, description: str, total: int, clock: Clock | None = None
+) -> AsyncIterator[tuple[Core, Callable[[int], None]]]:
+    """Build a core on a temporary database, and show a progress bar of `total` steps."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
+        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
+            with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+                task = bar.add_task(description, total=total)
+                yield built, lambda steps_done: bar.advance(task, steps_done)

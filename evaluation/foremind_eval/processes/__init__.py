@@ -1,0 +1,1 @@
+"""Programs in processes of their own: the server, and a real language model."""

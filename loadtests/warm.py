@@ -1,0 +1,217 @@
+"""`make warm`: time from Enter to the first word: cold, read between messages, or ahead of Enter.
+
+A real llama.cpp server with one slot and a real model of 135 million parameters; players who type
+and press Enter 200 ms after the last key. Their companions differ only in what the model may read
+before Enter:
+
+- cold: nothing, as on a server that bills its tokens;
+- off, prefill, reply: the values of `llm_ahead` on a server whose tokens cost nothing.
+
+Two questions in one run, with the modes interleaved:
+
+- alone: each player converses for a while, so that their own last prompt is still in the slot;
+- shared: every message follows one of another player.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from foremind.app.core import core
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.settings.settings import Settings, load_settings
+from foremind_client import Client, connect
+from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
+from foremind_eval.processes.server_process import running_server
+from loadtests.typing_model import TYPISTS
+
+RESULTS = Path(__file__).parent / "results"
+_KEY = "FOREMIND_LLM_KEY_WARM"  # the model server ignores it; with a key, tokens may cost money
+MODES: dict[str, CompanionSettings] = {
+    "cold": CompanionSettings(llm_ahead="off", llm_key_env=_KEY),
+    "off": CompanionSettings(llm_ahead="off"),
+    "prefill": CompanionSettings(llm_ahead="prefill"),
+    "reply": CompanionSettings(llm_ahead="reply"),
+}
+_BEFORE_ENTER_S = 0.2  # after the last key
+_READING_S = 2.0  # after a reply, before the next key
+_FACTS = (
+    "My sister Lena got married in Faro last summer.",
+    "I am saving for a small red boat.",
+    "My grandmother taught me to bake plum cake.",
+    "I work as a nurse at the harbour clinic.",
+    "My dog Scout is afraid of thunder.",
+    "I want to learn Greek before the winter.",
+    "My best friend Tomas plays the accordion.",
+    "I can't eat shellfish, it makes me ill.",
+    "Last year I climbed the mountain behind the town.",
+    "I promised my father to repair his old radio.",
+)
+_MESSAGES = (
+    "Do you remember what my sister did last summer?",
+    "I dreamt of the sea again last night",
+    "What was the name of my dog?",
+    "I had a long day at the clinic, so many people came in",
+    "Tomas wants to visit us next week.",
+    "should I tell my father that the radio is still broken",
+    "What could I cook for Lena and her husband?",
+    "I think I will buy the boat in spring.",
+)
+
+
+def main() -> None:
+    """Run, print, write `warm.json`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=24, help="of each mode and question")
+    parser.add_argument("--questions", nargs="+", choices=("alone", "shared"))
+    options = parser.parse_args()
+    settings = load_settings()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="warm-", dir=settings.data_dir) as scratch,
+        real_model() as url,
+    ):
+        variables = {
+            "FOREMIND_LLM_URL": url,
+            "FOREMIND_LLM_MAX_TOKENS": "16",
+            "FOREMIND_LLM_SLOTS": "1",
+            "FOREMIND_CONTEXT_TOKENS": f"{CONTEXT_TOKENS}",
+            # Background work would compete for the slot.
+            "FOREMIND_LAYERS_OFF": '["summary", "episodes", "topics", "scratchpad", "hot", '
+            '"questions", "opening"]',
+            _KEY: "ignored",
+        }
+        scratch_settings = settings.in_scratch(Path(scratch))
+        asyncio.run(_store_companions(scratch_settings))
+        with running_server(scratch_settings, variables) as (socket, _):
+            asyncio.run(_measure(socket, options.messages, options.questions))
+
+
+async def _store_companions(settings: Settings) -> None:
+    persona = (
+        "You are Wren, who keeps the harbour of a small town and has known everybody in it for "
+        "thirty years. You speak warmly, plainly and briefly, ask at most one question, and never "
+        "pretend to know what you were not told."
+    )
+    async with core(settings) as parts:
+        for mode, own in MODES.items():
+            await parts.stores.companions.put(CompanionFile(mode, "Wren", persona, settings=own))
+
+
+async def _measure(url: str, messages: int, questions: list[str] | None) -> None:
+    """Measure each question, and print and write its result at once."""
+    path = RESULTS / "warm.json"
+    RESULTS.mkdir(exist_ok=True)
+    report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if report.get("messages") != messages:
+        report = {"messages": messages}
+    for question in questions or ("alone", "shared"):
+        block = len(_MESSAGES) if question == "alone" else 1
+        report[question] = _compare(await _times(url, messages, block))
+        print(json.dumps({question: report[question]}, indent=2), flush=True)
+        path.write_text(json.dumps(report, indent=2) + "\n")
+
+
+async def _times(url: str, messages: int, block: int) -> dict[str, list[float]]:
+    """Return the milliseconds to the first word, after `block` messages of each mode in turn."""
+    times_ms: dict[str, list[float]] = {mode: [] for mode in MODES}
+    async with _players(url) as players:
+        for first in range(0, messages, block):
+            for mode, player in players.items():
+                for number in range(first, min(first + block, messages)):
+                    times_ms[mode].append(await player.send(_MESSAGES[number % len(_MESSAGES)]))
+    return times_ms
+
+
+class _Player:
+    """Types at human speed, and measures the time from Enter to the first word."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self._client = client
+        self._random = random.Random(seed)
+
+    async def tell(self, text: str) -> None:
+        """Send a message at once, and wait until it is remembered."""
+        await self._client.send(text)
+        awaited = {"response.done", "memory.stored"}
+        while awaited:
+            awaited.discard((await self._client.next_event())["type"])
+
+    async def send(self, text: str) -> float:
+        """Type a message and press Enter; return the milliseconds until the first word."""
+        await self._read_events(_READING_S)
+        for interval_s, draft in TYPISTS[0].type(text, self._random):
+            await self._read_events(interval_s)
+            await self._client.draft(draft)
+        await self._read_events(_BEFORE_ENTER_S)
+        entered = time.perf_counter()
+        await self._client.send(text)
+        first_word_ms = None
+        while True:
+            event = await self._client.next_event()
+            if event["type"] == "response.output_text.delta" and first_word_ms is None:
+                first_word_ms = (time.perf_counter() - entered) * 1000
+            if event["type"] == "response.done":
+                if first_word_ms is None:
+                    sys.exit(f"The reply was empty: {event}")
+                return first_word_ms
+
+    async def _read_events(self, seconds: float) -> None:
+        """Read and discard events for some time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    await self._client.next_event()
+
+
+_numbers = itertools.count()
+
+
+@asynccontextmanager
+async def _players(url: str) -> AsyncIterator[dict[str, _Player]]:
+    """Open a session of a new player for each mode, who has told the companion some facts."""
+    async with AsyncExitStack() as stack:
+        players: dict[str, _Player] = {}
+        for mode in MODES:
+            client = await stack.enter_async_context(connect(url))
+            user_id = f"{mode}-{next(_numbers)}"
+            await client.open_session(mode, user_id=user_id, name="Ana")
+            # The same seed: all type the same messages at the same speed.
+            players[mode] = _Player(client, seed=1)
+            for fact in _FACTS:
+                await players[mode].tell(fact)
+        yield players
+
+
+def _compare(times_ms: dict[str, list[float]]) -> dict[str, Any]:
+    cold = times_ms["cold"]
+    return {
+        mode: {
+            "first_word_ms": {
+                "p50": round(median(times), 1),
+                "p90": round(_percentile(times, 90), 1),
+            },
+            "p50_of_cold": round(median(times) / median(cold), 4),
+            "p90_of_cold": round(_percentile(times, 90) / _percentile(cold, 90), 4),
+        }
+        for mode, times in times_ms.items()
+    }
+
+
+def _percentile(times: list[float], percent: int) -> float:
+    return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
+
+
+if __name__ == "__main__":
+    main()

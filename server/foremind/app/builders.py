@@ -1,0 +1,77 @@
+"""Builds what erases, corrects and maintains memories, from the core."""
+
+from foremind.app.core import Core
+from foremind.background.retry_policy import HELD_FOR
+from foremind.background.step_runner import StepRunner
+from foremind.background.turn_steps import TurnSteps
+from foremind.background.worker import BackgroundWorker
+from foremind.llm.model_selection import ChatModels
+from foremind.memory.correct import Corrector
+from foremind.memory.erase import Eraser
+from foremind.memory.erasure_scope import SimilarityThresholds
+from foremind.memory.expiry import RetentionEnforcer
+from foremind.memory.importance_rating import ImportanceRater
+from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
+from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.storage.curation_store import CurationStore
+from foremind.storage.step_store import StepStore
+
+
+def build_eraser(components: Core) -> Eraser:
+    """Return what erases memories, transcripts and records on request."""
+    return Eraser(
+        components.database,
+        components.ingester,
+        components.embedder,
+        components.runtime.clock,
+        _similarity_thresholds(components),
+    )
+
+
+def build_corrector(components: Core) -> Corrector:
+    """Return what corrects memories."""
+    return Corrector(
+        components.database,
+        components.embedder,
+        components.ingester,
+        components.runtime.clock,
+        _similarity_thresholds(components),
+    )
+
+
+def build_retention_enforcer(components: Core) -> RetentionEnforcer:
+    """Return what removes expired data."""
+    return RetentionEnforcer(
+        components.database, components.ingester, components.embedder, components.runtime.clock
+    )
+
+
+def build_background_worker(components: Core, chat_models: ChatModels) -> BackgroundWorker:
+    """Return the worker that ingests turns and maintains layers; it runs while it is entered."""
+    curation_store = CurationStore(components.database)
+    runner = StepRunner(
+        curation_store,
+        components.stores.records,
+        components.embedder,
+        chat_models,
+        build_retention_enforcer(components),
+        build_eraser(components),
+        components.runtime,
+    )
+    rater = ImportanceRater(chat_models, components.stores.memories, components.ingester)
+    return BackgroundWorker(
+        curation_store,
+        StepStore(components.database, HELD_FOR),
+        runner,
+        TurnSteps(components.ingester, rater),
+        components.runtime,
+    )
+
+
+def _similarity_thresholds(components: Core) -> SimilarityThresholds:
+    """Return the cosines from which two texts count as being about the same."""
+    manifest = components.embedder.manifest
+    return SimilarityThresholds(
+        calibrated_cosine(manifest, MIN_TOPIC_COSINE),
+        calibrated_cosine(manifest, MIN_EPISODE_COSINE),
+    )

@@ -1,0 +1,134 @@
+"""Builds the WebSocket and HTTP routes."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, WebSocketRoute
+
+from foremind.api.admin_routes import AdminServices, admin_routes
+from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
+from foremind.api.document_routes import document_routes
+from foremind.api.memory_routes import memory_routes
+from foremind.api.openapi import openapi
+from foremind.api.origin_guard import OriginGuard
+from foremind.api.readiness import Readiness
+from foremind.api.record_routes import record_routes
+from foremind.api.relationship_routes import relationship_routes
+from foremind.api.request_authentication import RequestAuthenticator
+from foremind.api.responses import routing_error_response
+from foremind.api.routes import HttpServices, page, routes
+from foremind.api.spooled_bodies import SpooledResponses
+from foremind.api.transfer_routes import transfer_routes
+from foremind.api.user_routes import UserServices, user_routes
+from foremind.app.builders import build_corrector, build_eraser
+from foremind.app.core import Core
+from foremind.background.manual_edits import ManualEditor
+from foremind.background.record_removal import RecordRemover
+from foremind.gateway.connection import SocketEndpoint
+from foremind.gateway.protocol.asyncapi import asyncapi
+from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_services import SessionServices
+from foremind.memory.erase import Eraser
+from foremind.memory.import_relationship import RelationshipImporter
+from foremind.memory.user_erasure import UserEraser
+from foremind.storage.curation_store import CurationStore
+from foremind.storage.probe import DatabaseProbe
+from foremind.storage.transfer_store import TransferStore
+from foremind.storage.user_store import UserStore
+
+
+def build_asgi(
+    components: Core, services: SessionServices, registry: SessionRegistry, probe: DatabaseProbe
+) -> Starlette:
+    """Return the WebSocket and HTTP routes, and the demo page."""
+    authenticator = RequestAuthenticator(
+        services.authority, services.runtime.settings, components.runtime.clock
+    )
+    http = HttpServices(
+        companions=components.stores.companions,
+        background_worker=services.after_reply.background_worker,
+        readiness=Readiness(
+            components.database,
+            probe,
+            components.embedder,
+            components.runtime.supervisor,
+            registry.is_draining,
+            components.bus.health,
+            components.runtime.clock,
+        ),
+        metrics=components.runtime.metrics,
+        authenticator=authenticator,
+        contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
+    )
+    asgi = Starlette(
+        routes=[
+            WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
+            *routes(http, _resource_routes(components, services, registry, authenticator)),
+        ],
+        middleware=[Middleware(OriginGuard, settings=services.runtime.settings)],
+        exception_handlers={HTTPException: routing_error_response},
+    )
+    asgi.router.default = page()
+    asgi.router.redirect_slashes = False
+    return asgi
+
+
+def _resource_routes(
+    components: Core,
+    services: SessionServices,
+    registry: SessionRegistry,
+    authenticator: RequestAuthenticator,
+) -> list[BaseRoute]:
+    """Return the routes of users' and operators' resources."""
+    eraser = build_eraser(components)
+    views = _relationship_services(components, services, authenticator, eraser)
+    users = UserStore(components.database)
+    user_eraser = UserEraser(users, services.stores.relationships, eraser, components.runtime.clock)
+    return [
+        *transfer_routes(views),
+        *user_routes(UserServices(views, users, user_eraser)),
+        *relationship_routes(views),
+        *memory_routes(views),
+        *record_routes(views),
+        *document_routes(views, components.stores.documents),
+        *admin_routes(
+            AdminServices(
+                authenticator=authenticator,
+                settings=services.runtime.settings,
+                clock=components.runtime.clock,
+                companions=components.stores.companions,
+                authority=services.authority,
+                sessions=registry,
+                live_settings=services.live_settings,
+            )
+        ),
+    ]
+
+
+def _relationship_services(
+    components: Core,
+    services: SessionServices,
+    authenticator: RequestAuthenticator,
+    eraser: Eraser,
+) -> RelationshipServices:
+    runtime, stores, embedder = components.runtime, components.stores, components.embedder
+    transfer = TransferStore(components.database, embedder.manifest.fingerprint)
+    return RelationshipServices(
+        runtime=runtime,
+        authenticator=authenticator,
+        stores=stores,
+        live_settings=services.live_settings,
+        context=services.context,
+        editing=EditingServices(
+            eraser=eraser,
+            corrector=build_corrector(components),
+            editor=ManualEditor(stores.records, embedder, runtime.clock),
+            remover=RecordRemover(stores.records, CurationStore(components.database), eraser),
+        ),
+        transfer=TransferServices(
+            store=transfer,
+            exports=SpooledResponses(runtime.settings.body_bytes, runtime.metrics),
+            importer=RelationshipImporter(transfer, embedder, components.ingester),
+        ),
+        background_worker=services.after_reply.background_worker,
+    )

@@ -1,0 +1,228 @@
+"""Builds a whole server; what is started last is stopped first."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from foremind.app.builders import build_background_worker
+from foremind.app.core import Core, Say, core
+from foremind.app.http_routes import build_asgi
+from foremind.app.session_startup import start_session_services
+from foremind.auth.authority import Authority, load_keyring
+from foremind.cluster.announcement_bus import AnnouncementReceiver
+from foremind.cluster.membership import Membership
+from foremind.cluster.ring import Gateway
+from foremind.domain.clock import Clock
+from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.domain.errors import InvalidFile, SetupError
+from foremind.domain.policy import policy_for
+from foremind.domain.settings.setting_syntax import PREFIX
+from foremind.domain.settings.settings import Settings, check_binding, filled_url
+from foremind.gateway.handover import Handover
+from foremind.gateway.protocol.messages import MAX_ESCAPED_BYTES
+from foremind.gateway.reconciliation import Reconciliation
+from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_services import SessionServices
+from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.transport.listener import listening
+from foremind.llm.model_selection import ChatModels
+from foremind.llm.prompt.token_counter import load_counter
+from foremind.memory import cache_erasure
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.runtime.garbage_collection import FullCollectionPolicy
+from foremind.storage.presence import PresenceKeeper
+from foremind.storage.probe import DatabaseProbe
+from foremind.storage.revocation_store import RevocationStore
+
+_EXAMPLE = Path(__file__).parents[1] / "examples" / "wren.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A whole server that is not listening yet."""
+
+    core: Core
+    registry: SessionRegistry
+    asgi: Starlette
+    precedence: EnterPrecedence
+
+
+@asynccontextmanager
+async def application(
+    settings: Settings, *, clock: Clock | None = None, say: Say = lambda _: None
+) -> AsyncIterator[Application]:
+    """Build a whole server, with its background work running.
+
+    Raises:
+        SetupError: says what the operator must change.
+    """
+    check_binding(settings)
+    check_files(settings)
+    async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
+        await _create_example_companion(components, say)
+        chat_models = await _start_chat_models(settings, stack)
+        authority = Authority(
+            settings, RevocationStore(components.database), components.runtime.clock
+        )
+        worker = build_background_worker(components, chat_models)
+        services = await start_session_services(components, authority, chat_models, worker, stack)
+        registry = await stack.enter_async_context(
+            SessionRegistry(
+                settings,
+                authority,
+                components.runtime.clock,
+                components.runtime.metrics,
+                components.runtime.supervisor,
+                Membership(
+                    components.stores.gateways,
+                    components.runtime.clock,
+                    components.runtime.supervisor,
+                ),
+            )
+        )
+        await _start_receiving(components, services, registry, stack)
+        await stack.enter_async_context(worker)
+        probe = await stack.enter_async_context(
+            DatabaseProbe(
+                components.database, components.runtime.supervisor, components.runtime.clock
+            )
+        )
+        asgi = build_asgi(components, services, registry, probe)
+        yield Application(components, registry, asgi, services.deduplicator.precedence)
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    say: Say = lambda _: None,
+    shared: socket.socket | None = None,
+) -> AsyncIterator[tuple[Application, int]]:
+    """Run a whole server and yield it with its port; on leaving, drain and stop it.
+
+    Args:
+        shared: another listening socket to serve, which this process shares with others.
+
+    Raises:
+        SetupError: says what the operator must change.
+    """
+    async with (
+        application(settings, clock=clock, say=say) as app,
+        listening(
+            app.asgi,
+            settings,
+            clock=app.core.runtime.clock,
+            metrics=app.core.runtime.metrics,
+            max_frame_size=MAX_ESCAPED_BYTES,
+            precedence=app.precedence,
+            shared=shared,
+        ) as port,
+        FullCollectionPolicy(app.core.runtime.supervisor),
+        _membership(app, port),
+    ):
+        try:
+            yield app, port
+        finally:
+            await app.registry.drain(settings.drain_s)
+
+
+@asynccontextmanager
+async def _membership(app: Application, port: int) -> AsyncIterator[None]:
+    """Be one of the gateways that clients can be told to go to, if there is a URL to tell."""
+    runtime, registry = app.core.runtime, app.registry
+    url = runtime.settings.public_url
+    if url is None:
+        yield
+        return
+    name = runtime.settings.gateway_name or f"{socket.gethostname()}-{port}"
+    loops = [
+        await registry.membership.join(Gateway(name, filled_url(url, name, port))),
+        Handover(registry, runtime.clock, runtime.metrics).start(runtime.supervisor),
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            await loop.stop()
+
+
+def check_files(settings: Settings) -> None:
+    """Check that the files and folders that settings name are usable, before anything starts.
+
+    Raises:
+        InvalidFile: names the setting.
+    """
+    checks: dict[str, Callable[[], object]] = {
+        "DATA_DIR": lambda: settings.data_dir.mkdir(parents=True, exist_ok=True),
+        "AUTH_KEYS": lambda: load_keyring(settings),
+        "LLM_TOKENIZER": lambda: (
+            None if settings.llm_tokenizer is None else load_counter(str(settings.llm_tokenizer))
+        ),
+        "EMBEDDING_MODEL": lambda: find_model(settings.embedding_model, settings.models_dir),
+    }
+    for name, check in checks.items():
+        try:
+            check()
+        except (SetupError, OSError) as error:
+            raise InvalidFile(f"{PREFIX}{name}: {error}") from None
+
+
+async def _create_example_companion(components: Core, say: Say) -> None:
+    """Give a new server a companion to talk to."""
+    if not await components.stores.companions.list():
+        example = read_companion(_EXAMPLE)
+        await components.stores.companions.put(example)
+        say(f"Created the example companion {example.name}.")
+
+
+async def _start_chat_models(settings: Settings, stack: AsyncExitStack) -> ChatModels:
+    chat_models = ChatModels(settings)
+    stack.push_async_callback(chat_models.close)
+    await chat_models.prepare(policy_for(CompanionSettings(), settings).chat_model)
+    return chat_models
+
+
+async def _start_receiving(
+    components: Core,
+    services: SessionServices,
+    registry: SessionRegistry,
+    stack: AsyncExitStack,
+) -> None:
+    """Follow what other processes announce, and show them that this one is alive."""
+    runtime, context, freshness = components.runtime, services.context, services.freshness
+
+    async def catch_up() -> None:
+        await freshness.catch_up()
+        await services.chat_models.invalidate_all()
+        await registry.catch_up()
+
+    freshness.receiver = AnnouncementReceiver(
+        # The index before what uses it: no listener that learns of a version may be served an older
+        # one.
+        [
+            freshness.on_announcement,
+            context.index.on_announcement,
+            services.live_settings.on_announcement,
+            context.cache.on_announcement,
+            context.layer_cache.on_announcement,
+            context.library.on_announcement,
+            components.ingester.on_announcement,
+            services.chat_models.on_announcement,
+            cache_erasure.on_announcement,
+            registry.on_announcement,
+        ],
+        catch_up,
+        runtime.metrics,
+    )
+    await stack.enter_async_context(components.bus.receiving(freshness.receiver))
+    await stack.enter_async_context(Reconciliation(freshness, registry, runtime.supervisor))
+    await stack.enter_async_context(
+        PresenceKeeper(
+            components.database.url, components.stores.presence, runtime.clock, runtime.supervisor
+        )
+    )

@@ -1,0 +1,118 @@
+"""The lanes that a worker is running, and how many more it may claim."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from foremind.background.curation_context import CurationContext
+from foremind.background.steps import LANES, StepName
+from foremind.domain.step import RULES_PLACE, ClaimedStep, ClaimLimits, Lane
+
+#: Concurrency limit of one model. One that hangs blocks only its own lanes, and a companion whose
+#: requests hang only three of those.
+MAX_LANES_PER_MODEL = 4
+_MAX_LANES_PER_COMPANION = 3  # on one model
+_MAX_MODEL_LANES = 16  # on all models together
+_MAX_RULES_LANES = 4  # milliseconds each
+_MAX_INGEST_LANES = 8  # each uses the database, or waits for the embedding thread
+
+
+@dataclass(slots=True, eq=False)
+class RunningLane:
+    """A lane of a relationship that a worker runs, and the step that it is at.
+
+    `place` and `companion_id` are those it was claimed for; None if it is run wherever it belongs.
+    """
+
+    relationship_id: int
+    lane: Lane
+    place: str | None = None
+    companion_id: int | None = None
+    task: asyncio.Task[None] | None = None
+    step: StepName | None = None
+    context: CurationContext | None = None
+
+    @property
+    def waits_for_slot(self) -> bool:
+        """Whether the step waits for a slot of its model server."""
+        server = None if self.context is None else self.context.model.server
+        return server is not None and self.task is not None and server.slots.is_queued(self.task)
+
+
+class RunningLanes:
+    """The lanes that one worker has claimed; bounded by the concurrency limits."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[int, Lane], RunningLane] = {}
+
+    def __iter__(self) -> Iterator[RunningLane]:
+        return iter(self._lanes.values())
+
+    def add(self, claimed: ClaimedStep) -> RunningLane:
+        """Add a claimed lane, which is not running yet, and return it."""
+        lane = RunningLane(
+            claimed.relationship_id, claimed.lane, claimed.place, claimed.companion_id
+        )
+        self._lanes[lane.relationship_id, lane.lane] = lane
+        return lane
+
+    def discard(self, lane: RunningLane) -> None:
+        """Remove a lane, unless it was lost and has been claimed again since."""
+        if self._lanes.get((lane.relationship_id, lane.lane)) is lane:
+            del self._lanes[lane.relationship_id, lane.lane]
+
+    def held(self) -> dict[tuple[int, Lane], RunningLane]:
+        """Return the lanes by relationship id and name, as of now."""
+        return dict(self._lanes)
+
+    def lost(
+        self, before: dict[tuple[int, Lane], RunningLane], renewed: Collection[tuple[int, Lane]]
+    ) -> list[RunningLane]:
+        """Return the lanes that are still running but whose leases could not be renewed.
+
+        Args:
+            before: the lanes before the renewal; those claimed since need none.
+        """
+        return [
+            lane
+            for key, lane in before.items()
+            if key not in renewed and self._lanes.get(key) is lane
+        ]
+
+    def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
+        """Return a relationship's steps that wait in this process for a model server slot."""
+        running = [self._lanes.get((relationship_id, lane)) for lane in LANES]
+        return {
+            lane.step
+            for lane in running
+            if lane is not None and lane.step is not None and lane.waits_for_slot
+        }
+
+    def free_ingest_lanes(self) -> int:
+        """Return how many more lanes that ingest may be claimed."""
+        return _MAX_INGEST_LANES - sum(lane.lane == "ingest" for lane in self)
+
+    def claim_limits(self) -> ClaimLimits | None:
+        """Return which of the other lanes may not be claimed; None if none may."""
+        others = [lane for lane in self if lane.lane != "ingest"]
+        by_place = Counter(lane.place for lane in others)
+        by_companion = Counter(
+            (lane.place, lane.companion_id) for lane in others if lane.place != RULES_PLACE
+        )
+        on_models = by_place.total() - by_place[RULES_PLACE]
+        limits = {RULES_PLACE: _MAX_RULES_LANES}
+        full = tuple(
+            place
+            for place, count in by_place.items()
+            if place is not None and count >= limits.get(place, MAX_LANES_PER_MODEL)
+        )
+        models_full = on_models >= _MAX_MODEL_LANES
+        if RULES_PLACE in full and models_full:
+            return None
+        full_of = tuple(
+            (place, companion)
+            for (place, companion), count in by_companion.items()
+            if place is not None and companion is not None and count >= _MAX_LANES_PER_COMPANION
+        )
+        return ClaimLimits(full, models_full, full_of)

@@ -1,0 +1,119 @@
+"""The questions that episodes leave open, and that later ones repeat or settle."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import numpy as np
+
+from foremind.background.curation_context import CurationContext
+from foremind.background.extractive_summary import topic_key
+from foremind.domain.record import Details, NewRecord, Record, is_manual
+from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE
+from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.storage.record_changes import RecordChanges
+from foremind.text.tokenization import words_of
+
+_MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSources:
+    """The turns that episodes are made of, and the records that a model was shown with them."""
+
+    turns: tuple[int, ...]
+    records: tuple[int, ...] = ()
+
+
+async def restore_open_questions(context: CurationContext, sessions: Collection[UUID]) -> None:
+    """Restore questions that remaining episodes left open, removed because of another source.
+
+    For example because of an erased session that asked one again, or settled it.
+    """
+    min_similarity = calibrated_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
+    missing: dict[str, NewRecord] = {}
+    for episode in context.records_of("episodes"):
+        for text in episode.details.open_questions if episode.session_id in sessions else ():
+            question = await question_record(
+                context, text, episode.refs, EpisodeSources((), (episode.id,))
+            )
+            if _most_similar(question, context.records_of("questions"), min_similarity) is None:
+                restored = replace(
+                    question, made_by=episode.made_by, occurred_at=episode.created_at
+                )
+                missing.setdefault(topic_key(text), restored)
+    wanted = [question for question in missing.values() if not _is_dismissed(context, question)]
+    if wanted and context.policy.on("questions"):
+        async with context.changing() as changes:
+            for question in wanted:
+                await changes.add(question)
+        await context.reload()
+
+
+def _is_dismissed(context: CurationContext, question: NewRecord) -> bool:
+    return context.dismissed("questions", question.content)
+
+
+async def question_record(
+    context: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
+) -> NewRecord:
+    """Return an open question as a record, with those of an episode's references it mentions."""
+    words = f" {' '.join(words_of(text))} "
+    refs = (" ".join(words_of(reference)) for reference in references)
+    return NewRecord(
+        layer="questions",
+        content=text,
+        made_by=context.made_by,
+        refs=tuple(ref for ref in refs if f" {ref} " in words),
+        details=Details(status="open"),
+        vector=await context.embed(text),
+        turns=sources.turns,
+        sources=sources.records,
+    )
+
+
+async def settle(changes: RecordChanges, question: Record, sources: EpisodeSources) -> None:
+    """Settle a question; its status reveals something of these turns and is erased with them."""
+    details = Details(status="settled", attempts=question.details.attempts)
+    await changes.update_details(question.id, details)
+    await changes.add_sources(question.id, sources.turns, ())
+
+
+async def store_questions(
+    context: CurationContext,
+    changes: RecordChanges,
+    known: Sequence[Record],
+    questions: Sequence[NewRecord],
+) -> None:
+    """Add new questions; count repeated ones and add their sources."""
+    min_similarity = calibrated_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
+    for question in questions:
+        repeated = _most_similar(question, known, min_similarity)
+        if repeated is None and not _is_dismissed(context, question):
+            await changes.add(question)
+        elif repeated is not None:
+            details = Details(status="open", attempts=repeated.details.attempts + 1)
+            await changes.update_details(repeated.id, details)
+            await changes.add_sources(repeated.id, question.turns, ())
+    if evicted := questions_to_evict(context.records_of("questions"), len(questions)):
+        await changes.remove(evicted)
+
+
+def questions_to_evict(questions: Sequence[Record], added: int) -> list[int]:
+    """Return the ids of questions beyond the limit: settled ones first, then the oldest."""
+    generated = [question for question in questions if not is_manual(question.made_by)]
+    excess = len(generated) + added - _MAX_QUESTIONS
+    generated.sort(key=lambda question: question.details.status != "settled")
+    return [question.id for question in generated[: max(0, excess)]]
+
+
+def _most_similar(
+    question: NewRecord, known: Sequence[Record], min_similarity: float
+) -> Record | None:
+    scored = [
+        (float(np.dot(candidate.vector, question.vector)), candidate)
+        for candidate in known
+        if candidate.vector is not None and question.vector is not None
+    ]
+    best = max(scored, key=lambda pair: pair[0], default=None)
+    return best[1] if best is not None and best[0] >= min_similarity else None

@@ -1,0 +1,1 @@
+"""Settings: their groups, syntax, bounds and levels."""

@@ -1,0 +1,307 @@
+"""Which settings each level may set: server, companion, relationship, turn. Pure.
+
+Players may set a short list of settings, and never beyond the operator's values: neither when they
+set them, nor when the operator lowers a value afterwards.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from foremind.domain.companion import CompanionSettings, RelationshipSettings
+from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.policy import effective_value, overlay_settings, policy_for
+from foremind.domain.settings.setting_bounds import first_invalid_setting
+from foremind.domain.settings.settings import Settings
+from foremind.domain.storable_text import check_storable
+
+#: Settings that only the server and the companion may have: the model, consent, behaviours.
+OPERATOR_SETTINGS = frozenset(
+    {
+        "llm_url",
+        "llm_model",
+        "llm_key_env",
+        "llm_tokenizer",
+        "llm_ahead",
+        "shares_counts",
+        "consent",
+        "behaviours",
+    }
+)
+
+#: Settings that affect a single reply, and may therefore be set for one turn.
+TURN_SETTINGS = frozenset(
+    {
+        "vector_weight",
+        "keyword_weight",
+        "significance_weight",
+        "session_weight",
+        "time_weight",
+        "recency_weight",
+        "user_weight",
+        "permanent_significance",
+        "memory_decay",
+        "memory_max_age_days",
+        "memory_half_life_days",
+        "recall_any_age",
+        "recall_gate",
+        "recall_min_score",
+        "recall_min_share",
+        "recall_limit",
+        "context_tokens",
+        "working_tokens",
+        "layers_off",
+        "layers_share",
+        "layers_deadline_ms",
+        "topic_half_life_days",
+        "llm_max_tokens",
+        "llm_temperature",
+    }
+)
+
+_MAX_NAME_CHARS = 64  # of an unknown name that an error message repeats
+_UNKNOWN_FIELD = re.compile("Object contains unknown field `(.+?)`")
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerBound:
+    """The bound of a player's value, given the operator's.
+
+    `clamp` takes both and returns the nearest allowed value; `expected` describes the bound.
+    """
+
+    clamp: Callable[[Any, Any], Any]
+    expected: str
+
+
+_UNBOUNDED = PlayerBound(lambda own, _: own, "any value")
+_AT_MOST = PlayerBound(min, "at most {0}, which is the operator's")
+_AT_LEAST = PlayerBound(max, "at least {0}, which is the operator's")
+_ONLY_ON = PlayerBound(lambda own, wider: own or wider, "true, or nothing")
+_ONLY_OFF = PlayerBound(lambda own, wider: own and wider, "false, or nothing")
+_SUPERSET = PlayerBound(lambda own, wider: own | frozenset(wider), "{0} and any others")
+
+
+def _shorter_retention(own: Mapping[str, float], wider: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(days, wider.get(name, days)) for name, days in own.items()}
+
+
+def _without_model_rating(own: msgspec.Struct, wider: Any) -> msgspec.Struct:
+    enables = getattr(own, "model", None) and not wider.model
+    return msgspec.structs.replace(own, model=None) if enables else own
+
+
+#: The settings that a player may set, for a relationship or (see `TURN_SETTINGS`) for a turn.
+PLAYER_BOUNDS: Mapping[str, PlayerBound] = {
+    "pause_ms": _AT_LEAST,
+    "eager": _ONLY_OFF,
+    "significance": PlayerBound(_without_model_rating, "no `model`, which is the operator's"),
+    "significance_threshold": _AT_LEAST,
+    "recall_any_age": _UNBOUNDED,
+    "memory_max_age_days": _UNBOUNDED,
+    "recall_gate": _ONLY_ON,
+    "recall_min_score": _AT_LEAST,
+    "recall_min_share": _AT_LEAST,
+    "recall_limit": _AT_MOST,
+    "layers_off": _SUPERSET,
+    "layers_share": _AT_MOST,
+    "context_tokens": _AT_MOST,
+    "working_tokens": _AT_MOST,
+    "retention_days": PlayerBound(
+        _shorter_retention, "no more days than {0}, which are the operator's"
+    ),
+    "llm_max_tokens": _AT_MOST,
+    "llm_temperature": _UNBOUNDED,
+}
+
+
+def effective_settings(
+    companion: CompanionSettings, relationship: RelationshipSettings, server: Settings
+) -> CompanionSettings:
+    """Return the settings of a relationship over those of its companion.
+
+    The user's settings, clamped to the operator's, override the operator's settings of the
+    relationship, which override the companion's.
+    """
+    operators = overlay_settings(companion, relationship.operator)
+    return overlay_settings(operators, clamped(relationship.user, operators, server))
+
+
+def clamped(
+    own: CompanionSettings, wider: CompanionSettings, server: Settings
+) -> CompanionSettings:
+    """Return a player's settings, each clamped to the operator's."""
+    kept: dict[str, Any] = {}
+    for name, bound in PLAYER_BOUNDS.items():
+        value, operators = getattr(own, name), effective_value(name, wider, server)
+        allowed = None if value is None else bound.clamp(value, operators)
+        if allowed == value or allowed != operators:  # otherwise it equals the operator's
+            kept[name] = allowed
+    return CompanionSettings(**kept)
+
+
+def decode_values(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Decode the values of a request one by one, so that errors name the field.
+
+    Raises:
+        InvalidMessage: naming the field and what was expected.
+    """
+    values = {}
+    for name, value in raw.items():
+        try:
+            values[name] = msgspec.json.decode(value)
+        except NOT_JSON as error:  # or a number out of range
+            raise _invalid(name[:_MAX_NAME_CHARS], str(error)) from None
+    return values
+
+
+def read_settings(raw: object) -> CompanionSettings:
+    """Convert and validate the settings in a request.
+
+    Raises:
+        InvalidMessage: naming the field and what was expected.
+    """
+    try:
+        own = msgspec.convert(raw, CompanionSettings)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        field = message.rpartition("$.")[2].rstrip("`") if "$." in message else ""
+        field = field.partition("[")[0]
+        unknown = _UNKNOWN_FIELD.match(message)
+        parts = [field, "" if unknown is None else unknown[1]]
+        raise _invalid(".".join(part for part in parts if part), message) from None
+    problem = first_invalid_setting(own)
+    if problem is not None:
+        raise _invalid(*problem)
+    check_storable(own, "settings")
+    return own
+
+
+def check_player(
+    own: CompanionSettings, names: Sequence[str], wider: CompanionSettings, server: Settings
+) -> None:
+    """Check that a player may set these values, given the operator's.
+
+    Args:
+        names: the settings in the request.
+        wider: the operator's settings.
+
+    Raises:
+        InvalidMessage: naming the field and its bound.
+    """
+    for name in names:
+        bound = PLAYER_BOUNDS.get(name)
+        if bound is None:
+            allowed = ", ".join(sorted(PLAYER_BOUNDS))
+            raise _invalid(name, f"expected a setting that players may set: {allowed}")
+        value, operators = getattr(own, name), effective_value(name, wider, server)
+        if value is not None and bound.clamp(value, operators) != value:
+            raise _invalid(name, f"expected {bound.expected.format(_shown(operators))}")
+
+
+def check_relationship(
+    own: CompanionSettings, names: Sequence[str], companion: CompanionSettings, server: Settings
+) -> None:
+    """Check that a relationship may have these settings, and that they yield a valid policy.
+
+    Raises:
+        InvalidMessage: naming the field.
+    """
+    for name in names:
+        if name in OPERATOR_SETTINGS:
+            raise _invalid(name, "expected a setting that a relationship may have")
+    try:
+        policy_for(overlay_settings(companion, own), server)
+    except (ValueError, ArithmeticError) as error:
+        raise InvalidMessage(f"settings: {error}", param="settings") from None
+
+
+def merge_turn_settings(
+    raw: Mapping[str, msgspec.Raw],
+    wider: CompanionSettings,
+    server: Settings,
+    operators: CompanionSettings | None,
+) -> CompanionSettings:
+    """Validate the settings of a turn and merge them over the effective ones.
+
+    Args:
+        wider: the effective settings without them.
+        operators: the operator's settings, which bound a player's; None if not sent by a player.
+
+    Raises:
+        InvalidMessage: naming the field and what was expected.
+    """
+    own = read_settings(decode_values(raw))
+    names = set_names(own)
+    for name in names:
+        if name not in TURN_SETTINGS:
+            raise _invalid(name, "expected a setting that one turn may have")
+    if operators is not None:
+        check_player(own, names, operators, server)
+    return overlay_settings(wider, own)
+
+
+def set_names(own: CompanionSettings) -> list[str]:
+    """Return the names of the settings that are not None."""
+    return [name for name in own.__struct_fields__ if getattr(own, name) is not None]
+
+
+def apply_settings_patch(own: CompanionSettings, patch: Mapping[str, Any]) -> CompanionSettings:
+    """Return settings after a JSON merge patch (RFC 7396): null removes a value.
+
+    Raises:
+        InvalidMessage: naming the field and what was expected.
+    """
+    for name in patch:
+        if name not in own.__struct_fields__:
+            raise _invalid(name[:_MAX_NAME_CHARS], "expected the name of a setting")
+    return read_settings(_merge_patch(msgspec.to_builtins(own), patch))
+
+
+def _merge_patch(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merge_patch(result.get(name), value)
+    return result
+
+
+def setting_origins(
+    companion: CompanionSettings, relationship: RelationshipSettings, server: Settings
+) -> dict[str, dict[str, object]]:
+    """Return each setting's effective value and the narrowest level that sets it.
+
+    The operator's settings, such as the model's address and key, are not included.
+    """
+    operators = overlay_settings(companion, relationship.operator)
+    user = clamped(relationship.user, operators, server)
+    merged = overlay_settings(operators, user)
+    levels = {"relationship": overlay_settings(relationship.operator, user), "companion": companion}
+    return {
+        name: {
+            "value": effective_value(name, merged, server),
+            "from": next(
+                (level for level, own in levels.items() if getattr(own, name) is not None), "server"
+            ),
+        }
+        for name in merged.__struct_fields__
+        if name not in OPERATOR_SETTINGS
+    }
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, frozenset):
+        return str(sorted(value))
+    return str(value)
+
+
+def _invalid(field: str, message: str) -> InvalidMessage:
+    path = f"settings.{field}" if field else "settings"
+    return InvalidMessage(f"{path}: {message}", param=path)

@@ -1,0 +1,75 @@
+"""Which tables a sharded database (Citus) spreads over its nodes, and how it is recognised."""
+
+from typing import Any
+
+from foremind.domain.errors import DatabaseUnsuitable
+from foremind.storage.named_queries import load_queries
+
+#: The table that all of a relationship's rows are co-located with, by its `id`.
+OWNER_TABLE = "relationships"
+
+#: Tables distributed by `relationship_id`: what was said, what is derived from it, and what waits
+#: to be done. So one node has all of a relationship, and a turn and its job are one transaction.
+OWNED_TABLES = (
+    "sessions",
+    "session_states",
+    "turns",
+    "memories",
+    "memory_sources",
+    "memory_facts",
+    "memory_changes",
+    "memory_terms",
+    "records",
+    "record_sources",
+    "record_revisions",
+    "audit",
+    "curation_steps",
+    "curation_claims",
+)
+
+#: Tables that every node has a copy of: small, seldom written, and joined with the others or read
+#: by every process.
+REFERENCE_TABLES = (
+    "companions",
+    "users",
+    "embedding_model",
+    "documents",
+    "document_chunks",
+    "revocations",
+    "pseudonym_key",
+    "erased_users",
+)
+
+#: Tables that only the coordinator has: what has been migrated, and the gateways, which live while
+#: they hold its advisory locks.
+LOCAL_TABLES = ("schema_migrations", "gateways")
+
+#: A transaction's relationship reaches the workers, whose row-level security compares it; queries
+#: of several nodes are planned with their arguments, as they cannot be without; changes on several
+#: nodes are made one after another, as one that concerns a copied table requires; and catalogues
+#: are read without hiding shards, which costs seconds when the driver looks up the types of a
+#: first search.
+SESSION_SETTINGS = (
+    "SET citus.propagate_set_commands = 'local'; SET plan_cache_mode = 'auto'; "
+    "SET citus.multi_shard_modify_mode = 'sequential'; "
+    "SET citus.override_table_visibility = off"
+)
+
+
+async def is_sharded(connection: Any) -> bool:
+    """Return whether the tables of a connection's database are distributed.
+
+    Raises:
+        DatabaseUnsuitable: they are, and this node is not the coordinator.
+    """
+    queries = load_queries()
+    if not await connection.fetchval(queries["has_citus"]):
+        return False
+    if not await connection.fetchval(queries["is_distributed"]):
+        return False
+    if not await connection.fetchval(queries["is_coordinator"]):
+        raise DatabaseUnsuitable(
+            "This is a worker node of a Citus database. Let FOREMIND_DATABASE_URL name its "
+            "coordinator: notifications and the order of ids depend on one node."
+        )
+    return True

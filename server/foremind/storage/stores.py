@@ -1,0 +1,54 @@
+"""The stores of one database."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from foremind.storage.companion_store import CompanionStore
+from foremind.storage.database import Database
+from foremind.storage.document_store import DocumentStore
+from foremind.storage.gateway_store import GatewayStore
+from foremind.storage.memory_store import MemoryStore
+from foremind.storage.presence import Presence
+from foremind.storage.record_store import RecordStore
+from foremind.storage.relationship_store import RelationshipStore
+from foremind.storage.state_store import StateStore
+from foremind.storage.turn_store import TurnStore
+from foremind.storage.version_store import VersionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What reads and writes the database, by what it holds."""
+
+    companions: CompanionStore
+    relationships: RelationshipStore
+    turns: TurnStore
+    states: StateStore
+    memories: MemoryStore
+    records: RecordStore
+    documents: DocumentStore
+    versions: VersionStore
+    presence: Presence
+    gateways: GatewayStore
+
+    @classmethod
+    def of(cls, database: Database, fingerprint: str, claim_duration: timedelta) -> "Stores":
+        """Return the stores of a database.
+
+        Args:
+            fingerprint: of the embedding model.
+            claim_duration: how long a message that is being answered belongs to its process.
+        """
+        presence = Presence()
+        return cls(
+            companions=CompanionStore(database),
+            relationships=RelationshipStore(database),
+            turns=TurnStore(database, presence, claim_duration),
+            states=StateStore(database),
+            versions=VersionStore(database),
+            memories=MemoryStore(database, fingerprint),
+            records=RecordStore(database, fingerprint),
+            documents=DocumentStore(database, fingerprint),
+            presence=presence,
+            gateways=GatewayStore(database, presence),
+        )

@@ -1,0 +1,56 @@
+"""Builds the prompt for a draft or message, in sessions and in previews alike. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from foremind.domain.companion import Companion
+from foremind.domain.policy import LayerPolicy
+from foremind.domain.session_state import NO_STATE, SessionState
+from foremind.llm.prompt.assembly import AssembledPrompt, assemble
+from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.sections import StandingLayers, state_section
+from foremind.llm.prompt.token_counter import counter_for
+from foremind.typeahead.context_cache import PreparedContext
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSnapshot:
+    """What was said in a session before a message, and the session's state.
+
+    `now` is in the player's time zone.
+    """
+
+    user_name: str
+    history: Sequence[PastTurn]
+    now: datetime
+    state: SessionState = NO_STATE
+
+
+def build_prompt(
+    companion: Companion,
+    policy: LayerPolicy,
+    conversation: ConversationSnapshot,
+    standing: StandingLayers,
+    context: PreparedContext | None,
+    message: str,
+) -> AssembledPrompt:
+    """Return the prompt for a message; without a context, it contains no recalled layers."""
+    state = state_section(conversation.state, counter_for(policy.tokenizer))
+    return assemble(
+        companion,
+        policy,
+        user_name=conversation.user_name,
+        standing={**standing.sections, "state": state},
+        recalled={} if context is None else context.recalled,
+        memories=() if context is None else context.memories,
+        history=without_summarised(conversation.history, standing.summarised_turn_id),
+        message=message,
+        opening=not conversation.history,
+        now=conversation.now,
+    )
+
+
+def without_summarised(turns: Sequence[PastTurn], upto: int) -> list[PastTurn]:
+    """Return the turns after the last summarised one, whose id is `upto`."""
+    return [turn for turn in turns if turn.id is None or turn.id > upto]

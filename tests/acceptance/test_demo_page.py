@@ -1,0 +1,339 @@
+"""The demo page in a real browser: drafts, replies, reloads, the memory panel, foreign pages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tests.browser import ensure_browser
+from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, RunningServer, StartServer, owner_of
+from tests.unit.auth.test_access_tokens import SECRET, token
+
+SAID = "I promise to name my boat Zephyrine"
+ASKED = "What will I name my boat?"
+# Chromium as root, without its own requests to the network.
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """A Chromium."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=ensure_browser(), args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A page that fails the test on any script error or outside request."""
+    expect.set_options(timeout=1000 * PATIENCE)
+    page = await browser.new_page(viewport={"width": 1200, "height": 760})
+    page.set_default_timeout(1000 * PATIENCE)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
+    page.on(
+        "request",
+        lambda request: None if "://127.0.0.1:" in request.url else problems.append(request.url),
+    )
+    yield page
+    await page.close()
+    assert problems == []
+
+
+async def enter(page: Page, server: RunningServer) -> None:
+    """Open the page for the first time and enter a name, with the keyboard alone."""
+    await page.goto(f"http://127.0.0.1:{server.port}/")
+    await expect(page.locator("#introduce")).to_be_visible()
+    await page.keyboard.type("Ana")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#draft")).to_be_focused()
+
+
+async def say(page: Page, text: str) -> None:
+    """Type with a pause in the middle, check the status lamp, press Enter."""
+    lamp = page.locator("#lamp")
+    half = len(text) // 2
+    await page.keyboard.type(text[:half], delay=10)
+    await expect(lamp).to_have_attribute("data-state", "ready")
+    await record_lamp_states(page)
+    await page.keyboard.type(text[half:], delay=10)
+    await page.wait_for_function("window.states.includes('listening')")
+    await expect(lamp).to_have_attribute("data-state", "ready")
+    await page.keyboard.press("Enter")
+
+
+async def record_lamp_states(page: Page) -> None:
+    """Record every state of the lamp from here on: some last for a moment only."""
+    await page.evaluate(
+        "window.states = []; new MutationObserver(([{ target }]) => "
+        "window.states.push(target.dataset.state)).observe("
+        "document.getElementById('lamp'), { attributeFilter: ['data-state'] })"
+    )
+
+
+async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: Page) -> None:
+    """The path of a message as a player sees it."""
+    server = await start()
+    await enter(page, server)
+    await expect(page.locator("#notice")).to_contain_text("No language model is configured")
+    await say(page, SAID)
+    own_turn = page.locator("#turns li.user").last
+    await expect(own_turn).to_contain_text("remembered · significance 0.")
+    await expect(page.locator("#turns li.companion")).to_have_count(2)
+    await expect(page.locator("#summary")).to_contain_text("before Enter (hit)")
+    for row in ("settled", "embed", "search", "ready", "Enter", "first word", "remembered"):
+        await expect(page.locator("#timeline dt", has_text=row).first).to_be_visible()
+    await page.reload()
+    await expect(page.locator("#turns li.user")).to_have_text(SAID)
+    await expect(page.locator("#draft")).to_be_focused()
+    await say(page, ASKED)
+    await expect(page.locator("#memories li").first).to_contain_text(SAID)
+    await expect(page.locator("#memories li").first).to_contain_text("score 0.")
+    reply = page.locator("#turns li.companion").last
+    await expect(reply).to_contain_text("Zephyrine")
+    await expect(page.locator("#turns li.user").last).to_contain_text("significance")
+    await expect(reply).to_be_in_viewport(ratio=1)
+
+
+async def test_a_player_may_forget_a_recalled_memory(start: StartServer, page: Page) -> None:
+    """With a button next to it, also by keyboard; it disappears from page and database."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    own_turns = page.locator("#turns li.user")
+    await expect(own_turns.last).to_contain_text("remembered")
+    await expect(own_turns.last).to_contain_text("phrase")
+    await say(page, ASKED)
+    await expect(page.locator("#memories li")).to_have_count(1)
+    await page.get_by_role("button", name=f"Forget: {SAID}").press("Enter")
+    await expect(page.locator("#memories li")).to_have_count(0)
+    await expect(own_turns).to_have_count(1)
+    await page.reload()
+    await expect(own_turns).to_have_count(1)
+    await expect(own_turns).to_have_text(ASKED)
+    memories = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+    assert all("Zephyrine" not in row["content"] for row in memories)
+
+
+async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, page: Page) -> None:
+    """A message sent meanwhile arrives once."""
+    server = await start()
+    await enter(page, server)
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
+    await record_lamp_states(page)
+    for session in server.app.registry._all():
+        session.disconnect(4408, "heartbeat lost")
+    await page.wait_for_function("window.states.includes('away')")
+    await page.keyboard.type("Hello again")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion").last).not_to_have_text("")
+    await expect(page.locator("#turns li.user")).to_have_count(1)
+    await expect(page.locator("#turns li.user .note")).to_be_visible()
+    count = await owner_of(server.app.core).fetchval(
+        "SELECT count(*) FROM turns WHERE speaker = 'user'"
+    )
+    assert count == 1
+
+
+async def test_markup_in_messages_is_shown_as_text(start: StartServer, page: Page) -> None:
+    server = await start()
+    await enter(page, server)
+    await say(page, "I promise <img src=x onerror=alert(1)> & more")
+    await expect(page.locator("#turns li.user")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert await page.locator("#turns img").count() == 0
+
+
+async def test_a_phone_shows_the_page_without_horizontal_scrolling(
+    start: StartServer, page: Page
+) -> None:
+    """At 360 pixels."""
+    await page.set_viewport_size({"width": 360, "height": 740})
+    server = await start()
+    await enter(page, server)
+    await say(page, "I promise " + "averyveryverylongwordwithoutanyspace" * 3)
+    await expect(page.locator("#turns li.companion")).to_have_count(2)
+    width = await page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 360
+
+
+async def test_the_panel_shows_corrects_pins_exports_and_erases(
+    start: StartServer, page: Page
+) -> None:
+    """Everything that is known about the user."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns .note")).to_contain_text("remembered")
+    await page.click("#open-panel")
+    layers = page.locator("#layers")
+    await expect(layers).to_contain_text("Zephyrine")
+    await page.get_by_label(f"Correct: {SAID}").click()
+    await page.get_by_label("What it should say").fill("I promise to name my boat Marguerite")
+    await page.get_by_role("button", name="Keep").click()
+    await expect(layers).to_contain_text("Marguerite")
+    await expect(layers).not_to_contain_text("Zephyrine")
+    await page.get_by_label("What to save").fill("The gate code is 4711")
+    await page.get_by_role("button", name="Save").click()
+    await expect(layers).to_contain_text("4711")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export", exact=True).click()
+    assert "Marguerite" in (await (await download.value).path()).read_text()
+    await page.get_by_label("Forget everything about").fill("Marguerite")
+    await page.locator("#forget-about button").click()
+    await expect(page.locator("#panel-notice")).to_contain_text("Forgotten for good: 1 memory,")
+    await expect(layers).not_to_contain_text("name my boat")
+    await page.get_by_role("button", name="Close").click()
+    await expect(page.locator("#draft")).to_be_visible()
+
+
+async def test_a_message_without_a_memory_can_be_erased_on_the_page(
+    start: StartServer, page: Page
+) -> None:
+    """On its own; the other messages of its session stay."""
+    server = await start()
+    await enter(page, server)
+    for text, note in (("The sky is grey", "not kept"), (SAID, "remembered")):
+        await say(page, text)
+        await expect(page.locator("#turns li.user .note").last).to_contain_text(note)
+    await page.click("#open-panel")
+    layers = page.locator("#layers")
+    await layers.get_by_role("button", name="Show the session").click()
+    turn = layers.locator("li > div", has_text="The sky is grey").first
+    await expect(turn).to_contain_text("not kept")
+    await turn.get_by_role("button").click()
+    await expect(page.locator("#panel-notice")).to_contain_text("Forgotten for good: 0 memories,")
+    await layers.get_by_role("button", name="Show the session").click()
+    await expect(layers).to_contain_text("remembered")
+    await expect(layers).not_to_contain_text("The sky is grey")
+    turns = await owner_of(server.app.core).fetch("SELECT content FROM turns")
+    assert "grey" not in str([turn["content"] for turn in turns])
+    assert SAID in str([turn["content"] for turn in turns])
+
+
+async def test_the_page_exports_and_erases_its_user(start: StartServer, page: Page) -> None:
+    """Erasure must be confirmed first."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns .note")).to_contain_text("remembered")
+    await page.click("#open-panel")
+    async with page.expect_download() as download:
+        await page.click("#export-user")
+    assert "Zephyrine" in (await (await download.value).path()).read_text()
+    await page.click("#erase-user")  # a dialog without a handler is dismissed
+    users = "SELECT count(*) FROM users"
+    assert await owner_of(server.app.core).fetchval(users) == 1
+    page.once("dialog", lambda dialog: dialog.accept())
+    await page.click("#erase-user")
+    await expect(page.locator("#panel-notice")).to_contain_text("Erased for good: 1 companion,")
+    assert await owner_of(server.app.core).fetchval(users) == 0
+
+
+_MANAGE = """async ([server, token]) => {
+    const { Foremind } = await import(`${server}/foremind.js`);
+    const url = `${server.replace("http", "ws")}/v1/ws`;
+    const mind = new Foremind({ companion: "wren", token, url });
+    const opened = new Promise((done) => mind.addEventListener("session.opened", done));
+    mind.connect();
+    await opened;
+    const { memories } = await mind.request("GET", "/memories");
+    const receipt = await mind.forget(memories[0].id);
+    const saved = await mind.request("POST", "/records", { layer: "vault", content: "4711" });
+    const wrong = mind.request("GET", "/memories?limit=0");
+    const refused = await wrong.catch(({ message }) => message);
+    mind.close();
+    return [memories[0].content, receipt.memories.length, Boolean(saved.id), refused];
+}"""
+_REACH = """async ([server, token]) => {
+    const headers = { authorization: `Bearer ${token}` };
+    const tries = [
+        import(`${server}/foremind.js`),
+        fetch(`${server}/v1/relationships`, { headers }),
+        fetch(`${server}/v1/relationships`),
+        fetch(`${server}/v1/relationships/FIRST/memories`, { method: "DELETE", headers }),
+    ];
+    return (await Promise.allSettled(tries)).map(({ status }) => status);
+}""".replace("FIRST", str(FIRST_RELATIONSHIP))
+_ATTACK = """async (server) => {
+    const mode = "no-cors";
+    await fetch(`${server}/v1/admin/drain?user=ana`, { method: "POST", mode, body: "{}" });
+    const user = JSON.stringify({ user: "ana" });
+    const revoke = `${server}/v1/admin/revocations?user=ana`;
+    await fetch(revoke, { method: "POST", mode, body: user });
+    await fetch(`${server}/v1/relationships/FIRST/export?user=ana`, { mode });
+    const form = document.createElement("form");
+    form.method = "POST";
+    form.action = `${server}/v1/companions/wren/documents?user=ana&title=x`;
+    form.enctype = "text/plain";
+    document.body.append(form);
+    form.submit();
+}""".replace("FIRST", str(FIRST_RELATIONSHIP))
+
+
+@asynccontextmanager
+async def game_page(browser: Browser) -> AsyncIterator[tuple[str, Page]]:
+    """Return the origin of a game's site and an empty page of it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n"
+        writer.write(f"{head}<!doctype html><title>Game</title>".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as site:
+        origin = f"http://127.0.0.1:{site.sockets[0].getsockname()[1]}"
+        page = await browser.new_page()
+        await page.goto(f"{origin}/")
+        yield origin, page
+        await page.close()
+
+
+async def test_a_page_of_an_allowed_origin_manages_memory(
+    start: StartServer, browser: Browser
+) -> None:
+    """With foremind.js and a token, errors included; a page of another origin cannot."""
+    async with game_page(browser) as (allowed, page), game_page(browser) as (_, foreign):
+        server = await start(auth_secret=SECRET, allowed_origins=(allowed,))
+        client = await server.connect()
+        await client.open_session("wren", token=token())
+        await client.send(SAID)
+        await client.expect("memory.stored")
+        arguments = [f"http://127.0.0.1:{server.port}", token()]
+        content, forgotten, saved, refused = await page.evaluate(_MANAGE, arguments)
+        assert (content, forgotten, saved) == (SAID, 1, True)
+        assert refused == "limit: expected a number from 1 to 1000"
+        assert await foreign.evaluate(_REACH, arguments) == ["rejected"] * 4
+        remaining = await owner_of(server.app.core).fetchval("SELECT count(*) FROM records")
+        assert remaining > 0
+
+
+async def test_a_foreign_page_changes_nothing_on_a_server_in_open_mode(
+    start: StartServer, browser: Browser
+) -> None:
+    """Neither with a form nor with requests that need no preflight."""
+    server = await start()
+    await server.session()
+    async with game_page(browser) as (_, page):
+        async with page.expect_navigation():
+            await page.evaluate(_ATTACK, f"http://127.0.0.1:{server.port}")
+        assert "expected this server's own" in await page.content()
+    owner = owner_of(server.app.core)
+    for table in ("revocations", "documents", "audit"):
+        assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
+    assert not server.app.registry.draining

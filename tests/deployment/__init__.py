@@ -1,0 +1,1 @@
+"""The deployments in deploy/, checked by the tools they are for and run as processes."""

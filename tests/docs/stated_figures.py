@@ -1,0 +1,477 @@
+"""What the documents say of each result file, and `make docs`, which writes its figures there.
+
+A new sentence goes into the document, with any numbers, and here; `make docs` corrects the numbers.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from operator import eq
+from typing import Any
+
+from tests.conftest import ROOT
+
+RESULTS = ROOT / "loadtests" / "results"
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
+
+#: A document and a sentence, or a part of one, that it contains; line breaks do not matter.
+Statement = tuple[str, str]
+
+
+def _announcements(result: Any) -> Iterator[Statement]:
+    def times(listeners: str, kind: str) -> float:
+        postgres, nats = (
+            result[f"{listeners} idle listeners"][bus][kind]["per_second"]
+            for bus in ("postgres", "nats")
+        )
+        return float(nats / postgres)
+
+    alone, many = (
+        f"{times(listeners, 'message'):.1f} times as many messages with NATS and "
+        f"{times(listeners, 'memory'):.1f} times as many memories"
+        for listeners in ("0", "60")
+    )
+    yield "docs/hosting.md", f"with 60 idle processes beside them {many}, without any {alone}"
+
+
+def _background(result: Any) -> Iterator[Statement]:
+    word, reply = (result[part]["with_of_without"] for part in ("first_word_ms", "reply_ms"))
+    yield (
+        "docs/benchmarks.md",
+        f"{word:.2f} times as late as without; the complete reply {reply:.2f} times",
+    )
+    yield (
+        "docs/speculation.md",
+        f"With all layers the first word took {word:.2f} times as long, and the complete reply "
+        f"{reply:.2f} times (medians of {result['messages']} replies;",
+    )
+
+
+#: Rows of docs/benchmarks.md, after "Enter to model request" or "search in": what was measured, its
+#: label, what it is next to, and how both are written.
+_ENTER = (
+    ("50,000 memories, hit", "miss", ".1f"),
+    ("all layers, hit", "memories alone", ".2f"),
+    ("1,000 sessions open", "10 sessions", ".2f"),
+    ("200 typists at 4 keys a second", "pauses only", ".1f"),
+)
+_SEARCH = (
+    ("1,000 of 100,000", "1,000 memories of 100,000", ".2f", ".1f"),
+    ("10,000 of 100,000", "10,000 memories of 100,000", ".2f", ".1f"),
+    ("100,000 of 100,000", "100,000 memories", ".1f", ".0f"),
+)
+
+
+def _bench(result: Any) -> Iterator[Statement]:
+    named = {row["name"]: row for row in result}
+
+    def p50(name: str, form: str) -> str:
+        return format(named[name]["p50"], form)
+
+    def baseline(name: str, form: str) -> str:
+        return format(named[name]["baseline_p50"], form)
+
+    embed = [f"embed {tokens} tokens" for tokens in (8, 32, 128)]
+    yield (
+        "docs/benchmarks.md",
+        f"| embedding 8, 32, 128 tokens | {', '.join(p50(name, '.1f') for name in embed)} ms "
+        f"| fp32: {', '.join(baseline(name, '.1f') for name in embed)} ms |",
+    )
+    for part, label, form, against_form in _SEARCH:
+        name = f"search {part} in the process"
+        yield (
+            "docs/benchmarks.md",
+            f"| search in {label}, in the process | {p50(name, form)} ms "
+            f"| in the database: {baseline(name, against_form)} ms |",
+        )
+    for case, against, form in _ENTER:
+        name = f"Enter to model request, {case}"
+        yield (
+            "docs/benchmarks.md",
+            f"| {name} | {p50(name, '.2f')} ms | {against}: {baseline(name, form)} ms |",
+        )
+    sessions = [f"memory of {session}" for session in ("an idle session", "a typing session")]
+    sizes, limits = (
+        ", ".join(f"{of(name, '.0f')} KiB" for name in sessions) for of in (p50, baseline)
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"| memory of an idle session, of a typing session | {sizes} | limits: {limits} |",
+    )
+    hit, miss = (f"Enter to model request, all layers, {outcome}" for outcome in ("hit", "miss"))
+    yield (
+        "docs/layers.md",
+        f"{p50(hit, '.2f')} ms on a hit and {p50(miss, '.1f')} ms on a miss (p50), against "
+        f"{baseline(hit, '.2f')} and {baseline(miss, '.1f')} with memories alone in the same run",
+    )
+    name = "search 10,000 of 100,000 in the database"
+    yield (
+        "ARCHITECTURE.md",
+        f"(10,000 of 100,000: {p50(name, '.1f')} ms for the whole search, "
+        f"{baseline(name, '.1f')} for a scan of pgvector and `ts_rank`;",
+    )
+
+
+def _capacity(result: Any) -> Iterator[Statement]:
+    for deployment in result["deployments"]:
+        yield (
+            "docs/hosting.md",
+            f"| {deployment['workload']['players']:,} | {deployment['gateways']:,} "
+            f"| {deployment['gateway_gib']:,.1f} GiB "
+            f"| {deployment['load']['database_cores']:,.1f} |",
+        )
+    costs = result["unit_costs"]
+
+    def per_message(part: str) -> dict[str, float]:
+        return {
+            "keystroke": costs["chars_per_message"] * costs["keystroke"][part],
+            "prefetch": costs["prefetches_per_message"] * costs["prefetch"][part],
+            "message": costs["message"][part],
+            "job": 2 * costs["job"][part],
+        }
+
+    gateway, database = per_message("gateway_cpu_ms"), per_message("database_cpu_ms")
+    yield (
+        "docs/hosting.md",
+        f"A typed message costs {sum(gateway.values()):.0f} ms of CPU at the gateway, "
+        f"{gateway['prefetch']:.0f} ms of it for prefetching, and {sum(database.values()):.0f} ms "
+        "at the database",
+    )
+
+
+def _cluster(result: Any) -> Iterator[Statement]:
+    assert not any(run["lost"] or run["doubled"] for run in result["runs"])
+    runs = [run for run in result["runs"] if run["fault"] == "gateway_kill"]
+    messages, kills = (sum(run[part] for run in runs) for part in ("messages", "times"))
+    again = [run["talking_again_s"] for run in runs]
+    yield (
+        "docs/benchmarks.md",
+        f"of {messages:,} messages during {kills} kills of gateways none was lost or stored twice; "
+        f"players talk again after {max(run['p50'] for run in again):.1f} s (p50), "
+        f"{max(run['p90'] for run in again):.1f} s (p90)",
+    )
+
+
+def _compare(result: Any) -> Iterator[Statement]:
+    named = {system["name"]: system for system in result}
+
+    def cells(name: str) -> str:
+        system = named[name]
+        search, whole = system["search_ms_p50"], system["with_embedding_ms_p50"]
+        return f"| {search:.1f} ms | {whole:.1f} ms |"
+
+    ours = "Foremind, as it ships"
+    recall = _share(named[ours]["recall@10"])
+    yield (
+        "docs/compare.md",
+        f"| **Foremind**, as it shipped then | before | **{recall}** {cells(ours)}",
+    )
+    for name, label in (
+        ("LanceDB hybrid", "LanceDB, hybrid (RRF)"),
+        ("LanceDB full text", "LanceDB, full text alone"),
+        ("txtai hybrid", "txtai, hybrid"),
+        ("LanceDB vectors", "LanceDB, vectors alone"),
+        ("Chroma", "Chroma"),
+        ("mem0, pgvector", "mem0 on pgvector, `infer=False`"),
+    ):
+        system = named[name]
+        start = f"| {label} | {system['version']} | {_share(system['recall@10'])} "
+        yield "docs/compare.md", start + cells(name)
+    yield "docs/compare.md", f"2,960 turns and {named[ours]['questions']:,} questions"
+
+
+def _hostile(result: Any) -> Iterator[Statement]:
+    attacks = result["attacks"]
+    assert not any(attack["lost"] for attack in attacks)
+    ratios = [attack["p99_ratio"] for attack in attacks]
+    calm_ms = [attack["every_calm_p99_ms"] for attack in attacks]
+    memory = max(attack["memory_ratio"] for attack in attacks)
+    usual = f"{min(ratios):.1f} to {max(ratios):.1f} times the calm one"
+    yield (
+        "docs/benchmarks.md",
+        f"stays within {memory:.2f} times its calm size. The p99 from Enter to `message.accepted` "
+        f"is {usual} ({min(calm_ms):.0f} to {max(calm_ms):.0f} ms)",
+    )
+    yield (
+        "SECURITY.md",
+        f"{result['typists']} typists next to {attacks[0]['attackers']} attackers of one kind, for "
+        f"each of {len(attacks)} kinds: no message lost, memory at most {memory:.2f} times as "
+        f"much; the 99th percentile of Enter {usual}",
+    )
+
+
+def _labels(result: Any) -> Iterator[Statement]:
+    for layer, part in (("episodes", "episodes"), ("topics", "topics"), ("library", "documents")):
+        scores = result[part]
+        yield (
+            "docs/layers.md",
+            f"| `{layer}` | {scores['precision']:.2f} | {scores['found']:.2f} "
+            f"| {scores['unasked']:.1f} |\n",
+        )
+    yield (
+        "docs/layers.md",
+        f"Of the profile's entries {result['profile_precision']:.2f} are correct, and "
+        f"{result['profile_recall']:.2f} of those expected are present. Of the questions that were "
+        f"left open {result['questions']:.2f} are open or settled as they should be, with "
+        f"{result['other_questions']} spurious ones.",
+    )
+
+
+def _layers(result: Any) -> Iterator[Statement]:
+    evidence = result["evidence"]
+    yield (
+        "docs/layers.md",
+        f"it asks the {result['questions']} questions. *Evidence* is the share of the turns "
+        "answering a question of which the whole prompt contains a sentence, word for word: "
+        f"{evidence:.3f} with all layers",
+    )
+    shown = {"summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions"}
+    for layer in result["layers"]:
+        if layer["layer"] in shown | {"hot", "memories"}:
+            yield (
+                "docs/layers.md",
+                f"| `{layer['layer']}` | {layer['tokens']:.0f} | {layer['repeating']:.0f} "
+                f"| {layer['without']:.3f} | {layer['alone']:.3f} |",
+            )
+    tokens, repeating = result["tokens"], result["repeating"]
+    hot = next(layer for layer in result["layers"] if layer["layer"] == "hot")
+    assert result["repeating_evidence"] == evidence
+    yield (
+        "docs/layers.md",
+        f"A prompt takes {tokens:.0f} tokens. If every layer said all that it holds, the same "
+        f"prompts would take {repeating:.0f}: stating things once saves {repeating - tokens:.0f} "
+        f"tokens ({1 - tokens / repeating:.0%}) and costs no evidence ({evidence:.3f} with and "
+        f"without it). The largest part, {hot['repeating'] - hot['tokens']:.0f} tokens, is what",
+    )
+    weeks = result["weeks"]
+    first, last = weeks[0], weeks[-1]
+    late = sum(week["tokens"] for week in weeks[-4:]) / 4
+    yield (
+        "docs/layers.md",
+        f"A prompt takes {first['tokens']:.0f} tokens in the first week and {last['tokens']:.0f} "
+        f"in the last ({last['tokens'] / first['tokens']:.2f} times; the last four weeks "
+        f"{late:.0f}, {late / first['tokens']:.2f} times), at most "
+        f"{max(week['max_tokens'] for week in weeks)}; without deduplication "
+        f"{first['repeating']:.0f} in the first week and {last['repeating']:.0f} in the last. The "
+        f"layers may take {result['budget']}.",
+    )
+    asked = result["asked"]
+    yield (
+        "docs/layers.md",
+        f"{asked['notes']:.2f} requests for notes, {asked['summary']:.2f} for summaries, "
+        f"{asked['episodes']:.2f} for episodes, {asked['topics']:.2f} for topics, "
+        f"{asked['hot']:.2f} for the core memory, {asked['habits']:.2f} for usage patterns;",
+    )
+
+
+def _library(result: Any) -> Iterator[Statement]:
+    small, small_size, large, large_size = result
+    times = [row["p50"] / row["baseline_p50"] for row in (small, large, small_size, large_size)]
+    yield (
+        "docs/layers.md",
+        f"a search takes {times[0]:.1f} times as long in 1,000 passages and {times[1]:.1f} times "
+        f"in 20,000 ({large['p50']:.1f} ms, in a thread), and up to {max(times[2:]):.1f} times "
+        "the memory",
+    )
+
+
+def _replay(result: Any) -> Iterator[Statement]:
+    eager, pauses = result["eager"], result["pauses only"]
+    sent, late = (runs["Enter after 200 ms"] for runs in (eager, pauses))
+    hits, late_hits, bare_hits, late_bare_hits = (
+        runs[f"Enter after 200 ms{end}"]["outcomes"].get("hit", 0)
+        for end in ("", ", no sign at the end")
+        for runs in (eager, pauses)
+    )
+    ready, late_ready = sent["ready_ms"], late["ready_ms"]
+    cpu, late_cpu = (f"{runs['typing_cpu_ms_per_60_chars']:.0f} ms" for runs in (eager, pauses))
+    yield (
+        "README.md",
+        f"{hits} of {sent['sent']} messages found their context ready ({bare_hits} without final "
+        f"punctuation): the model request could start after {ready['p50']:.1f} ms (median), "
+        f"against {late_ready['p50']:.1f} ms",
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"{hits} of {sent['sent']} messages sent 200 ms after the last key, {bare_hits} without "
+        f"final punctuation; with pauses only, {late_hits} and {late_bare_hits}",
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"after {ready['p50']:.2f} ms (p50; p99 {ready['p99']:.2f} ms); with pauses only, "
+        f"{late_ready['p50']:.2f} ms (p99 {late_ready['p99']:.2f} ms)",
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"{cpu} of CPU for sixty characters; with pauses only, {late_cpu}",
+    )
+    yield (
+        "docs/speculation.md",
+        f"when a draft settles, and at pauses | {hits} of {sent['sent']} | {bare_hits} | {cpu} |",
+    )
+    yield (
+        "docs/speculation.md",
+        f"after 500 ms without a key (`pause_ms`) | {late_hits} of {late['sent']} "
+        f"| {late_bare_hits} | {late_cpu} |",
+    )
+    yield "docs/speculation.md", f"({result['typists']} typists, recorded typing of two people"
+
+
+def _sharding(result: Any) -> Iterator[Statement]:
+    commit, read = (
+        result[part]["citus"]["p50_ms"] / result[part]["plain"]["p50_ms"]
+        for part in ("commit", "read")
+    )
+    moving = result["moving"]
+    assert moving["moves"] == 5
+    assert not any(moving[part] for part in ("lost", "twice", "without_job"))
+    yield (
+        "docs/hosting.md",
+        f"a commit took {commit:.1f} times as long as on plain PostgreSQL and a read {read:.1f} "
+        f"times (medians, measured in turn); of {moving['messages']:,} messages sent during five "
+        "moves",
+    )
+
+
+def _soak(result: Any) -> Iterator[Statement]:
+    growth = result["growth_percent_an_hour"]
+    assert result["left"] == result["floor"]
+    assert result["errors"] == 0
+    yield (
+        "docs/benchmarks.md",
+        f"an hour of {result['typists']} typists who come and go grew the server by {growth:.2f}% "
+        "an hour in its second half, with no errors",
+    )
+    yield (
+        "SECURITY.md",
+        f"an earlier version: {result['typists']} typists, {result['messages']:,} messages, "
+        f"{result['reconnects']:,} connections: +{growth:.2f}% an hour",
+    )
+
+
+def _virtual_replay(result: Any) -> Iterator[Statement]:
+    for crowd in result.values():
+        runs = [
+            crowd[f"Enter after {delay} ms{end}"]
+            for delay in (80, 150)
+            for end in ("", ", no sign at the end")
+        ]
+        cells = " | ".join(_percent(run["hit_share"]) for run in runs)
+        first = runs[0]
+        yield (
+            "docs/speculation.md",
+            f"| {crowd['embed_ms']:g} ms | {first['embedder_busy']:.0%} | {cells} "
+            f"| {first['prepared_per_60_chars']:.1f} |",
+        )
+    alone, crowded = result["alone"], result["crowded"]
+    yield "docs/speculation.md", "| Enter after 80 ms | and no sign at the end | after 150 ms |"
+    yield "docs/speculation.md", f"draft takes {alone['embed_ms']:g} ms to embed alone"
+    name = "Enter after 80 ms"
+    signed, bare = alone[name], alone[f"{name}, no sign at the end"]
+    assert signed["hit_share"] == bare["hit_share"]
+    hits = round(signed["hit_share"] * signed["sent"])
+    shares = [_percent(crowded[name + end]["hit_share"]) for end in ("", ", no sign at the end")]
+    yield (
+        "docs/benchmarks.md",
+        f"for {hits} of {signed['sent']} messages, with final punctuation or without, while the "
+        f"embedding thread is busy for {signed['embedder_busy']:.0%} of its time; for "
+        f"{shares[0]} and {shares[1]} at {crowded[name]['embedder_busy']:.0%}",
+    )
+
+
+def _warm(result: Any) -> Iterator[Statement]:
+    modes = result["alone"]
+
+    def ms(mode: str, part: str = "p50") -> str:
+        return f"{modes[mode]['first_word_ms'][part]:.0f} ms"
+
+    yield (
+        "README.md",
+        f"a llama.cpp server sent its first word {ms('prefill')} after Enter instead of "
+        f"{ms('cold')} (median)",
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"cold {ms('cold')}, `off` {ms('off')}, `prefill` {ms('prefill')}, "
+        f"`reply` {ms('reply')} (p50)",
+    )
+    for mode in ("cold", "off", "prefill", "reply"):
+        share = f" ({modes[mode]['p50_of_cold']:.0%})" if mode != "cold" else ""
+        name = mode if mode == "cold" else f"`{mode}`"
+        yield "docs/speculation.md", f"| {name} | {ms(mode)}{share} | {ms(mode, 'p90')} |"
+    yield "docs/speculation.md", f"({result['messages']} messages each, by a typist"
+
+
+STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
+    "announcements.json": _announcements,
+    "background.json": _background,
+    "bench.json": _bench,
+    "capacity.json": _capacity,
+    "cluster.json": _cluster,
+    "compare.json": _compare,
+    "hostile.json": _hostile,
+    "labels.json": _labels,
+    "layers.json": _layers,
+    "library.json": _library,
+    "replay.json": _replay,
+    "sharding.json": _sharding,
+    "soak.json": _soak,
+    "virtual_replay.json": _virtual_replay,
+    "warm.json": _warm,
+}
+
+
+def _share(number: float) -> str:
+    """Write a share as the tables of recall do, such as .843."""
+    return f"{number:.3f}".removeprefix("0")
+
+
+def _percent(share: float) -> str:
+    """Write a share as percent, with a decimal where there is one."""
+    return f"{share * 100:.1f}".removesuffix(".0") + "%"
+
+
+def statements() -> list[Statement]:
+    """Return what the documents should say now."""
+    return [
+        statement
+        for file, stated in STATEMENTS.items()
+        for statement in stated(json.loads((RESULTS / file).read_text("utf-8")))
+    ]
+
+
+def wherever(sentence: str) -> re.Pattern[str]:
+    """Return a pattern for a sentence, with any numbers and line breaks; each number is a group."""
+    words = [r"\s+".join(map(re.escape, part.split(" "))) for part in _NUMBER.split(sentence)]
+    return re.compile(f"({_NUMBER.pattern})".join(words))
+
+
+def corrected(text: str, sentence: str) -> str:
+    """Return a document with the numbers of one sentence corrected. Pure.
+
+    Of sentences that differ only in numbers, the one with most of these numbers is meant.
+
+    Raises:
+        ValueError: no sentence, or more than one, is meant.
+    """
+    numbers = _NUMBER.findall(sentence)
+    found = list(wherever(sentence).finditer(text))
+    equal = [sum(map(eq, match.groups(), numbers)) for match in found]
+    if not found or equal.count(max(equal)) > 1:
+        raise ValueError(f"expected once, with any numbers, not {len(found)} times: {sentence}")
+    match = found[equal.index(max(equal))]
+    for group in range(len(numbers), 0, -1):
+        start, end = match.span(group)
+        text = text[:start] + numbers[group - 1] + text[end:]
+    return text
+
+
+def main() -> None:
+    """Write the figures of all results into the documents."""
+    for document, sentence in statements():
+        path = ROOT / document
+        path.write_text(corrected(path.read_text("utf-8"), sentence), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A background worker on a clock that tests move, with a scripted model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from foremind.app.builders import build_background_worker
+from foremind.app.core import Core, core
+from foremind.background.status import StepStatus
+from foremind.background.worker import BackgroundWorker
+from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.policy import ChatModelPolicy, policy_for
+from foremind.domain.record import Record
+from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.turn import OpenedSession
+from foremind.llm.model_selection import ChatModels
+from foremind.runtime.supervision import Supervisor
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.conftest import PATIENCE, owner_of
+
+SESSION_LENGTH = timedelta(hours=24)
+
+
+class Bench:
+    """A background worker, a clock that the test advances, and a scripted model."""
+
+    def __init__(self, built: Core, clock: ManualClock, script: Script) -> None:
+        self.built = built
+        self.clock = clock
+        self.script = script
+        self.chat_models = ChatModels(built.runtime.settings)
+        self.worker = self.another()
+        self._said = 0
+
+    def another(self) -> BackgroundWorker:
+        """Return another worker, as of another process."""
+        supervisor = Supervisor(self.clock, self.built.runtime.metrics)
+        runtime = replace(self.built.runtime, supervisor=supervisor)
+        return build_background_worker(replace(self.built, runtime=runtime), self.chat_models)
+
+    async def open_session(
+        self, user: str = "ana", companion: str = "wren", **settings: Any
+    ) -> OpenedSession:
+        """Open a session of a user with a companion of these settings."""
+        file = CompanionFile(companion, companion.title(), "p", "", CompanionSettings(**settings))
+        stored = await self.built.stores.companions.put(file)
+        return await self.built.stores.turns.open_session(
+            user, user.title(), stored.id, self.clock.now(), lifetime=SESSION_LENGTH
+        )
+
+    async def say(self, session: OpenedSession, *texts: str) -> None:
+        """Store messages with replies."""
+        for text in texts:
+            self._said += 1
+            now = self.clock.now()
+            stored = await self.built.stores.turns.commit_message(
+                session, f"m{self._said}", text, now
+            )
+            await self.built.stores.turns.commit_reply(
+                session, stored.id, "completed", "I see.", now
+            )
+            self.worker.wake()
+
+    async def records(self, session: OpenedSession, layer: str) -> list[Record]:
+        """Return the records of a layer."""
+        records = await self.built.stores.records.all(session.relationship_id)
+        return [record for record in records if record.layer == layer]
+
+    async def step(self, session: OpenedSession, name: str) -> StepStatus:
+        """Return the status of a step."""
+        status = await self.worker.status(session.relationship_id)
+        return next(step for step in status if step.step == name)
+
+    async def until(self, condition: Callable[[], Awaitable[object]], seconds: float = 0.5) -> None:
+        """Advance the clock until a condition holds."""
+        async with asyncio.timeout(PATIENCE):
+            while not await condition():
+                await self.clock.advance(seconds)
+                await asyncio.sleep(0.01)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no step is due or running, and none is to be retried after a day."""
+
+        async def nothing_due() -> bool:
+            waiting = await owner_of(self.built).fetchval(
+                "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM curation_claims) + "
+                "(SELECT count(*) FROM relationships WHERE woken_at <= $2) + "
+                "(SELECT count(*) FROM curation_steps WHERE held_at <= $2)",
+                self.clock.now(),
+                self.clock.now() - timedelta(days=1),
+            )
+            return not waiting
+
+        await self.until(nothing_due)
+
+
+@asynccontextmanager
+async def step_bench(settings: Settings) -> AsyncIterator[Bench]:
+    """A worker that is not started yet."""
+    clock = ManualClock()
+    async with scripted_model(Script(background=background_answer)) as model:
+        model_settings = load_settings(
+            **(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4})
+        )
+        async with core(model_settings, clock=clock) as built:
+            bench = Bench(built, clock, model.script)
+            await bench.chat_models.prepare(chat_model_of(model_settings))
+            try:
+                yield bench
+            finally:
+                await bench.chat_models.close()
+
+
+def chat_model_of(settings: Settings) -> ChatModelPolicy:
+    """Return the model of companions without settings of their own."""
+    return policy_for(CompanionSettings(), settings).chat_model

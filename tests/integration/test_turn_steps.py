@@ -1,0 +1,310 @@
+"""Ingest and rating: steps that take turns one by one, durably, in every process at once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from foremind.background.worker import BackgroundWorker
+from foremind.domain.companion import SignificanceRules
+from foremind.domain.settings.settings import Settings
+from foremind.domain.turn import OpenedSession
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.model_server import Chat
+from tests.conftest import PATIENCE, eventually, owner_of
+from tests.integration.step_bench import Bench, step_bench
+
+# Without a model, so that only the steps under test are waited for.
+NO_MODEL = {"llm_url": ""}
+_POISON = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'cannot be stored'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON turns FOR EACH ROW
+    WHEN (new.content LIKE '%poison%' AND new.embedding IS NOT NULL) EXECUTE FUNCTION refuse();
+"""
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    """A worker that is not started yet."""
+    async with step_bench(settings) as bench:
+        yield bench
+
+
+async def store(bench: Bench, session: OpenedSession, *texts: str) -> None:
+    """Store messages without replies; no worker is told."""
+    for text in texts:
+        await bench.built.stores.turns.commit_message(session, text, text, bench.clock.now())
+
+
+async def remembered(bench: Bench, session: OpenedSession) -> list[str]:
+    """Return what a relationship remembers, in the order in which it was ingested."""
+    rows = await owner_of(bench.built).fetch(
+        "SELECT content FROM memories WHERE relationship_id = $1 ORDER BY id",
+        session.relationship_id,
+    )
+    return [row["content"] for row in rows]
+
+
+def ingested(bench: Bench) -> float:
+    """Return how often any turn was ingested."""
+    value = bench.built.runtime.metrics.registry.get_sample_value
+    return sum(
+        value("foremind_memories_total", {"outcome": outcome}) or 0
+        for outcome in ("stored", "insignificant")
+    )
+
+
+def waiting(bench: Bench, reason: str) -> float:
+    """Return how many turns wait to be ingested, for a reason, as operators see it."""
+    value = bench.built.runtime.metrics.registry.get_sample_value
+    return value("foremind_curation_waiting", {"step": "ingest", "reason": reason}) or 0
+
+
+@asynccontextmanager
+async def held_up(bench: Bench, session: OpenedSession) -> AsyncIterator[None]:
+    """Let nothing be ingested in a relationship meanwhile."""
+    async with owner_of(bench.built).acquire() as raw, raw.transaction():
+        await raw.execute(
+            "SELECT FROM relationships WHERE id = $1 FOR NO KEY UPDATE", session.relationship_id
+        )
+        yield
+
+
+async def tries_to_ingest(bench: Bench) -> None:
+    """Wait until a worker waits for a relationship that is held up."""
+    await bench.until(owner_of(bench.built).is_waited_for, 0.0)
+
+
+async def test_a_turn_that_cannot_be_ingested_stops_no_other(bench: Bench) -> None:
+    """Neither of its relationship nor of another; it is held, shown, and retried on request."""
+    ana = await bench.open_session("ana", **NO_MODEL)
+    bo = await bench.open_session("bo", **NO_MODEL)
+    await owner_of(bench.built).execute(_POISON)
+    async with bench.worker:
+        await store(bench, ana, "I promise to be early", "I love poison", "I promise to be late")
+        await store(bench, bo, "I promise to be kind")
+        await bench.wait_until_idle()
+        assert await remembered(bench, ana) == ["I promise to be early", "I promise to be late"]
+        assert await remembered(bench, bo) == ["I promise to be kind"]
+        step = await bench.step(ana, "ingest")
+        assert (step.state, step.attempts, step.behind) == ("backing_off", 1, 1)
+        delays = []
+        while (step := await bench.step(ana, "ingest")).state == "backing_off":
+            assert step.due_at is not None
+            delays.append((step.due_at - bench.clock.now()).total_seconds())
+            await bench.clock.leap(delays[-1])
+            await bench.wait_until_idle()
+        assert (step.state, step.attempts, step.code, step.asks_model) == (
+            "held", 12, "RaiseError", False,
+        )  # fmt: skip
+        assert sum(delays) > 3600 and delays == sorted(delays)
+        await store(bench, ana, "I promise to be on time")
+        await bench.wait_until_idle()
+        assert len(await remembered(bench, ana)) == 3
+        assert (await bench.step(ana, "ingest")).attempts == 12
+        await bench.worker.update_metrics()
+        assert waiting(bench, "held") == 1
+        await owner_of(bench.built).execute("DROP TRIGGER refuse ON turns")
+        await bench.worker.retry_now(ana.relationship_id)
+        await bench.wait_until_idle()
+    assert "I love poison" in await remembered(bench, ana)
+    assert (await bench.step(ana, "ingest")).state == "idle"
+
+
+async def test_a_held_turn_is_retried_on_the_next_day(bench: Bench) -> None:
+    """Whoever repairs what stood in the way need not know of every turn."""
+    session = await bench.open_session(**NO_MODEL)
+    await owner_of(bench.built).execute(_POISON)
+    async with bench.worker:
+        await store(bench, session, "I love poison")
+        while (await bench.step(session, "ingest")).state != "held":
+            await bench.clock.leap(3600.0)
+            await bench.wait_until_idle()
+        await owner_of(bench.built).execute("DROP TRIGGER refuse ON turns")
+        await bench.clock.leap(25 * 3600.0)
+        await bench.wait_until_idle()
+    assert await remembered(bench, session) == ["I love poison"]
+
+
+async def test_turns_of_a_relationship_are_ingested_in_order(bench: Bench) -> None:
+    """Those that were waiting when the worker started, and those that come meanwhile."""
+    session = await bench.open_session(**NO_MODEL, consolidate=False)
+    texts = [f"I promise to bring {number} lanterns" for number in range(40)]
+    await store(bench, session, *texts[:35])
+    async with bench.worker:
+        await store(bench, session, *texts[35:])
+        await bench.wait_until_idle()
+    assert await remembered(bench, session) == texts
+
+
+async def test_two_workers_never_ingest_a_turn_twice(bench: Bench) -> None:
+    """Each turn of every relationship is ingested by one of them, once."""
+    sessions = [await bench.open_session(f"user{number}", **NO_MODEL) for number in range(6)]
+    other = bench.another()
+    async with other, bench.worker:
+        for number in range(8):
+            for session in sessions:
+                await store(bench, session, f"I promise to bring {session.user_id} {number}")
+            other.wake()
+            bench.worker.wake()
+        await bench.wait_until_idle()
+    assert ingested(bench) == 8 * len(sessions)
+    for session in sessions:
+        assert len(await remembered(bench, session)) == 8
+
+
+async def test_what_a_process_stored_before_it_died_is_ingested_by_another(bench: Bench) -> None:
+    """Within a second, though nobody told it."""
+    async with bench.worker:
+        await bench.wait_until_idle()
+        session = await bench.open_session(**NO_MODEL)
+        stored_at = bench.clock.now()
+        await store(bench, session, "I promise to be early")
+
+        async def found() -> bool:
+            return bool(await remembered(bench, session))
+
+        await bench.until(found, 0.1)
+    # A timer and the reading of the database, which takes some steps of the clock.
+    assert bench.clock.now() - stored_at < timedelta(seconds=5)
+
+
+async def killed(bench: Bench, worker: BackgroundWorker) -> None:
+    """End a worker without releasing what it has claimed."""
+    assert worker._loop is not None
+    await worker._loop.stop()
+    await worker._tasks.stop()
+
+
+async def test_a_turn_that_a_killed_worker_was_ingesting_is_ingested_by_another(
+    bench: Bench,
+) -> None:
+    """Once its lease of ten seconds has expired, not before, and once."""
+    session = await bench.open_session(**NO_MODEL)
+    await store(bench, session, "I promise to be early")
+    dies = bench.another()
+    async with held_up(bench, session):
+        await dies.__aenter__()
+        await tries_to_ingest(bench)
+        await killed(bench, dies)
+    async with bench.worker:
+        await bench.clock.advance(9.0)
+        assert await remembered(bench, session) == []
+        await bench.clock.advance(2.0)
+        await bench.wait_until_idle()
+    assert await remembered(bench, session) == ["I promise to be early"]
+    assert ingested(bench) == 1
+
+
+async def test_a_clean_stop_lets_the_turn_in_progress_finish(bench: Bench) -> None:
+    """Those after it wait for the next process."""
+    session = await bench.open_session(**NO_MODEL)
+    await store(bench, session, "I promise to be early", "I promise to be late")
+    async with held_up(bench, session):
+        await bench.worker.__aenter__()
+        await tries_to_ingest(bench)
+        stopping = asyncio.create_task(bench.worker.__aexit__())
+        assert (await bench.step(session, "ingest")).state == "running"
+        assert not stopping.done()
+    async with asyncio.timeout(PATIENCE):
+        await stopping
+    assert await remembered(bench, session) == ["I promise to be early"]
+    step = await bench.step(session, "ingest")
+    assert (step.state, step.behind) == ("due", 1)
+
+
+def rates(chat: Chat) -> bool:
+    """Whether a request asks how important a turn is."""
+    return '"rating"' in chat["messages"][0]["content"]
+
+
+def rated_ten(chat: Chat) -> str:
+    """A model that finds everything important."""
+    answer: dict[str, Any] = {"rating": 10, "no_longer": []}
+    return json.dumps(answer) if rates(chat) else background_answer(chat)
+
+
+async def test_ratings_take_no_more_places_at_a_model_than_other_steps(bench: Bench) -> None:
+    """While they wait, turns are ingested; each turn is rated once."""
+    never = asyncio.Event()
+    bench.script.background = rated_ten
+    bench.script.hold_for = lambda _: never
+    rules = SignificanceRules(model=True)
+    sessions = [
+        await bench.open_session(f"user{number}", f"friend{number % 3}", significance=rules)
+        for number in range(9)
+    ]
+    async with bench.worker:
+        for session in sessions:
+            await bench.say(session, "I promise to bring a lantern")
+        await eventually(lambda: ingested(bench) >= 2 * len(sessions))
+        await eventually(lambda: len(bench.script.background_requests) == 4)
+        for _ in range(20):
+            await bench.clock.advance(1.0)
+        assert len(bench.script.background_requests) == 4
+        assert all([(await bench.step(session, "rating")).asks_model for session in sessions])
+        never.set()
+        await bench.wait_until_idle()
+    asked = [chat for chat in bench.script.background_requests if rates(chat)]
+    assert len(asked) == 2 * len(sessions)
+    scores = await owner_of(bench.built).fetch("SELECT significance FROM memories")
+    assert {row["significance"] for row in scores} == {1.0}
+
+
+async def test_a_rating_that_fails_is_retried_and_stops_no_other(bench: Bench) -> None:
+    """By itself, while the model rates other turns."""
+    bench.script.background = rated_ten
+    bench.script.refusal_status = lambda chat: (
+        503 if rates(chat) and "poison" in chat["messages"][1]["content"] else None
+    )
+    rules = SignificanceRules(model=True)
+    session = await bench.open_session(significance=rules)
+    async with bench.worker:
+        await store(bench, session, "I love poison", "I love rain")
+        await bench.wait_until_idle()
+        step = await bench.step(session, "rating")
+        assert (step.state, step.behind, step.asks_model) == ("backing_off", 1, True)
+        scores = await owner_of(bench.built).fetch("SELECT content, significance FROM memories")
+        assert dict(map(tuple, scores))["I love rain"] == 1.0
+        bench.script.refusal_status = lambda _: None
+        while (await bench.step(session, "rating")).state != "idle":
+            await bench.clock.leap(3.0)
+            await bench.wait_until_idle()
+    scores = await owner_of(bench.built).fetch("SELECT significance FROM memories")
+    assert [row["significance"] for row in scores] == [1.0, 1.0]
+
+
+async def test_what_a_model_refuses_to_rate_is_not_sent_again(bench: Bench) -> None:
+    """The same text would be refused every day; it keeps the score it has."""
+    bench.script.refusal_status = lambda chat: 400 if rates(chat) else None
+    session = await bench.open_session(significance=SignificanceRules(model=True))
+    async with bench.worker:
+        await store(bench, session, "I love poison")
+        await bench.wait_until_idle()
+        assert any(rates(chat) for chat in bench.script.requests)
+        asked = len(bench.script.requests)
+        assert (await bench.step(session, "rating")).state == "idle"
+        await bench.clock.leap(25 * 3600.0)
+        await bench.wait_until_idle()
+    assert not any(rates(chat) for chat in bench.script.requests[asked:])
+    assert await remembered(bench, session) == ["I love poison"]
+
+
+async def test_a_step_is_held_only_if_all_its_turns_are(bench: Bench) -> None:
+    """Otherwise the status says what the next of them waits for."""
+    session = await bench.open_session(**NO_MODEL)
+    await owner_of(bench.built).execute(_POISON)
+    async with bench.worker:
+        await store(bench, session, "I love poison")
+        while (await bench.step(session, "ingest")).state != "held":
+            await bench.clock.leap(3600.0)
+            await bench.wait_until_idle()
+        await store(bench, session, "I adore poison")
+        await bench.wait_until_idle()
+        step = await bench.step(session, "ingest")
+        assert (step.state, step.behind) == ("backing_off", 2)

@@ -1,0 +1,70 @@
+"""How many lanes a worker claims, and when a failed step is retried."""
+
+from datetime import UTC, datetime, timedelta
+
+from foremind.background.lanes import RunningLane, RunningLanes
+from foremind.background.retry_policy import after_failure
+from foremind.background.steps import STEPS_BY_NAME
+from foremind.domain.step import ClaimedStep, ClaimLimits, Lane
+
+NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+
+
+def running(*claims: tuple[Lane, str, int]) -> RunningLanes:
+    """Return lanes of as many relationships: lane, place and companion."""
+    lanes = RunningLanes()
+    for relationship, (lane, place, companion) in enumerate(claims):
+        lanes.add(ClaimedStep(relationship, lane, place, companion))
+    return lanes
+
+
+def test_ingest_and_other_lanes_do_not_count_against_each_other() -> None:
+    """However many of either are running."""
+    ingest: list[tuple[Lane, str, int]] = [("ingest", "", 1)] * 50
+    ingesting = running(*ingest)
+    assert ingesting.free_ingest_lanes() <= 0
+    assert ingesting.claim_limits() == ClaimLimits()
+    others: list[tuple[Lane, str, int]] = [("model", "a", number) for number in range(16)]
+    rules: list[tuple[Lane, str, int]] = [("rules", "", 1)] * 4
+    busy = running(*rules, *others)
+    assert busy.claim_limits() is None
+    assert busy.free_ingest_lanes() == RunningLanes().free_ingest_lanes() > 0
+
+
+def test_ratings_and_other_work_share_the_places_of_a_model() -> None:
+    """Four in all, of which one companion gets three."""
+    lanes = running(("model", "a", 1), ("rating", "a", 1), ("rating", "a", 1))
+    assert lanes.claim_limits() == ClaimLimits(full_of=(("a", 1),))
+    lanes = running(("model", "a", 1), ("rating", "a", 1), ("rating", "a", 2), ("model", "a", 3))
+    assert lanes.claim_limits() == ClaimLimits(full=("a",))
+
+
+def test_a_lane_that_was_claimed_again_is_neither_lost_nor_discarded() -> None:
+    """It is another lane by then."""
+    lanes = running(("model", "a", 1), ("rules", "", 1))
+    before = lanes.held()
+    first = before[0, "model"]
+    assert lanes.lost(before, {(1, "rules")}) == [first]
+    again = lanes.add(ClaimedStep(0, "model", "a", 1))
+    assert lanes.lost(before, set()) == [before[1, "rules"]]
+    lanes.discard(first)
+    assert again in list(lanes)
+    lanes.discard(again)
+    assert list(lanes) == [before[1, "rules"]]
+    assert not RunningLane(1, "rules").waits_for_slot
+
+
+def test_a_turn_backs_off_from_two_seconds_to_an_hour_and_is_held_after_twelve_failures() -> None:
+    """Its delays double; an outage holds it later, and a changed source is retried at once."""
+    retry = STEPS_BY_NAME["ingest"].retry
+    delays = []
+    for attempts in range(11):
+        failure = after_failure(retry, attempts, "ValueError", NOW)
+        assert failure.retry_at is not None and failure.held_at is None
+        delays.append(failure.retry_at - NOW)
+    assert delays == [timedelta(seconds=2**n) for n in range(1, 12)]
+    held = after_failure(retry, 11, "ValueError", NOW)
+    assert (held.attempts, held.retry_at, held.held_at) == (12, None, NOW)
+    outage = after_failure(retry, 11, "storage_unavailable", NOW)
+    assert outage.retry_at == NOW + timedelta(hours=1)
+    assert after_failure(retry, 0, "conflict", NOW).retry_at == NOW
