@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 import hypothesis
 import pytest
+import structlog
 
 from foremind.app.core import Core, core
 from foremind.app.server import Application, serving
@@ -89,6 +90,17 @@ def pytest_configure(config: pytest.Config) -> None:
     (handler,) = logging.getLogger().handlers
     # pytest closes the stream in its place before the last tasks have ended.
     cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_configured() -> Iterator[None]:
+    """Undo what a test configured: it logs to a stream that pytest closes after the test."""
+    root = logging.getLogger()
+    handlers, level, configuration = list(root.handlers), root.level, structlog.get_config()
+    yield
+    structlog.configure(**configuration)
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

@@ -79,6 +79,16 @@ class FaultyDatabase:
         """Return whether /readyz says that the server is ready."""
         return (await self.readiness())[0] == 200
 
+    async def session(self) -> Client:
+        """Open a session, again if it is refused because the server was just cut off."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                client = await self.server.connect()
+                opened = await client.open_session("wren", user_id="ana", name="Ana")
+                if opened["type"] == "session.opened":
+                    return client
+                assert opened["error"]["retryable"], opened
+
     async def alter_database(self, change: str) -> None:
         """Run ALTER DATABASE on the server's database."""
         await self.admin.execute(f"ALTER DATABASE {self.database} {change}")
@@ -249,7 +259,7 @@ async def test_on_enter_a_statement_timeout_is_a_retryable_error(
     await world.alter_database(f"SET {setting}")
     await world.terminate_connections()
     await world.until(world.ready)
-    client = await world.server.session()
+    client = await world.session()
     blocker = await asyncpg.connect(database_url)
     try:
         async with blocker.transaction():

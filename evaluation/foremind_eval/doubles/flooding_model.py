@@ -57,7 +57,7 @@ FLOOD_AFTER_DONE = Flood(_OK + _EVENTS + chunk_line("Hello.") + "data: [DONE]\n\
 
 @dataclass
 class FloodingModel:
-    """A running server: `url` for FOREMIND_LLM_URL, its response, and how many disconnected."""
+    """A running server: `url` for FOREMIND_LLM_URL, its response, requests and how many ended."""
 
     url: str
     flood: Flood
@@ -69,7 +69,12 @@ class FloodingModel:
         self._writers.add(writer)
         try:
             await reader.readuntil(b"\r\n\r\n")
-            self.requests += 1
+        except (ConnectionError, asyncio.IncompleteReadError):  # cancelled before it was sent
+            self._writers.discard(writer)
+            writer.close()
+            return
+        self.requests += 1
+        try:
             compressor = zlib.compressobj(wbits=31)
             writer.write(self.flood.start.encode())
             repetitions = _PIECE_BYTES // len(self.flood.repeated)
@@ -78,7 +83,7 @@ class FloodingModel:
                 writer.write(compressor.compress(piece) if self.flood.compressed else piece)
                 await writer.drain()
                 await asyncio.sleep(0)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except ConnectionError:
             self.disconnects += 1
         finally:
             self._writers.discard(writer)

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from ssl import SSLContext
 
+import httpx2
 import openai
 from cachetools import LRUCache
 
@@ -43,6 +46,15 @@ class ServerCapabilities:
     accepted_form: int = 0
 
 
+@cache
+def _tls_context() -> SSLContext:
+    """Return what all clients verify servers with; the warm-up's client is the first to build it.
+
+    Reading the certificates takes 50 ms, which the event loop must not spend.
+    """
+    return httpx2.create_ssl_context()
+
+
 class ModelHttpClient:
     """Opens connections on first use; once dismissed, closes them when they are idle.
 
@@ -76,7 +88,9 @@ class ModelHttpClient:
                 timeout=timeout,
                 default_headers={"Accept-Encoding": "identity"},  # so that byte limits are exact
                 http_client=openai.DefaultAsyncHttpxClient(
-                    timeout=timeout, event_hooks={"response": [limit_response]}
+                    timeout=timeout,
+                    event_hooks={"response": [limit_response]},
+                    verify=_tls_context(),
                 ),
             )
         self._users += 1
