@@ -1,6 +1,6 @@
 -- name: open_session
 -- Resumes a user's session with a companion, or opens one, creating the relationship.
--- A session ends when it has been idle for longer than its lifetime.
+-- A session ends when it has been idle for longer than its lifetime; one that is named is resumed.
 WITH relationship AS (
     INSERT INTO relationships AS known (id, user_id, companion_id, due_at, consented_at)
     VALUES ($1, $2, $3, $5, CASE WHEN $7::boolean THEN $4::timestamptz END)
@@ -14,7 +14,8 @@ WITH relationship AS (
         consented_at IS NOT NULL AS consented
 ), going_on AS (
     SELECT id, active_at FROM sessions
-    WHERE relationship_id = $1 AND closed_at IS NULL AND active_at > $6
+    WHERE relationship_id = $1
+        AND CASE WHEN $8::uuid IS NULL THEN closed_at IS NULL AND active_at > $6 ELSE id = $8 END
     ORDER BY active_at DESC
     LIMIT 1
 ), begun AS (

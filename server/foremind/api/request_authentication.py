@@ -4,9 +4,9 @@ from cachetools import LRUCache
 from starlette.requests import Request
 
 from foremind.auth.authority import Authority
-from foremind.auth.principal import Principal
+from foremind.auth.principal import MAX_NAME_CHARS, Principal, user_id_problem
 from foremind.domain.clock import Clock
-from foremind.domain.errors import RateLimited
+from foremind.domain.errors import InvalidMessage, NotAuthenticated, RateLimited
 from foremind.domain.rate_limits import TokenBucket
 from foremind.domain.settings.settings import Settings
 from foremind.storage.database import queue_connections_as
@@ -57,6 +57,42 @@ class RequestAuthenticator:
         self._limit_rate(principal.user_id)
         request.state.connection.mark_identified()
         return principal
+
+    async def authenticate_caller(self, request: Request) -> Principal | None:
+        """Return the principal that asks for a turn, or None in open mode; see `player`.
+
+        Raises:
+            NotAuthenticated: there is no valid token.
+            RateLimited: a caller that acts only for itself sends too many requests.
+        """
+        if self._settings.open_mode:
+            return None
+        caller = await self._authority.authenticate_token(_bearer_token(request))
+        if not caller.allows("host"):
+            self._limit_rate(caller.user_id)
+        request.state.connection.mark_identified()
+        return caller
+
+    def player(self, caller: Principal | None, user_id: str | None, name: str | None) -> Principal:
+        """Return the principal whose turn a caller asks for.
+
+        In open mode it is the user who is named. With a token of scope `host` or `admin`, too; any
+        other token makes turns of its own user, whoever is named.
+
+        Raises:
+            NotAuthenticated: in open mode, nobody is named.
+            InvalidMessage: the id is invalid.
+            RateLimited: there are too many requests for this user.
+        """
+        if caller is not None and (user_id is None or not caller.allows("host")):
+            return caller
+        if user_id is None:
+            raise NotAuthenticated("user: expected the id of a user", param="user")
+        if problem := user_id_problem(user_id):
+            raise InvalidMessage(f"user: {problem}", param="user")
+        self._limit_rate(user_id)
+        name = (name or user_id)[:MAX_NAME_CHARS]
+        return Principal(user_id, name) if caller is None else caller.acting_for(user_id, name)
 
     def _limit_rate(self, user_id: str) -> None:
         now = self._clock.monotonic()

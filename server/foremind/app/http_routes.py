@@ -34,7 +34,6 @@ from foremind.memory.user_erasure import UserEraser
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
-from foremind.storage.user_store import UserStore
 
 
 def build_asgi(
@@ -82,7 +81,7 @@ def _resource_routes(
     """Return the routes of users' and operators' resources."""
     eraser = build_eraser(components)
     views = _relationship_services(components, services, authenticator, eraser)
-    users = UserStore(components.database)
+    users = components.stores.users
     user_eraser = UserEraser(users, services.stores.relationships, eraser, components.runtime.clock)
     return [
         *transfer_routes(views),

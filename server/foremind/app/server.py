@@ -27,6 +27,7 @@ from foremind.gateway.protocol.messages import MAX_ESCAPED_BYTES
 from foremind.gateway.reconciliation import Reconciliation
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
+from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.listener import listening
 from foremind.llm.model_selection import ChatModels
@@ -47,6 +48,7 @@ class Application:
 
     core: Core
     registry: SessionRegistry
+    turns: SingleTurns
     asgi: Starlette
     precedence: EnterPrecedence
 
@@ -91,8 +93,9 @@ async def application(
                 components.database, components.runtime.supervisor, components.runtime.clock
             )
         )
+        turns = SingleTurns(services, registry)
         asgi = build_asgi(components, services, registry, probe)
-        yield Application(components, registry, asgi, services.deduplicator.precedence)
+        yield Application(components, registry, turns, asgi, services.deduplicator.precedence)
 
 
 @asynccontextmanager

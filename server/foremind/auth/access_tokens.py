@@ -5,12 +5,18 @@ from typing import Any
 
 import jwt
 
-from foremind.auth.principal import PLAYER_SCOPES, SCOPES, Principal, Scope, user_id_problem
+from foremind.auth.principal import (
+    MAX_NAME_CHARS,
+    PLAYER_SCOPES,
+    SCOPES,
+    Principal,
+    Scope,
+    user_id_problem,
+)
 from foremind.auth.signing_keys import KeyRing, SigningKey
 from foremind.domain.errors import InvalidMessage, NotAuthenticated
 from foremind.domain.storable_text import check_storable
 
-_MAX_NAME_CHARS = 64
 _MAX_TIMESTAMP = 1e12  # seconds since the epoch; also rejects infinity and NaN
 #: How far the clock of the issuing server may be ahead, in seconds.
 CLOCK_SKEW_S = 30.0
@@ -68,7 +74,7 @@ def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal
         raise _invalid_token("expected a string in 'jti'")
     principal = Principal(
         subject,
-        name[:_MAX_NAME_CHARS],
+        name[:MAX_NAME_CHARS],
         _string_set(claims, "companions"),
         _known_scopes(_string_set(claims, "scopes")),
         _timestamp(claims, "iat"),

@@ -1,6 +1,6 @@
 """An authenticated party and what it may do. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 Scope = Literal["chat", "memory:read", "memory:write", "host", "metrics", "admin"]
@@ -8,6 +8,7 @@ SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: The scopes of a token without a `scopes` claim: full access to the user's own data.
 PLAYER_SCOPES: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
 MAX_USER_CHARS = 128
+MAX_NAME_CHARS = 64
 _DOT_SEGMENTS = frozenset({".", ".."})  # URL clients remove them, so no path could name the user
 
 
@@ -24,9 +25,9 @@ def user_id_problem(user_id: str) -> str | None:
 class Principal:
     """An authenticated party; `companions` are the slugs that it may open, None for all.
 
-    `on_behalf_of` is the user for whom an admin acts. `issued_at` and `expires_at` are in seconds
-    since the epoch, None when not stated; `key_id` and `key_fingerprint` identify the key that
-    signed the token.
+    `on_behalf_of` is the user for whom an admin or a host acts. `issued_at` and `expires_at` are in
+    seconds since the epoch, None when not stated; `key_id` and `key_fingerprint` identify the key
+    that signed the token.
     """
 
     user_id: str
@@ -46,9 +47,18 @@ class Principal:
         return self.on_behalf_of or self.user_id
 
     @property
+    def states_name(self) -> bool:
+        """Whether the user's name is stated, and not only the id."""
+        return self.name != self.effective_user_id
+
+    @property
     def admin(self) -> bool:
         """Whether the principal has the scope `admin`."""
         return "admin" in self.scopes
+
+    def acting_for(self, user_id: str, name: str) -> "Principal":
+        """Return this principal as it acts for a user."""
+        return replace(self, on_behalf_of=user_id, name=name)
 
     def may_open(self, slug: str) -> bool:
         """Tell whether this principal may talk to a companion."""

@@ -14,13 +14,16 @@ class ChatHistory:
     Args:
         turns: the turns so far; None if they have not been loaded.
         newest_fitting: returns the newest of some turns that fit into a prompt.
+        earlier: what was said before all that is stored; it is not stored.
     """
 
     def __init__(
         self,
         turns: list[PastTurn] | None,
         newest_fitting: Callable[[list[PastTurn]], list[PastTurn]],
+        earlier: Sequence[PastTurn] = (),
     ) -> None:
+        self._earlier = earlier
         self._newest_fitting = newest_fitting
         self._turns = newest_fitting(turns or [])
         self._changes = 0  # stored changes that `_turns` does not include
@@ -58,7 +61,7 @@ class ChatHistory:
                 if message_id is None or turn.message_id != message_id
             ]
             if changes == self._changes:
-                turns = self._newest_fitting(stored)
+                turns = self._newest_fitting([*self._earlier, *stored])
                 chars = sum(len(turn.content) for turn in turns)
                 await run_or_offload(chars, partial(_split_sentences, turns))
                 if changes == self._changes:

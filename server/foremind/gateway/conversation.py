@@ -1,6 +1,6 @@
 """The conversation of one session: participants, history, state, and its rollover."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
@@ -30,6 +30,7 @@ class LiveConversation:
         turns: the turns so far; None if they have not been loaded.
         policy: returns the settings in force.
         on_turn: called with each turn stored here, for other windows of the session.
+        earlier: what was said before the stored turns; not stored.
     """
 
     def __init__(
@@ -41,10 +42,13 @@ class LiveConversation:
         store: TurnStore,
         clock: Clock,
         on_turn: Callable[[PastTurn], None],
+        earlier: Sequence[PastTurn] = (),
     ) -> None:
         self.participants = participants
         self.history = ChatHistory(
-            turns, lambda turns: recent_turns(turns, policy().layers.context_tokens)
+            turns,
+            lambda turns: recent_turns(turns, policy().layers.context_tokens),
+            earlier,
         )
         self.state = state
         #: Number of erasures that this session knows of.
@@ -79,6 +83,19 @@ class LiveConversation:
             StorageUnavailable: the database did not answer.
         """
         await self.history.read(self._stored_turns, message_id)
+
+    async def load(self, message_id: str | None = None) -> None:
+        """Load history and state, until both are loaded: either may be dropped meanwhile.
+
+        Args:
+            message_id: the message in progress, as for `read_history`.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        while not self.loaded:
+            await self.read_history(message_id)
+            await self.state.read()
 
     def touch(self) -> datetime:
         """Record activity, which postpones the rollover; return the time."""

@@ -42,6 +42,11 @@ class ConnectionBudget:
         bucket = self._buckets[kind]
         return bucket.take(now, min(amount, bucket.capacity))
 
+    def wait_s(self, kind: Kind, now: float, amount: float = 1.0) -> float:
+        """Return the seconds until `amount` units can be charged without waiting."""
+        bucket = self._buckets[kind]
+        return bucket.wait(now, min(amount, bucket.capacity))
+
 
 class UserBudget(ConnectionBudget):
     """The rates of a user over all connections, and the lockout of a user who violated them.

@@ -17,8 +17,21 @@ from foremind.gateway.protocol.messages import Resume, SessionOpen, SessionUpdat
 from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
+from foremind.storage.companion_store import CompanionStore
 
 _log = structlog.get_logger("foremind.gateway")
+
+
+async def find_open_companion(companions: CompanionStore, slug: str) -> Companion:
+    """Return a companion with which sessions may be opened.
+
+    Raises:
+        NotFound: there is none, or it has been retired.
+    """
+    companion = await companions.find(slug)
+    if companion.retired:
+        raise NotFound("companion: this companion has been retired", param="companion")
+    return companion
 
 
 class Redirected(Exception):
@@ -71,9 +84,9 @@ class Handshake:
         with registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             address_slot.identify(host=principal.allows("host"))
-            companion = await self._services.stores.companions.find(message.companion)
-            if companion.retired:
-                raise NotFound("companion: this companion has been retired", param="companion")
+            companion = await find_open_companion(
+                self._services.stores.companions, message.companion
+            )
             pending.check()
             known = self._find(message.resume, pending, message.companion)
             if known is not None and message.resume is not None:

@@ -1,9 +1,10 @@
 """One open session: drafts before Enter, the conversation after it, and its announcements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from uuid import uuid4
+from datetime import timedelta
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
@@ -30,6 +31,7 @@ from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import StatePatch
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.turn import InForce, OpenedSession
+from foremind.domain.turn_request import SessionChoice
 from foremind.gateway.conversation import LiveConversation, Participants
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
@@ -53,7 +55,7 @@ from foremind.gateway.protocol.messages import (
     TurnView,
 )
 from foremind.gateway.protocol.views import turn_view
-from foremind.gateway.reply_generation import ReplyGeneration
+from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
 from foremind.gateway.session_events import (
     context_ready,
     memory_stored,
@@ -103,6 +105,7 @@ class Session:
         opened: OpenedSession,
         turns: list[PastTurn] | None,
         stream: EventStream,
+        earlier: Sequence[PastTurn] = (),
     ) -> None:
         self._services = services
         self.principal = principal
@@ -115,6 +118,8 @@ class Session:
         self.detached_at: float | None = services.runtime.clock.monotonic()
         #: Passes turns to other windows of this session; set by the registry.
         self.on_turn: Callable[[PastTurn], None] = lambda _: None
+        #: Called with each reply that is about to be sent; set by whoever needs its prompt.
+        self.on_reply: Callable[[RunningTurn], None] = lambda _: None
         #: Whether its client follows redirects; and whether it stays here, having been redirected.
         self.follows = self.stays = False
         self._active_at = services.runtime.clock.monotonic()
@@ -132,6 +137,7 @@ class Session:
             services.stores.turns,
             services.runtime.clock,
             self._share_turn,
+            earlier,
         )
         self._prefetcher = self._new_prefetcher()
         self._pipeline = self._new_pipeline()
@@ -144,30 +150,35 @@ class Session:
         companion: Companion,
         time_zone: ZoneInfo,
         consent: bool | None = None,
+        choice: SessionChoice = "current",
+        earlier: Sequence[PastTurn] = (),
     ) -> "Session":
         """Open a session for an authenticated principal, without a connection yet.
 
         Args:
             consent: whether the user agrees to be remembered, None if not stated.
+            choice: which stored session to continue, or to begin one.
+            earlier: what was said before its turns; not stored.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
         changes = services.live_settings.changes
         overrides = await services.stores.relationships.settings_with_companion(
-            principal.user_id, companion.id
+            principal.effective_user_id, companion.id
         )
         settings = effective_settings(companion.settings, overrides, services.runtime.settings)
         policy = policy_for(settings, services.runtime.settings)
         await services.chat_models.prepare(policy.chat_model)
         opened = await services.stores.turns.open_session(
-            principal.user_id,
+            principal.effective_user_id,
             principal.name,
             companion.id,
             services.runtime.clock.now(),
             time_zone.key,
-            policy.layers.session,
+            timedelta(0) if choice == "new" else policy.layers.session,
             consent,
+            choice if isinstance(choice, UUID) else None,
         )
         await services.freshness.ensure(opened.relationship_id)
         services.context.index.load(opened.relationship_id)
@@ -184,7 +195,7 @@ class Session:
             opened,
             time_zone,
         )
-        return cls(services, principal, session_policy, opened, None, stream)
+        return cls(services, principal, session_policy, opened, None, stream, earlier)
 
     @property
     def id(self) -> str:
@@ -202,6 +213,11 @@ class Session:
         return self._session_policy.companion.slug
 
     @property
+    def policy(self) -> Policy:
+        """The settings in force."""
+        return self._session_policy.policy
+
+    @property
     def busy(self) -> bool:
         """True while a message is unanswered."""
         return self._pipeline.busy
@@ -214,7 +230,7 @@ class Session:
     @property
     def key(self) -> bytes:
         """The key of its relationship, which says which gateway owns it."""
-        return relationship_key(self.principal.user_id, self.companion)
+        return relationship_key(self.principal.effective_user_id, self.companion)
 
     def idle_s(self, now: float) -> float:
         """Return how long ago the client last sent something, or connected."""
@@ -225,10 +241,18 @@ class Session:
         """Whether the history is loaded, and need not be read at Enter."""
         return self._conversation.history.known
 
+    async def settle(self) -> None:
+        """Wait until every message is answered, here or elsewhere, or has failed."""
+        await self._pipeline.settle()
+
     def snapshot(self) -> SessionSnapshot:
         """Return the session as operators see it."""
         return SessionSnapshot(
-            self.id, self.principal.user_id, self.companion, self.detached_at is None, self.busy
+            self.id,
+            self.principal.effective_user_id,
+            self.companion,
+            self.detached_at is None,
+            self.busy,
         )
 
     async def read_recent_turns(self) -> list[TurnView]:
@@ -528,6 +552,7 @@ class Session:
             policy_of=self._policy_of,
             reflects=self._reflects,
             companion=lambda: session_policy.companion,
+            on_reply=self._report_reply,
         )
         return TurnPipeline(
             self._conversation,
@@ -563,6 +588,9 @@ class Session:
 
     def _share_turn(self, turn: PastTurn) -> None:
         self.on_turn(turn)
+
+    def _report_reply(self, turn: RunningTurn) -> None:
+        self.on_reply(turn)
 
     def _attach(self, listener: EventListener) -> None:
         """Replace the previous connection."""

@@ -47,7 +47,7 @@ def session_opened(
         server=__version__,
         session_id=session_id,
         relationship_id=str(relationship_id),
-        user=UserClaim(principal.user_id, principal.name),
+        user=UserClaim(principal.effective_user_id, principal.name),
         companion=CompanionCard(companion.slug, companion.name, companion.greeting),
         pause_ms=round(policy.pause_s * 1000),
         limits=limits,

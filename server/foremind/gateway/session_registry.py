@@ -148,7 +148,7 @@ class SessionRegistry:
         finally:
             self._pending.discard(pending)
             if pending.reserved:
-                self._release_place(principal.user_id)
+                self._release_place(principal.effective_user_id)
 
     def reserve(self, pending: PendingSession) -> None:
         """Reserve a place for a session, if need be by ending one that lost its connection.
@@ -156,10 +156,10 @@ class SessionRegistry:
         Raises:
             Overloaded: the server, or this user, is at its session limit.
         """
-        user_id = pending.principal.user_id
+        user_id = pending.principal.effective_user_id
         limit = self._settings.max_sessions_per_user
         if self._count_by_user[user_id] >= limit and not self._end_longest_detached(
-            session for session in self._all() if session.principal.user_id == user_id
+            session for session in self._all() if session.principal.effective_user_id == user_id
         ):
             raise Overloaded(f"At most {limit} sessions of a user may be open.")
         if self._count >= self._settings.max_sessions and not self._end_longest_detached(
@@ -201,7 +201,7 @@ class SessionRegistry:
         group.discard(session)
         if not group:
             del self._by_relationship[session.relationship_id]
-        self._release_place(session.principal.user_id)
+        self._release_place(session.principal.effective_user_id)
         self._metrics.sessions.set(len(self._sessions))
         self._begin(self._close(session, grace_s), "session-close")
 
@@ -251,7 +251,7 @@ class SessionRegistry:
                     self._begin(session.read_state(), "read-state")
                 case AccessRevoked():
                     self._on_revoked(event, session)
-                case UserErased() if event.user_id == session.principal.user_id:
+                case UserErased() if event.user_id == session.principal.effective_user_id:
                     self._end_erased(session)
                 case RelationshipDeleted() if event.relationship_id == session.relationship_id:
                     self._end_erased(session)

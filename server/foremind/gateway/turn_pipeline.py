@@ -58,6 +58,7 @@ class SessionCallbacks:
         reflects: returns whether a reply made with a companion and a context reflects all that was
             in force when its message was stored; what it lacks is known here then.
         companion: returns the companion with the settings in force.
+        on_reply: called with each reply that is about to be sent.
     """
 
     emit: Callable[[Event], None]
@@ -69,6 +70,7 @@ class SessionCallbacks:
     policy_of: Callable[[MessageSend], Policy]
     reflects: Callable[[InForce, Companion, PreparedContext | None], Awaitable[bool]]
     companion: Callable[[], Companion]
+    on_reply: Callable[[RunningTurn], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,11 @@ class TurnPipeline:
         """
         if await self._conversation.roll_over_if_idle(policy):
             self.drop_speculation()
+
+    async def settle(self) -> None:
+        """Wait until every message is answered, here or elsewhere, or has failed."""
+        while self._waiting:
+            await asyncio.wait(self._waiting.values())
 
     async def close(self) -> None:
         """Stop generating, and wait until replies are stored as far as they were sent."""
@@ -411,8 +418,7 @@ class TurnPipeline:
         context = await self._prefetcher.context_at_enter(
             message.text, lambda: self._retrieval_scope(policy)
         )
-        await self._conversation.read_history(message.id)
-        await self._conversation.state.read()
+        await self._conversation.load(message.id)
         reply, work = self._replies.begin(message, context, policy)
         return context, reply, work
 
@@ -479,6 +485,7 @@ class TurnPipeline:
     async def _deliver(self, turn: RunningTurn) -> int | None:
         """Send and store the reply; return its turn id, None if it is not stored."""
         conversation = self._conversation
+        self._callbacks.on_reply(turn)
         result = await self._replies.send(turn, superseded=self._newer_waiting())
         turn_id: int | None = None
         if turn.erasures == conversation.erasures and result.text:

@@ -13,6 +13,7 @@ from foremind.storage.record_store import RecordStore
 from foremind.storage.relationship_store import RelationshipStore
 from foremind.storage.state_store import StateStore
 from foremind.storage.turn_store import TurnStore
+from foremind.storage.user_store import UserStore
 from foremind.storage.version_store import VersionStore
 
 
@@ -21,6 +22,7 @@ class Stores:
     """What reads and writes the database, by what it holds."""
 
     companions: CompanionStore
+    users: UserStore
     relationships: RelationshipStore
     turns: TurnStore
     states: StateStore
@@ -42,6 +44,7 @@ class Stores:
         presence = Presence()
         return cls(
             companions=CompanionStore(database),
+            users=UserStore(database),
             relationships=RelationshipStore(database),
             turns=TurnStore(database, presence, claim_duration),
             states=StateStore(database),

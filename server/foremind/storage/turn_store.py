@@ -59,6 +59,7 @@ class TurnStore:
         time_zone: str = "UTC",
         lifetime: timedelta = timedelta(0),
         consent: bool | None = None,
+        session_id: UUID | None = None,
     ) -> OpenedSession:
         """Resume the session that was active within the time it `lives`, or begin one.
 
@@ -67,6 +68,7 @@ class TurnStore:
         Args:
             time_zone: the IANA name of the player's time zone.
             consent: whether the user agrees to be remembered; None leaves it unchanged.
+            session_id: resume this session instead, if it exists.
 
         Raises:
             StorageUnavailable: try again later.
@@ -82,6 +84,7 @@ class TurnStore:
                 now + lifetime,
                 now - lifetime,
                 consent,
+                session_id,
             )
         except asyncpg.ForeignKeyViolationError:  # the user was erased meanwhile
             row = None

@@ -21,16 +21,21 @@ class UserStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def get(self, external_id: str) -> User | None:
+        """Return a user by the id that clients use; None if there is none."""
+        row = await self._database.row("find_user", external_id)
+        return None if row is None else User(**dict(row))
+
     async def find(self, external_id: str) -> User:
         """Return a user by the id that clients use.
 
         Raises:
             NotFound: there is none with that id.
         """
-        row = await self._database.row("find_user", external_id)
-        if row is None:
+        user = await self.get(external_id)
+        if user is None:
             raise NotFound("id: expected the id of a known user", param="id")
-        return User(**dict(row))
+        return user
 
     async def revocations(self, external_id: str) -> list[ExportedRevocation]:
         """Return the revocations of a user's tokens."""

@@ -7,7 +7,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from foremind.domain.errors import NOT_JSON, ForemindError, InvalidMessage
+from foremind.domain.errors import (
+    NOT_JSON,
+    Conflict,
+    Draining,
+    ForemindError,
+    Interrupted,
+    InvalidMessage,
+    ModelServerError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Overloaded,
+    StorageUnavailable,
+)
 from foremind.domain.session_state import Flag, FlagName
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.messages import (
@@ -25,6 +38,14 @@ _ANY_FLAG = "`$.state.flags[...]`"
 _OUT_OF_RANGE = "Number out of range"
 _MAX_PARAM_CHARS = 200
 _MAX_NAME_CHARS = 64
+#: What a session reports about a message, by code; other codes say what a model server did wrong.
+_ERRORS: dict[str, type[ForemindError]] = {
+    error.code: error
+    for error in (
+        Conflict, Draining, Interrupted, NotAllowed, NotAuthenticated, NotFound, Overloaded,
+        StorageUnavailable,
+    )
+}  # fmt: skip
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
@@ -109,6 +130,18 @@ def error_body(error: ForemindError, cause: DecodingProblem) -> ErrorBody:
         message_id=cause.message_id,
         retryable=error.retryable,
     )
+
+
+def error_of(body: ErrorBody) -> ForemindError:
+    """Return the error that a wire form was made of."""
+    known = _ERRORS.get(body.code)
+    if known is not None:
+        return known(body.message, param=body.param)
+    if body.type == InvalidMessage.kind:
+        return InvalidMessage(body.message, param=body.param, code=body.code)
+    if body.retryable:
+        return ModelServerError(body.message, code=body.code)
+    return ForemindError(body.message, param=body.param)
 
 
 def _identifier(value: object) -> str | None:

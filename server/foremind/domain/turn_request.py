@@ -1,0 +1,92 @@
+"""One turn of a relationship that is made without a socket: what is asked, and what comes of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from foremind.domain.errors import ForemindError
+from foremind.domain.memory import Recalled
+from foremind.domain.prefetch import Outcome
+from foremind.domain.turn import Speaker, Status
+
+#: The session that a turn belongs to: the one that goes on, if any; one that begins; or this one.
+SessionChoice = Literal["current", "new"] | UUID
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTurn:
+    """Something that was said according to a client, and is not stored."""
+
+    speaker: Speaker
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A message to be answered.
+
+    Attributes:
+        id: chosen by the client, unique per user; the same id is never stored or answered twice.
+        settings: override those of the relationship, for this turn only.
+        remember: otherwise no memory is derived from it, and it is erased after its session.
+        time_zone: the player's, an IANA name; None for the stored one.
+        earlier: what was said before the stored turns of the session; the prompt has it, too.
+    """
+
+    companion: str
+    id: str
+    text: str
+    settings: Mapping[str, msgspec.Raw] | None = None
+    remember: bool = True
+    time_zone: str | None = None
+    session: SessionChoice = "current"
+    earlier: Sequence[EarlierTurn] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegun:
+    """The message is stored, and its reply begins.
+
+    Attributes:
+        duplicate: the message had been stored before, so that `memories` and `prompt_tokens` are
+            unknown, and empty.
+        context: whether it was prepared before the message arrived.
+        memories: those in the prompt, best first.
+        prompt_tokens: by the configured tokenizer, or estimated.
+    """
+
+    turn_id: int
+    duplicate: bool
+    context: Outcome
+    remembered: bool
+    memories: Sequence[Recalled] = ()
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPiece:
+    """A piece of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDone:
+    """The reply has ended, and is stored as far as it came.
+
+    Attributes:
+        text: the whole reply.
+        reply_tokens: counted as `prompt_tokens` are.
+        error: why it `failed`.
+    """
+
+    status: Status
+    text: str
+    reply_tokens: int
+    error: ForemindError | None = None
+
+
+TurnEvent = TurnBegun | TurnPiece | TurnDone

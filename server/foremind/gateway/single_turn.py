@@ -1,0 +1,268 @@
+"""Makes one turn of a relationship without a socket, in a session of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+
+from foremind.auth.authority import require_scope
+from foremind.auth.principal import Principal
+from foremind.domain.clock import parse_time_zone
+from foremind.domain.errors import (
+    Draining,
+    ForemindError,
+    Interrupted,
+    InvalidMessage,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Overloaded,
+    RateLimited,
+)
+from foremind.domain.turn_request import TurnBegun, TurnDone, TurnEvent, TurnPiece, TurnRequest
+from foremind.gateway.flow_control import cost_of
+from foremind.gateway.handshake import find_open_companion
+from foremind.gateway.protocol.decoding import error_of
+from foremind.gateway.protocol.messages import (
+    MAX_ID_CHARS,
+    ErrorEvent,
+    MessageAccepted,
+    MessageSend,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+)
+from foremind.gateway.reply_generation import RunningTurn
+from foremind.gateway.session import NOT_AUTHENTICATED, Session
+from foremind.gateway.session_registry import DRAINING, NOT_ALLOWED, SessionRegistry
+from foremind.gateway.session_services import SessionServices
+from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.token_counter import counter_for
+from foremind.runtime.offload import run_or_offload
+
+_Answer = MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+class SingleTurns:
+    """Makes turns for clients that keep no connection.
+
+    Each has a session of this process for as long as it lasts, so that everything holds for it
+    that holds for sessions: limits, announcements, idempotency, draining, another owner elsewhere.
+    """
+
+    def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
+        self._services = services
+        self._registry = registry
+
+    @asynccontextmanager
+    async def turn(
+        self, principal: Principal, request: TurnRequest
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """Send a message, and yield what comes of it: `TurnBegun`, `TurnPiece`s, `TurnDone`.
+
+        Leaving the block before `TurnDone` stops the reply; what came of it is stored. The iterator
+        raises the same errors as this method.
+
+        Args:
+            principal: whose token is valid, and acts for the user.
+
+        Raises:
+            InvalidMessage: a field is wrong.
+            NotAuthenticated, NotAllowed, NotFound: the user may not talk to this companion.
+            Conflict: the id belongs to another message.
+            Draining, Interrupted, Overloaded, RateLimited, StorageUnavailable: it may retry.
+        """
+        arrived = self._services.runtime.clock.monotonic()
+        require_scope(principal, "chat")
+        if not principal.may_open(request.companion):
+            raise NotAllowed(
+                "companion: the token does not allow this companion", param="companion"
+            )
+        self._check_fields(request)
+        self._charge(principal.effective_user_id, len(request.text))
+        session = await self._open(principal, request)
+        answer = _Answering(self._services, session)
+        try:
+            session.on_reply = answer.on_reply
+            session.connect(answer, [])
+            session.handle(_message_of(request), arrived)
+            yield answer.events()
+        finally:
+            self._registry.end(session)
+
+    def _check_fields(self, request: TurnRequest) -> None:
+        if not 0 < len(request.id) <= MAX_ID_CHARS:
+            raise InvalidMessage(f"id: expected 1 to {MAX_ID_CHARS} characters", param="id")
+        max_chars = self._services.runtime.settings.max_text_chars
+        if len(request.text) > max_chars:
+            raise InvalidMessage(
+                f"text: expected at most {max_chars} characters, got {len(request.text)}",
+                param="text",
+            )
+
+    def _charge(self, user_id: str, chars: int) -> None:
+        """Charge a message to the rate that its user has over all connections.
+
+        Raises:
+            RateLimited: it is exceeded.
+        """
+        now, cost = self._services.runtime.clock.monotonic(), cost_of("send", chars)
+        budget = self._registry.user_budget(user_id)
+        wait_s = max(budget.lockout_s(now), budget.wait_s("send", now, cost))
+        if wait_s > 0:
+            raise RateLimited("Too many messages a second; see limits.", retry_after_s=wait_s)
+        budget.take("send", now, cost)
+
+    async def _open(self, principal: Principal, request: TurnRequest) -> Session:
+        """Open a session for one turn, under the name and time zone that are stored or stated."""
+        services, registry = self._services, self._registry
+        with registry.opening(principal) as pending:
+            await services.authority.check_revoked(principal)
+            companion = await find_open_companion(services.stores.companions, request.companion)
+            known = await services.stores.users.get(principal.effective_user_id)
+            if known is not None and not principal.states_name:
+                principal = replace(principal, name=known.name)
+            time_zone = request.time_zone or (None if known is None else known.time_zone)
+            pending.check()
+            registry.reserve(pending)
+            async with registry.read_slots:
+                session = await Session.open(
+                    services,
+                    principal,
+                    companion,
+                    parse_time_zone(time_zone),
+                    choice=request.session,
+                    earlier=[PastTurn(said.speaker, said.text) for said in request.earlier],
+                )
+            pending.check()
+            registry.add(session, pending)
+            return session
+
+
+class _Answering:
+    """What a session reports about its one message: the listener in place of a connection.
+
+    At most `outbound_bytes` wait to be read; a reader that is slower loses the rest of the reply.
+    """
+
+    def __init__(self, services: SessionServices, session: Session) -> None:
+        self._services = services
+        self._session = session
+        self._answers: asyncio.Queue[_Answer | ForemindError] = asyncio.Queue()
+        self._waiting_bytes = 0
+        self._turn: RunningTurn | None = None
+
+    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+        """Take an event of the session; other than about its message, none matters here."""
+        try:
+            answer: _Answer = _decoder.decode(frame)
+        except msgspec.ValidationError:
+            return True
+        self._waiting_bytes += _size_of(answer)
+        if self._waiting_bytes > self._services.runtime.settings.outbound_bytes:
+            self._answers.put_nowait(Overloaded("The reply was read too slowly."))
+        else:
+            self._answers.put_nowait(answer)
+        return True
+
+    def close(self, code: int, reason: str) -> None:
+        """Take note that the session ends, and why."""
+        self._answers.put_nowait(_closed(code, reason))
+
+    def on_reply(self, turn: RunningTurn) -> None:
+        """Take the prompt of the reply, which is about to be sent."""
+        self._turn = turn
+
+    async def events(self) -> AsyncIterator[TurnEvent]:
+        """Yield what comes of the message.
+
+        Raises:
+            ForemindError: it was not accepted, or the session has ended.
+        """
+        accepted = MessageAccepted(id="", turn_id="0", duplicate=False, context="miss", ready_ms=0)
+        while True:
+            answer = await self._answers.get()
+            match answer:
+                case ForemindError():
+                    raise answer
+                case ErrorEvent():
+                    raise error_of(answer.error)
+                case MessageAccepted() if self._turn is None:
+                    async for event in self._answered_elsewhere(answer):
+                        yield event
+                    return
+                case MessageAccepted():
+                    accepted = answer
+                case ResponseCreated():
+                    yield await self._begun(accepted)
+                case ResponseDelta():
+                    self._waiting_bytes -= _size_of(answer)
+                    yield TurnPiece(answer.delta)
+                case ResponseDone():
+                    yield await self._done(answer)
+                    return
+
+    async def _begun(self, accepted: MessageAccepted) -> TurnBegun:
+        assert self._turn is not None
+        prompt = self._turn.reply.prompt
+        contents = [message["content"] for message in prompt.messages()]
+        return TurnBegun(
+            turn_id=int(accepted.turn_id),
+            duplicate=accepted.duplicate,
+            context=accepted.context,
+            remembered=accepted.remembered,
+            memories=prompt.memories,
+            prompt_tokens=await self._tokens(*contents),
+        )
+
+    async def _done(self, done: ResponseDone) -> TurnDone:
+        error = None if done.error is None else error_of(done.error)
+        return TurnDone(done.status, done.text, await self._tokens(done.text), error)
+
+    async def _answered_elsewhere(self, accepted: MessageAccepted) -> AsyncIterator[TurnEvent]:
+        """Yield the stored reply to a message that was or is being answered elsewhere.
+
+        Raises:
+            NotFound: it was erased.
+            Interrupted: there is none.
+        """
+        turn_id, turns = int(accepted.turn_id), self._services.stores.turns
+        relationship_id = self._session.relationship_id
+        yield TurnBegun(turn_id, True, accepted.context, accepted.remembered)
+        await self._session.settle()
+        now = self._services.runtime.clock.now()
+        found = await turns.find_answer(relationship_id, turn_id, now)
+        reply = None if found.reply is None else await turns.find(relationship_id, found.reply)
+        if reply is None and found.reply is None and await turns.find(relationship_id, turn_id):
+            raise Interrupted("The message is stored and has no reply; send it again.")
+        if reply is None:
+            raise NotFound("id: this message or its reply was erased", param="id")
+        yield TurnPiece(reply.content)
+        yield TurnDone(reply.status, reply.content, await self._tokens(reply.content))
+
+    async def _tokens(self, *texts: str) -> int:
+        count = counter_for(self._session.policy.layers.tokenizer)
+        return await run_or_offload(sum(map(len, texts)), lambda: sum(map(count, texts)))
+
+
+def _size_of(answer: _Answer) -> int:
+    return len(answer.delta) if isinstance(answer, ResponseDelta) else 0
+
+
+def _closed(code: int, reason: str) -> ForemindError:
+    """Return the error for what would close a connection."""
+    if code == NOT_AUTHENTICATED:
+        return NotAuthenticated(f"token: {reason}", param="token")
+    if code == NOT_ALLOWED:
+        return NotAllowed(f"session: {reason}")
+    if code == DRAINING:
+        return Draining("The server is draining; send it again.")
+    return Interrupted(f"The turn was interrupted ({reason}); send it again.")
+
+
+def _message_of(request: TurnRequest) -> MessageSend:
+    settings = None if request.settings is None else dict(request.settings)
+    return MessageSend(request.id, request.text, settings, request.remember)
