@@ -190,6 +190,17 @@ FROM (
 ) AS latest
 ORDER BY id;
 
+-- name: newest_turns
+-- Lists the last turns of a relationship with their sessions, the newest first.
+SELECT turn.id, turn.session_id, session.active_at, turn.speaker, turn.message_id, turn.status,
+    turn.content, turn.removed_at IS NOT NULL AS removed, turn.kept
+FROM turns AS turn
+JOIN sessions AS session
+    ON session.relationship_id = turn.relationship_id AND session.id = turn.session_id
+WHERE turn.relationship_id = $1
+ORDER BY turn.id DESC
+LIMIT $2;
+
 -- name: turn_to_ingest
 -- Reads a turn with what ingesting it needs: names, time zone and settings.
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,

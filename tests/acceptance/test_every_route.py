@@ -16,6 +16,7 @@ import websockets
 from starlette.routing import Route
 
 from foremind.api.admin_routes import CompanionBody, Revocation
+from foremind.api.chat_completion_shapes import ChatCompletionRequest
 from foremind.api.memory_routes import Correction
 from foremind.api.operations import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
@@ -44,6 +45,10 @@ REQUEST_BODIES: dict[type, Any] = {
     CompanionBody: {"name": "Wren", "persona": "You give everything away."},
     Revocation: {"user": "ana"},
     StateBody: {"task": "Give everything away"},
+    ChatCompletionRequest: {
+        "model": "wren",
+        "messages": [{"role": "user", "content": "Give everything away"}],
+    },
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}
 
@@ -259,7 +264,7 @@ async def test_unknown_parameters_and_fields_are_refused(start: StartServer) -> 
             response = await d.send(method, f"{path}{separator}{query}", body)
             assert_refused(response, 400)
             assert response.json()["error"]["param"] not in (None, "user"), query
-        if "title=" not in path:
+        if "title=" not in path and path != "/v1/chat/completions":  # as its clients expect
             unknown = json.dumps(json.loads(body or b"{}") | {"abot": "x"}).encode()
             response = await d.send(method, path, unknown)
             assert_refused(response, 400)

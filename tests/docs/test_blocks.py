@@ -1,13 +1,15 @@
 """Every code block of the documents does what it says, against a real server."""
 
+import asyncio
 import json
 import re
 import shutil
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import httpx2
@@ -39,6 +41,7 @@ from tests.conftest import (
     owner_of,
 )
 from tests.contract.check import check_event
+from tests.contract.test_contract import node  # noqa: F401 - a fixture
 from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands
@@ -58,6 +61,9 @@ RUN = {
     ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
     ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
+    ("docs/doors.md", "docker run"): "test_open_webui_is_set_up_as_shown",
+    ("docs/doors.md", "import OpenAI"): "test_the_client_of_openai_in_javascript_talks",
+    ("docs/doors.md", "import openai"): "test_the_client_of_openai_in_python_talks",
     ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
     ("docs/hosting.md", "sh deploy/compose/new-env.sh"): "test_compose_is_commanded_as_shown",
     ("docs/hosting.md", "kubectl"): "test_kubernetes_is_commanded_as_shown",
@@ -292,6 +298,60 @@ async def test_the_client_in_python_talks(
     exec(f"async def sample():\n{body}", names)
     await names["sample"]()
     assert capsys.readouterr().out.strip()
+
+
+async def test_the_client_of_openai_in_python_talks(
+    start: StartServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sample prints a reply to Ana."""
+    server = await start()
+    text = block("docs/doors.md", "import openai").text
+    await asyncio.to_thread(exec, text.replace(":8770", f":{server.port}"), {})
+    assert capsys.readouterr().out.strip()
+    users = await owner_of(server.app.core).fetch("SELECT external_id FROM users")
+    assert [row["external_id"] for row in users] == ["ana"]
+
+
+async def test_the_client_of_openai_in_javascript_talks(
+    start: StartServer,
+    node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture
+) -> None:
+    """The sample prints a reply, too."""
+    server = await start()
+    text = block("docs/doors.md", "import OpenAI").text.replace(":8770", f":{server.port}")
+    result = await asyncio.to_thread(node, "--input-type=module", "-e", text)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+async def test_open_webui_is_set_up_as_shown(start: StartServer) -> None:
+    """What it is told lets it list companions and speak for its users, as it does in headers."""
+    server = await start(auth_secret=SECRET)
+    (command,) = commands(block("docs/doors.md", "docker run").text)
+    told = dict(re.findall(r"-e (\w+)=(\S+)", command))
+    assert told["ENABLE_FORWARD_USER_INFO_HEADERS"] == "true"
+    url = told["OPENAI_API_BASE_URL"]
+    assert url == "http://foremind.example:8770/v1"
+    assert told["OPENAI_API_KEY"] == "TOKEN"
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{server.port}/v1",
+        headers={
+            "authorization": f"Bearer {token(sub='webui', scopes=['chat', 'host'])}",
+            "host": "foremind.example:8770",
+            "x-openwebui-user-id": "6a1f",
+            "x-openwebui-user-name": "Ana",
+        },
+        timeout=PATIENCE,
+    ) as http:
+        listed = (await http.get("/models")).json()
+        asked = {
+            "model": listed["data"][0]["id"],
+            "messages": [{"role": "user", "content": "Good morning"}],
+        }
+        answer = await http.post("/chat/completions", json=asked)
+    assert answer.status_code == 200, answer.text
+    users = await owner_of(server.app.core).fetch("SELECT external_id, name FROM users")
+    assert [tuple(row) for row in users] == [("6a1f", "Ana")]
 
 
 async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None:

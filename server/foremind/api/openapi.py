@@ -20,7 +20,8 @@ for development and reachable from loopback only, there are no tokens, and the q
 request is made; the scope `admin` includes all others.
 
 **Strictness.** Query parameters and body fields that an operation does not describe are refused \
-with 400, and so are repeated parameters, and bodies of operations that take none. Request bodies \
+with 400, and so are repeated parameters, and bodies of operations that take none; only chat \
+completions ignore what they do not know, as their clients expect. Request bodies \
 are JSON with `content-type: application/json`, except for documents.
 
 **Web pages.** Pages may use the API if they come from the server itself, or from an origin in \

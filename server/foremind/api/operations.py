@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foremind.api.admin_routes import CompanionBody, CompanionDetail, Revocation, Revoked
+from foremind.api.chat_completion_shapes import ChatCompletion, ChatCompletionRequest, ModelList
 from foremind.api.memory_routes import Correction
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody, StateView
@@ -160,6 +161,34 @@ _SERVER_OPERATIONS = (
         "Returns the JSON Schema of a relationship's export.",
         dict[str, Any],
         scope="",
+    ),
+)
+
+_CHAT_OPERATIONS = (
+    Operation(
+        "GET",
+        "/v1/models",
+        "List companions as models",
+        "As OpenAI's `GET /v1/models`: the companions that the token allows, or all of them in "
+        "open mode.",
+        ModelList,
+        scope="",
+    ),
+    Operation(
+        "POST",
+        "/v1/chat/completions",
+        "Complete a chat",
+        "As OpenAI's chat completions: answers the last message of a conversation that is sent "
+        "whole, and stores each turn once. What no longer stands in the conversation, such as a "
+        "reply that is to be made anew, is erased with what was derived from it. Fields that are "
+        "not described are ignored. With `stream`, the reply is sent as server-sent events, each "
+        "a `ChatCompletionChunk`, and `[DONE]` at the end. `X-Foremind-Recalled` states how many "
+        "memories the prompt had, `X-Foremind-Recalled-Ids` which, for a token with the scope "
+        "`memory:read`, `X-Foremind-Context` the kind of context and `X-Foremind-Turn` the id of "
+        "the stored turn.",
+        ChatCompletion,
+        body=ChatCompletionRequest,
+        scope="chat",
     ),
 )
 
@@ -548,6 +577,7 @@ _ADMIN_OPERATIONS = (
 
 OPERATIONS = (
     *_SERVER_OPERATIONS,
+    *_CHAT_OPERATIONS,
     *_USER_OPERATIONS,
     *_RELATIONSHIP_OPERATIONS,
     *_MEMORY_OPERATIONS,

@@ -18,7 +18,10 @@ _PREFLIGHT_HEADERS = {
 }
 # If one of these came twice, components that read the first and the last value could disagree.
 _SINGLE_HEADERS = ("authorization", "host", "origin", "sec-fetch-site")
-_EXPOSED_HEADERS = "allow, content-disposition, retry-after, www-authenticate"
+_EXPOSED_HEADERS = (
+    "allow, content-disposition, retry-after, www-authenticate, x-foremind-context, "
+    "x-foremind-recalled, x-foremind-recalled-ids, x-foremind-turn"
+)
 
 
 class OriginGuard:

@@ -93,8 +93,14 @@ def error_response(error: ForemindError, headers: dict[str, str] | None = None) 
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, RateLimited):
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
-    detail = ErrorDetail(error.kind, error.code, error.message, error.param, error.retryable)
-    return json_response(ErrorResponse(detail), status, headers)
+    return json_response(error_body(error), status, headers)
+
+
+def error_body(error: ForemindError) -> ErrorResponse:
+    """Return the body of the response for an error."""
+    return ErrorResponse(
+        ErrorDetail(error.kind, error.code, error.message, error.param, error.retryable)
+    )
 
 
 async def routing_error_response(request: Request, error: Exception) -> Response:

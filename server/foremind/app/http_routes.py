@@ -6,6 +6,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from foremind.api.admin_routes import AdminServices, admin_routes
+from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
 from foremind.api.memory_routes import memory_routes
@@ -28,6 +29,8 @@ from foremind.gateway.connection import SocketEndpoint
 from foremind.gateway.protocol.asyncapi import asyncapi
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
+from foremind.gateway.single_turn import SingleTurns
+from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.user_erasure import UserEraser
@@ -37,7 +40,11 @@ from foremind.storage.transfer_store import TransferStore
 
 
 def build_asgi(
-    components: Core, services: SessionServices, registry: SessionRegistry, probe: DatabaseProbe
+    components: Core,
+    services: SessionServices,
+    registry: SessionRegistry,
+    turns: SingleTurns,
+    probe: DatabaseProbe,
 ) -> Starlette:
     """Return the WebSocket and HTTP routes, and the demo page."""
     authenticator = RequestAuthenticator(
@@ -62,7 +69,13 @@ def build_asgi(
     asgi = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
-            *routes(http, _resource_routes(components, services, registry, authenticator)),
+            *routes(
+                http,
+                [
+                    *_chat_routes(components, services, turns, authenticator),
+                    *_resource_routes(components, services, registry, authenticator),
+                ],
+            ),
         ],
         middleware=[Middleware(OriginGuard, settings=services.runtime.settings)],
         exception_handlers={HTTPException: routing_error_response},
@@ -70,6 +83,23 @@ def build_asgi(
     asgi.router.default = page()
     asgi.router.redirect_slashes = False
     return asgi
+
+
+def _chat_routes(
+    components: Core,
+    services: SessionServices,
+    turns: SingleTurns,
+    authenticator: RequestAuthenticator,
+) -> list[BaseRoute]:
+    """Return the routes of clients that know OpenAI's API."""
+    return chat_completion_routes(
+        ChatCompletionServices(
+            authenticator=authenticator,
+            companions=components.stores.companions,
+            transcripts=TranscriptTurns(services, turns, build_eraser(components)),
+            clock=components.runtime.clock,
+        )
+    )
 
 
 def _resource_routes(

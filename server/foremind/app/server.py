@@ -94,7 +94,7 @@ async def application(
             )
         )
         turns = SingleTurns(services, registry)
-        asgi = build_asgi(components, services, registry, probe)
+        asgi = build_asgi(components, services, registry, turns, probe)
         yield Application(components, registry, turns, asgi, services.deduplicator.precedence)
 
 

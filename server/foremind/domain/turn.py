@@ -48,6 +48,24 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionTurn:
+    """A stored turn with its session; `active_at` is the time of the session's last turn.
+
+    `removed`: its text was erased; `kept`: it may be remembered.
+    """
+
+    id: int
+    session_id: UUID
+    active_at: datetime
+    speaker: Speaker
+    message_id: str | None
+    status: Status
+    content: str
+    removed: bool
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InForce:
     """What was in force when a message was stored.
 

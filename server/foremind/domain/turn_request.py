@@ -47,6 +47,21 @@ class TurnRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptRequest:
+    """A whole conversation as a client has it; its last message is to be answered.
+
+    Attributes:
+        transcript: oldest first; it ends with a message of the user.
+        temperature, max_tokens: for this reply, within what the user may set.
+    """
+
+    companion: str
+    transcript: Sequence[EarlierTurn]
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnBegun:
     """The message is stored, and its reply begins.
 

@@ -61,7 +61,9 @@ class SingleTurns:
     async def turn(
         self, principal: Principal, request: TurnRequest
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
-        """Send a message, and yield what comes of it: `TurnBegun`, `TurnPiece`s, `TurnDone`.
+        """Admit a message, send it, and yield what comes of it.
+
+        That is `TurnBegun`, then `TurnPiece`s, then `TurnDone`.
 
         Leaving the block before `TurnDone` stops the reply; what came of it is stored. The iterator
         raises the same errors as this method.
@@ -75,14 +77,40 @@ class SingleTurns:
             Conflict: the id belongs to another message.
             Draining, Interrupted, Overloaded, RateLimited, StorageUnavailable: it may retry.
         """
-        arrived = self._services.runtime.clock.monotonic()
+        self.admit(principal, request.companion, request.text)
+        async with self.make(principal, request) as events:
+            yield events
+
+    def admit(self, principal: Principal, companion: str, text: str) -> None:
+        """Check that a message may be sent now, and charge it to its user.
+
+        Raises:
+            InvalidMessage, NotAllowed, Draining, RateLimited: it may not.
+        """
         require_scope(principal, "chat")
-        if not principal.may_open(request.companion):
+        if not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )
-        self._check_fields(request)
-        self._charge(principal.effective_user_id, len(request.text))
+        max_chars = self._services.runtime.settings.max_text_chars
+        if not text.strip():
+            raise InvalidMessage("text: expected text that is not blank", param="text")
+        if len(text) > max_chars:
+            raise InvalidMessage(
+                f"text: expected at most {max_chars} characters, got {len(text)}", param="text"
+            )
+        if self._registry.is_draining():
+            raise Draining("The server is draining; send it again.")
+        self._charge(principal.effective_user_id, len(text))
+
+    @asynccontextmanager
+    async def make(
+        self, principal: Principal, request: TurnRequest
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """Do as `turn` does, with a message that was admitted."""
+        arrived = self._services.runtime.clock.monotonic()
+        if not 0 < len(request.id) <= MAX_ID_CHARS:
+            raise InvalidMessage(f"id: expected 1 to {MAX_ID_CHARS} characters", param="id")
         session = await self._open(principal, request)
         answer = _Answering(self._services, session)
         try:
@@ -92,16 +120,6 @@ class SingleTurns:
             yield answer.events()
         finally:
             self._registry.end(session)
-
-    def _check_fields(self, request: TurnRequest) -> None:
-        if not 0 < len(request.id) <= MAX_ID_CHARS:
-            raise InvalidMessage(f"id: expected 1 to {MAX_ID_CHARS} characters", param="id")
-        max_chars = self._services.runtime.settings.max_text_chars
-        if len(request.text) > max_chars:
-            raise InvalidMessage(
-                f"text: expected at most {max_chars} characters, got {len(request.text)}",
-                param="text",
-            )
 
     def _charge(self, user_id: str, chars: int) -> None:
         """Charge a message to the rate that its user has over all connections.

@@ -11,7 +11,15 @@ import asyncpg
 from foremind.domain.announcements import ReplyStored, SessionTaken
 from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
 from foremind.domain.relationship import relationship_id_of
-from foremind.domain.turn import AnswerElsewhere, InForce, OpenedSession, Status, StoredTurn, Turn
+from foremind.domain.turn import (
+    AnswerElsewhere,
+    InForce,
+    OpenedSession,
+    SessionTurn,
+    Status,
+    StoredTurn,
+    Turn,
+)
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.presence import Presence
@@ -114,6 +122,13 @@ class TurnStore:
             "recent_turns", relationship_id, limit
         )
         return [Turn(**dict(row)) for row in rows]
+
+    async def newest_turns(self, relationship_id: int, limit: int) -> list[SessionTurn]:
+        """Return the last `limit` turns with their sessions, oldest first; erased ones, too."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "newest_turns", relationship_id, limit
+        )
+        return [SessionTurn(**dict(row)) for row in reversed(rows)]
 
     async def commit_message(
         self,

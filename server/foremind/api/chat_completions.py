@@ -1,0 +1,306 @@
+"""The chat-completions door: `/v1/models` and `/v1/chat/completions`, as OpenAI has them."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from foremind.api.chat_completion_shapes import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    ChatMessage,
+    DeltaChoice,
+    ModelList,
+    ModelView,
+    ReplyChoice,
+    ReplyDelta,
+    ReplyMessage,
+    TokenUsage,
+)
+from foremind.api.client_presence import while_connected
+from foremind.api.dependencies import read_json
+from foremind.api.request_authentication import RequestAuthenticator
+from foremind.api.responses import error_body, json_response
+from foremind.auth.principal import Principal
+from foremind.domain.clock import Clock
+from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.turn import Speaker
+from foremind.domain.turn_request import (
+    EarlierTurn,
+    TranscriptRequest,
+    TurnBegun,
+    TurnDone,
+    TurnEvent,
+    TurnPiece,
+)
+from foremind.storage.companion_store import CompanionStore
+
+_MAX_BODY_BYTES = 2_000_000  # of a whole transcript
+#: The user where the server runs open and a client names nobody.
+DEFAULT_USER = "player"
+_SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
+#: How Open WebUI begins what it asks of a model besides: for titles, tags, follow-ups.
+_TASK = "### Task:"
+#: The fields of a turn that an error may name, as they are called here.
+_FIELDS = {"companion": "model", "text": "messages", "id": "messages"}
+_IGNORED_ROLES = frozenset({"system", "developer", "tool", "function"})
+
+
+class TranscriptAnswers(Protocol):
+    """What answers the last message of a transcript."""
+
+    def turn(
+        self, principal: Principal, request: TranscriptRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[TurnEvent]]:
+        """Yield what comes of it; leaving the block stops the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompletionServices:
+    """The services of these routes."""
+
+    authenticator: RequestAuthenticator
+    companions: CompanionStore
+    transcripts: TranscriptAnswers
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """A reply that has begun; `events` are what is still to come."""
+
+    companion: str
+    created: int
+    begun: TurnBegun
+    events: AsyncIterator[TurnEvent]
+
+    @property
+    def id(self) -> str:
+        return f"chatcmpl-{self.begun.turn_id}"
+
+    def usage(self, done: TurnDone) -> TokenUsage:
+        prompt, reply = self.begun.prompt_tokens, done.reply_tokens
+        return TokenUsage(prompt, reply, prompt + reply)
+
+
+class _ChatCompletionEndpoints:
+    def __init__(self, services: ChatCompletionServices) -> None:
+        self._services = services
+
+    async def models(self, request: Request) -> Response:
+        principal = await self._services.authenticator.authenticate_unless_open(request)
+        companions = await self._services.companions.list()
+        return json_response(
+            ModelList(
+                [
+                    ModelView(companion.slug, companion.name)
+                    for companion in companions
+                    if principal is None or principal.may_open(companion.slug)
+                ]
+            )
+        )
+
+    async def complete(self, request: Request) -> Response:
+        authenticator = self._services.authenticator
+        caller = await authenticator.authenticate_caller(request)
+        body = await read_json(request, ChatCompletionRequest, _MAX_BODY_BYTES)
+        principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
+        request.state.connection.mark_identified()
+        asked = _transcript_request(body)
+        async with AsyncExitStack() as stack:
+            turn = self._services.transcripts.turn(principal, asked)
+            reply = await while_connected(request.receive, self._begin(stack, turn, body.model))
+            headers = _headers(principal, reply.begun)
+            if body.stream:
+                options = body.stream_options
+                include_usage = options is not None and bool(options.include_usage)
+                return _StreamedReply(reply, stack.pop_all(), headers, include_usage=include_usage)
+            done = await while_connected(request.receive, _end_of(reply.events))
+            if done.error is not None:
+                raise done.error
+            return json_response(
+                ChatCompletion(
+                    reply.id,
+                    reply.created,
+                    reply.companion,
+                    [ReplyChoice(ReplyMessage(done.text))],
+                    reply.usage(done),
+                ),
+                headers=headers,
+            )
+
+    async def _begin(
+        self,
+        stack: AsyncExitStack,
+        turn: AbstractAsyncContextManager[AsyncIterator[TurnEvent]],
+        companion: str,
+    ) -> _Reply:
+        """Wait until the message is stored and its reply begins.
+
+        Raises:
+            ForemindError: it was refused.
+        """
+        try:
+            events = await stack.enter_async_context(turn)
+            begun = await anext(events)
+        except ForemindError as error:
+            raise _in_words_of_this_api(error) from None
+        assert isinstance(begun, TurnBegun)
+        return _Reply(companion, int(self._services.clock.now().timestamp()), begun, events)
+
+
+class _StreamedReply(Response):
+    """Streams a reply as server-sent events; if the client leaves, the reply stops."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        reply: _Reply,
+        turn: AsyncExitStack,
+        headers: dict[str, str],
+        *,
+        include_usage: bool,
+    ) -> None:
+        super().__init__(headers={**headers, "cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._reply = reply
+        self._turn = turn
+        self._include_usage = include_usage
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._turn:
+            await while_connected(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async for data in self._data():
+            line = b"data: " + data + b"\n\n"
+            await send({"type": "http.response.body", "body": line, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _data(self) -> AsyncIterator[bytes]:
+        yield self._chunk(ReplyDelta(role="assistant", content=""))
+        try:
+            async for event in self._reply.events:
+                match event:
+                    case TurnPiece():
+                        yield self._chunk(ReplyDelta(content=event.text))
+                    case TurnDone(error=ForemindError() as error):
+                        raise error
+                    case TurnDone():
+                        yield self._chunk(ReplyDelta(), ended=True)
+                        if self._include_usage:
+                            yield self._usage_chunk(event)
+                        yield b"[DONE]"
+        except ForemindError as error:  # the status is sent already
+            yield msgspec.json.encode(error_body(error))
+
+    def _chunk(self, delta: ReplyDelta, *, ended: bool = False) -> bytes:
+        reply = self._reply
+        choice = DeltaChoice(delta, finish_reason="stop" if ended else None)
+        return msgspec.json.encode(
+            ChatCompletionChunk(reply.id, reply.created, reply.companion, [choice])
+        )
+
+    def _usage_chunk(self, done: TurnDone) -> bytes:
+        reply = self._reply
+        return msgspec.json.encode(
+            ChatCompletionChunk(
+                reply.id, reply.created, reply.companion, [], usage=reply.usage(done)
+            )
+        )
+
+
+async def _end_of(events: AsyncIterator[TurnEvent]) -> TurnDone:
+    async for event in events:
+        if isinstance(event, TurnDone):
+            return event
+    raise ForemindError("The reply did not end.")
+
+
+def _named_user(
+    request: Request, body: ChatCompletionRequest, *, open_: bool
+) -> tuple[str | None, str | None]:
+    """Return the id and the name of the user that a request names, each None if it does not."""
+    user_id = (
+        body.user
+        or request.query_params.get("user")
+        or request.headers.get("x-openwebui-user-id")
+        or (DEFAULT_USER if open_ else None)
+    )
+    name = request.headers.get("x-openwebui-user-name")
+    return user_id, None if name is None else unquote(name)
+
+
+def _transcript_request(body: ChatCompletionRequest) -> TranscriptRequest:
+    """Return the conversation that a request contains.
+
+    Raises:
+        InvalidMessage: a message is not of a known role, or the last one not the user's.
+    """
+    if body.n not in (None, 1):
+        raise InvalidMessage("n: expected 1: there is one reply", param="n")
+    transcript: list[EarlierTurn] = []
+    for number, message in enumerate(body.messages):
+        speaker = _SPEAKERS.get(message.role)
+        if speaker is None and message.role not in _IGNORED_ROLES:
+            param = f"messages[{number}].role"
+            raise InvalidMessage(f"{param}: expected system, user or assistant", param=param)
+        text = _text_of(message)
+        if speaker is not None and (text or speaker == "user"):
+            transcript.append(EarlierTurn(speaker, text))
+    if not transcript or transcript[-1].speaker != "user":
+        raise InvalidMessage(
+            "messages: expected a message of the user at the end", param="messages"
+        )
+    if transcript[-1].text.startswith(_TASK):
+        raise InvalidMessage(
+            "messages: expected what the user says, not a task of the front end", param="messages"
+        )
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    return TranscriptRequest(body.model, transcript, body.temperature, max_tokens)
+
+
+def _in_words_of_this_api(error: ForemindError) -> ForemindError:
+    """Return an error with the name that its field has here."""
+    name = _FIELDS.get(error.param or "")
+    if name is not None:
+        error.message = error.message.replace(f"{error.param}:", f"{name}:", 1)
+        error.param = name
+    return error
+
+
+def _text_of(message: ChatMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(part.text for part in message.content or () if part.text is not None)
+
+
+def _headers(principal: Principal, begun: TurnBegun) -> dict[str, str]:
+    """Return what was recalled for a reply, in headers, and without any text."""
+    headers = {"x-foremind-turn": str(begun.turn_id), "x-foremind-context": begun.context}
+    if not begun.duplicate:
+        headers["x-foremind-recalled"] = str(len(begun.memories))
+        if principal.allows("memory:read"):
+            ids = ",".join(str(memory.id) for memory in begun.memories)
+            headers["x-foremind-recalled-ids"] = ids
+    return headers
+
+
+def chat_completion_routes(services: ChatCompletionServices) -> list[BaseRoute]:
+    """Return the routes that clients of OpenAI's API know."""
+    endpoints = _ChatCompletionEndpoints(services)
+    return [
+        Route("/v1/models", endpoints.models),
+        Route("/v1/chat/completions", endpoints.complete, methods=["POST"]),
+    ]
