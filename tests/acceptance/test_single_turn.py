@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from foremind.auth.principal import Principal
-from foremind.domain.errors import Conflict, Draining, InvalidMessage, NotAllowed, RateLimited
+from foremind.domain.errors import (
+    Conflict,
+    Draining,
+    InvalidMessage,
+    NotAllowed,
+    Overloaded,
+    RateLimited,
+)
 from foremind.domain.turn_request import (
     EarlierTurn,
     TurnBegun,
@@ -120,6 +127,20 @@ async def test_leaving_stops_the_reply(start: StartServer) -> None:
         await eventually_async(lambda: _replies(server))
         assert (await stored(server))[-1] == ("companion", "cancelled", "One ")
         await eventually(lambda: not server.app.registry.sessions())
+
+
+async def test_a_reply_that_is_not_read_is_stopped(start: StartServer) -> None:
+    """What waits to be read is bounded."""
+    words = Script(reply=lambda _: ["word " * 50] * 1000)
+    async with scripted_model(words) as model:
+        server = await start(llm_url=model.url, llm_max_tokens=5000, outbound_bytes=65_536)
+        async with server.app.turns.turn(ANA, request("Talk on and on")) as events:
+            await eventually_async(lambda: _replies(server))
+            with pytest.raises(Overloaded, match="too slowly"):
+                _ = [event async for event in events]
+        (_, status, text) = (await stored(server))[-1]
+        assert status == "cancelled"
+        assert 65_536 <= len(text) < 250_000
 
 
 async def _replies(server: RunningServer) -> bool:

@@ -43,6 +43,7 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.runtime.offload import run_or_offload
 
 _Answer = MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+_MAX_WAITING = 8192  # answers; a piece is about one token
 _decoder = msgspec.json.Decoder(_Answer)
 
 
@@ -163,14 +164,16 @@ class SingleTurns:
 class _Answering:
     """What a session reports about its one message: the listener in place of a connection.
 
-    At most `outbound_bytes` wait to be read; a reader that is slower loses the rest of the reply.
+    At most `outbound_bytes` of text wait to be read, in at most `_MAX_WAITING` answers. A reader
+    that is slower loses the rest of the reply, which is stopped.
     """
 
     def __init__(self, services: SessionServices, session: Session) -> None:
         self._services = services
         self._session = session
-        self._answers: asyncio.Queue[_Answer | ForemindError] = asyncio.Queue()
+        self._answers: asyncio.Queue[_Answer | ForemindError] = asyncio.Queue(_MAX_WAITING)
         self._waiting_bytes = 0
+        self._ended = False  # nothing follows what waits
         self._turn: RunningTurn | None = None
 
     def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
@@ -179,16 +182,26 @@ class _Answering:
             answer: _Answer = _decoder.decode(frame)
         except msgspec.ValidationError:
             return True
+        if self._ended:
+            return True
         self._waiting_bytes += _size_of(answer)
-        if self._waiting_bytes > self._services.runtime.settings.outbound_bytes:
-            self._answers.put_nowait(Overloaded("The reply was read too slowly."))
+        too_much = self._waiting_bytes > self._services.runtime.settings.outbound_bytes
+        if too_much or self._answers.qsize() >= _MAX_WAITING - 1:
+            self._end(Overloaded("The reply was read too slowly."))
+            self._session.stop_reply()
         else:
             self._answers.put_nowait(answer)
         return True
 
     def close(self, code: int, reason: str) -> None:
         """Take note that the session ends, and why."""
-        self._answers.put_nowait(_closed(code, reason))
+        self._end(_closed(code, reason))
+
+    def _end(self, error: ForemindError) -> None:
+        """Let an error follow what waits, for which a place is kept."""
+        if not self._ended:
+            self._ended = True
+            self._answers.put_nowait(error)
 
     def on_reply(self, turn: RunningTurn) -> None:
         """Take the prompt of the reply, which is about to be sent."""
@@ -267,7 +280,7 @@ class _Answering:
 
 
 def _size_of(answer: _Answer) -> int:
-    return len(answer.delta) if isinstance(answer, ResponseDelta) else 0
+    return len(answer.delta.encode()) if isinstance(answer, ResponseDelta) else 0
 
 
 def _closed(code: int, reason: str) -> ForemindError:
