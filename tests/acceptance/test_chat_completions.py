@@ -251,6 +251,39 @@ async def test_a_conversation_that_was_changed_before_its_end_is_a_new_one(
     ]  # fmt: skip
 
 
+async def test_a_front_end_may_leave_out_the_beginning(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """As they do with what is too long for a model; the prompt has it nevertheless."""
+    server = await start(llm_url=model.url)
+    ana = await front_end(server)
+    for text in ("Good morning", BEES, "Good night"):
+        await ana.say(text)
+    everything = [*ana.told(), "Good night again", "Reply 4."]
+    del ana.messages[:-2]
+    await ana.say("Good night again")
+    assert await ana.stored() == everything
+    assert await ana.sessions() == 1
+    assert "Good morning" in str(model.script.player_requests[-1]["messages"])
+
+
+async def test_pages_of_allowed_origins_may_read_what_was_recalled(start: StartServer) -> None:
+    """The headers that say it are exposed to them."""
+    server = await start(allowed_origins=["https://game.example"])
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE
+    ) as http:
+        response = await http.post(
+            "/v1/chat/completions",
+            json={"model": "wren", "messages": [{"role": "user", "content": BEES}]},
+            headers={"origin": "https://game.example"},
+        )
+    exposed = response.headers["access-control-expose-headers"].split(", ")
+    sent = [name for name in response.headers if name.startswith("x-foremind-")]
+    assert len(sent) == 4
+    assert set(sent) <= set(exposed)
+
+
 async def test_two_conversations_side_by_side_stay_apart(
     start: StartServer, model: ScriptedModel
 ) -> None:
@@ -480,7 +513,9 @@ async def test_a_transcript_has_a_bound(start: StartServer, model: ScriptedModel
     """Of two megabytes."""
     server = await start(llm_url=model.url)
     messages = [{"role": "user", "content": "x" * 400_000}] * 6
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as http:
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE
+    ) as http:
         response = await http.post(
             "/v1/chat/completions", json={"model": "wren", "messages": messages}
         )
