@@ -30,6 +30,8 @@ from foremind.llm import answer_parsing as answers_read
 from foremind.llm import offline, stream_events, thinking_filter
 from foremind.llm.prompt import quoted_lines, record_format, sections
 from foremind.llm.prompt.layout import Prompt
+from foremind.lore import key_matcher, lorebook
+from foremind.lore.activation import ScannedMessage, activate
 from foremind.memory import (
     consolidation,
     erasure_scope,
@@ -229,6 +231,18 @@ def read_page(text: str, _: datetime) -> None:
         text_extraction.document_text(html.encode(errors="replace"), "text/html")
 
 
+def read_lore(text: str, _: datetime) -> None:
+    """Find a text in itself, as a key, a pattern and the content of an entry."""
+    key, content = text[: lorebook.MAX_KEY_CHARS], text[: lorebook.MAX_CONTENT_CHARS]
+    entries = [
+        {"keys": [key], "content": head + content, "use_regex": use_regex}
+        for use_regex in (False, True)
+        for head in ("", "@@", f"@@{key}\n", f"@@exclude_keys {key}\n", "{{// ")
+    ]
+    book = lorebook.Lorebook.parse({"entries": entries, "recursive_scanning": True})
+    activate(book, [ScannedMessage(True, book.matcher.found_in(text))], len, 1000)
+
+
 #: By module, so that a test can check that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     time_expressions: read_dates,
@@ -298,6 +312,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     draft_text: lambda text, _: draft_text.has_searchable_text(draft_text.normalise(text)),
     prefetch_policy: type_draft,
     offline: reply_offline,
+    key_matcher: read_lore,
+    lorebook: read_lore,
     decoding: lambda text, _: decoding.cause_in(text),
 }
 

@@ -1,6 +1,7 @@
 """Previews the prompt of a draft: what the language model would be given if it were sent now."""
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -14,9 +15,12 @@ from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_budget import BudgetShare
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.lore.activation import ActiveLore
+from foremind.lore.lorebook import Lorebook
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
+from foremind.typeahead.draft_lore import lore_for
 from foremind.typeahead.draft_text import normalise
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 
@@ -29,20 +33,27 @@ async def preview_context(
     zone = ZoneInfo(relationship.time_zone)
     now = services.runtime.clock.now().astimezone(zone)
     count = counter_for(policy.layers.tokenizer)
-    scope = _retrieval_scope(services, resolved, zone)
-    prepared = await services.context.builder.prepare(
-        normalise(draft), lambda: scope, Priority.PAUSE
-    )
     session = await active_session(services, resolved)
     turns, state = [], NO_STATE
     if session is not None:
         turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
         state, _ = await services.stores.states.read(relationship.id, session)
-    started = services.runtime.clock.monotonic()
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
+    scope = _retrieval_scope(services, resolved, zone, history)
+    prepared = await services.context.builder.prepare(
+        normalise(draft), lambda: scope, Priority.PAUSE
+    )
+    lorebook = await services.context.lorebooks.load(resolved.companion)
+    started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(relationship.user_name, history, now, state)
     assembled = build_prompt(
-        resolved.companion, policy.layers, snapshot, prepared.standing, prepared, draft
+        resolved.companion,
+        policy.layers,
+        snapshot,
+        prepared.standing,
+        prepared,
+        draft,
+        prepared.lore,
     )
     assembly_ms = round((services.runtime.clock.monotonic() - started) * 1000, 3)
     prompt = assembled.prompt
@@ -52,6 +63,7 @@ async def preview_context(
         "tokens": sum(count(message["content"]) for message in messages),
         "budget": int(policy.layers.context_tokens * policy.layers.share),
         "layers": _layers(policy.layers, prepared, assembled, len(turns)),
+        "lore": _lore(prompt.lore, lorebook),
         "left_out": list(prepared.missing_layers),
         "missing": dict(prepared.missing),
         "memories": [asdict(memory) | {"id": str(memory.id)} for memory in prompt.memories],
@@ -68,7 +80,10 @@ async def active_session(
 
 
 def _retrieval_scope(
-    services: RelationshipServices, resolved: ResolvedRelationship, zone: ZoneInfo
+    services: RelationshipServices,
+    resolved: ResolvedRelationship,
+    zone: ZoneInfo,
+    history: Sequence[PastTurn],
 ) -> RetrievalScope:
     relationship, companion, policy = resolved.relationship, resolved.companion, resolved.policy
     return RetrievalScope(
@@ -85,7 +100,29 @@ def _retrieval_scope(
             layer_policy=policy.layers,
         ),
         zone,
+        lore=partial(
+            lore_for,
+            services.context.lorebooks,
+            companion,
+            policy.layers,
+            relationship.user_name,
+            history,
+        ),
     )
+
+
+def _lore(active: ActiveLore, lorebook: Lorebook) -> dict[str, object]:
+    """Return the entries in the prompt, the ids of those that did not fit, and unusable ones."""
+    return {
+        "entries": [
+            {"id": entry.id, "name": entry.name, "text": entry.text, "tokens": entry.tokens}
+            | asdict(entry.placement)
+            for entry in active.entries
+        ],
+        "tokens": active.tokens,
+        "left_out": list(active.left_out),
+        "unusable": [asdict(problem) for problem in lorebook.problems],
+    }
 
 
 def _layers(

@@ -338,8 +338,9 @@ _RELATIONSHIP_OPERATIONS = (
         "Preview the context of a draft",
         "Returns exactly the prompt that the language model would be given if the user sent the "
         "draft now: its messages, their token counts and the token budget, the memories "
-        "retrieved, what every layer contributed or left out, and timings in milliseconds. The "
-        "language model is not called and nothing is stored.",
+        "retrieved, what every layer contributed or left out, the active entries of the "
+        "companion's lorebook, and timings in milliseconds. The language model is not called and "
+        "nothing is stored.",
         dict[str, Any],
         query={"draft": TEXT | {"description": "The text of the draft."}},
         required=frozenset({"draft"}),

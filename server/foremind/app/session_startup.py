@@ -23,6 +23,7 @@ from foremind.retrieval.search import (
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.context_services import ContextServices
+from foremind.typeahead.lorebooks import Lorebooks
 
 
 async def start_session_services(
@@ -84,4 +85,5 @@ async def _start_context_services(
         library=library,
         builder=ContextBuilder(embedder, search, layer_cache, library, clock, metrics, freshness),
         cache=cache,
+        lorebooks=Lorebooks(),
     )

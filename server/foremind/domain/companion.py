@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -279,7 +279,8 @@ class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Companion:
     """A companion as stored; `version` increases with every change.
 
-    A `retired` companion accepts no sessions; its relationships are kept.
+    A `retired` companion accepts no sessions; its relationships are kept. `card` is the `data` of
+    the character card that it was made of.
     """
 
     id: int
@@ -290,6 +291,7 @@ class Companion:
     settings: CompanionSettings
     version: int
     retired: bool = False
+    card: Mapping[str, Any] | None = None
 
 
 def read_companion(path: Path) -> CompanionFile:

@@ -23,12 +23,14 @@ from foremind.gateway.protocol.messages import (
     ResponseTimings,
     SpeculativeWork,
 )
+from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message, PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.lore.activation import ActiveLore
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
@@ -59,6 +61,7 @@ class ReplyGeneration:
     Args:
         companion: returns the current companion.
         policy: returns the settings in force.
+        lore: returns what a draft activates of the companion's lorebook.
         emit: sends an event to the client.
     """
 
@@ -68,11 +71,13 @@ class ReplyGeneration:
         services: SessionServices,
         companion: Callable[[], Companion],
         policy: Callable[[], Policy],
+        lore: SessionLore,
         emit: Callable[[Event], None],
     ) -> None:
         self._conversation = conversation
         self._services = services
         self._companion = companion
+        self._lore = lore
         self._emit = emit
         #: The reply in progress.
         self.current: GatedReply | None = None
@@ -95,7 +100,12 @@ class ReplyGeneration:
         chat_models, speculation = self._services.chat_models, self.speculation
         assembled = speculation.reuse_prefix(
             self._assemble(
-                message.text, at_enter.standing, at_enter.context, policy.layers, message.id
+                message.text,
+                at_enter.standing,
+                at_enter.context,
+                policy.layers,
+                at_enter.lore,
+                message.id,
             )
         )
         assembled.prompt.messages()  # rendered and cached now, before `ready_ms` is measured
@@ -189,7 +199,9 @@ class ReplyGeneration:
             )
 
     def _assemble_speculatively(self, draft: str, context: PreparedContext) -> AssembledPrompt:
-        return self._assemble(draft, context.standing, context, context.cache_key.layer_policy)
+        return self._assemble(
+            draft, context.standing, context, context.cache_key.layer_policy, context.lore
+        )
 
     async def _assemble_beginning(self, policy: LayerPolicy) -> Sequence[Message]:
         """Assemble what the next prompt begins with, whatever its message will be.
@@ -201,9 +213,11 @@ class ReplyGeneration:
         layers = await self._services.context.layer_cache.load(
             relationship_id, counter_for(policy.tokenizer)
         )
+        lore = await self._lore.for_next_draft()
         if not self._conversation.loaded:
             return ()
-        return self._assemble(_ANY_TEXT, layers.standing, None, policy).prompt.messages()[:-1]
+        assembled = self._assemble(_ANY_TEXT, layers.standing, None, policy, lore.active)
+        return assembled.prompt.messages()[:-1]
 
     def _assemble(
         self,
@@ -211,6 +225,7 @@ class ReplyGeneration:
         standing: StandingLayers,
         context: PreparedContext | None,
         policy: LayerPolicy,
+        lore: ActiveLore,
         message_id: str | None = None,
     ) -> AssembledPrompt:
         """Assemble the prompt for a text, leaving out a stored message with its id."""
@@ -222,7 +237,7 @@ class ReplyGeneration:
             self._services.runtime.clock.now().astimezone(participants.time_zone),
             conversation.state.value,
         )
-        return build_prompt(self._companion(), policy, snapshot, standing, context, text)
+        return build_prompt(self._companion(), policy, snapshot, standing, context, text, lore)
 
     def _on_piece(self, piece: str) -> None:
         if self.current is not None:

@@ -62,6 +62,7 @@ from foremind.gateway.session_events import (
     session_opened,
     session_updated,
 )
+from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turn_pipeline import SessionCallbacks, TurnPipeline
@@ -139,6 +140,7 @@ class Session:
             self._share_turn,
             earlier,
         )
+        self._lore = SessionLore(self._conversation, session_policy, services.context.lorebooks)
         self._prefetcher = self._new_prefetcher()
         self._pipeline = self._new_pipeline()
 
@@ -525,7 +527,7 @@ class Session:
         return Prefetcher(
             services.context.builder,
             services.context.cache,
-            session_policy.retrieval_scope,
+            self._lore.retrieval_scope,
             self._on_prepared,
             lambda: (session_policy.policy.pause_s, session_policy.policy.eager),
             services.runtime.settings.recall_timeout_s,
@@ -540,6 +542,7 @@ class Session:
             services,
             lambda: session_policy.companion,
             lambda: session_policy.policy,
+            self._lore,
             stream.emit,
         )
         callbacks = SessionCallbacks(
@@ -560,7 +563,7 @@ class Session:
             self._prefetcher,
             services,
             callbacks,
-            session_policy.retrieval_scope,
+            self._lore.retrieval_scope,
         )
 
     def _fail_message(self, error: ForemindError, cause: DecodingProblem) -> None:

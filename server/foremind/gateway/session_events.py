@@ -16,6 +16,7 @@ from foremind.gateway.protocol.messages import (
     ContextReady,
     ContextTimings,
     Limits,
+    LoreView,
     MemoryStored,
     ReasonView,
     SessionOpened,
@@ -84,15 +85,17 @@ def context_ready(
 
     Args:
         now: the time in the player's time zone.
-        with_memories: whether the client may read memories.
+        with_memories: whether the client may read memories, and the names of lore.
     """
     timings = context.timings
-    memories = [memory_view(memory, now) for memory in context.memories] if with_memories else []
+    memories = [memory_view(memory, now) for memory in context.memories]
+    lore = [LoreView(entry.id, entry.name) for entry in context.lore.entries]
     return ContextReady(
         draft=draft,
         trigger=trigger,
-        memories=memories,
+        memories=memories if with_memories else [],
         timings=ContextTimings(timings.embed_ms, timings.search_ms, timings.total_ms),
+        lore=lore if with_memories else [],
     )
 
 

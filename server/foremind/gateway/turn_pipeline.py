@@ -84,7 +84,7 @@ class TurnPipeline:
     """Answers the messages of one session, one at a time, each of them once.
 
     Args:
-        retrieval_scope: returns whose memories are searched under some settings.
+        retrieval_scope: returns whose memories are searched for a message under some settings.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TurnPipeline:
         prefetcher: Prefetcher,
         services: SessionServices,
         callbacks: SessionCallbacks,
-        retrieval_scope: Callable[[Policy], RetrievalScope],
+        retrieval_scope: Callable[[Policy, str], RetrievalScope],
     ) -> None:
         self._conversation = conversation
         self._replies = replies
@@ -416,7 +416,7 @@ class TurnPipeline:
     ) -> tuple[ContextAtEnter, GatedReply, SpeculativeWork]:
         """Fetch the context of a message, and begin the reply behind its gate."""
         context = await self._prefetcher.context_at_enter(
-            message.text, lambda: self._retrieval_scope(policy)
+            message.text, lambda: self._retrieval_scope(policy, message.id)
         )
         await self._conversation.load(message.id)
         reply, work = self._replies.begin(message, context, policy)

@@ -30,6 +30,7 @@ from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
 from foremind.typeahead.context_cache import BuildTimings, CacheKey, PreparedContext
+from foremind.typeahead.draft_lore import LoreSource, no_lore
 
 # Layers made of a relationship's records: those searched for a draft, and those in every prompt.
 _SEARCHED_LAYERS: tuple[LayerName, ...] = (
@@ -52,7 +53,8 @@ _log = structlog.get_logger("foremind.typeahead")
 class RetrievalScope:
     """Whose memories are searched, and the key of the resulting context.
 
-    `user_id` is the user who takes turns with others in the embedding queue.
+    `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
+    draft activates of the companion's lorebook.
     """
 
     relationship_id: int
@@ -61,6 +63,7 @@ class RetrievalScope:
     cache_key: CacheKey
     time_zone: tzinfo
     user_id: int | None = None
+    lore: LoreSource = no_lore
 
 
 class ContextBuilder:
@@ -114,6 +117,7 @@ class ContextBuilder:
         references = await run_or_offload(len(text), lambda: references_in(text))
         relationship_id = current_scope().relationship_id
         changed = self._freshness is not None and await self._freshness.ensure(relationship_id)
+        lore = await current_scope().lore(text)
         scope = current_scope()
         policy = scope.cache_key.layer_policy
         now = self._clock.now().astimezone(scope.time_zone)
@@ -131,7 +135,7 @@ class ContextBuilder:
         recalled["memories"] = await run_or_offload(
             chars, partial(_memories_section, memories, draft)
         )
-        cache_key = scope.cache_key
+        cache_key = msgspec.structs.replace(scope.cache_key, history=lore.history)
         if layers is not None:
             related = tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
             draft = replace(draft, recalled_texts=related)
@@ -153,6 +157,7 @@ class ContextBuilder:
                 total_ms=_ms(finished - started),
                 layers_ms=layers_ms,
             ),
+            lore=lore.active,
         )
 
     def _record_times(

@@ -16,6 +16,7 @@ from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy, RecallPolicy
 from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
+from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 
 _MAX_PER_RELATIONSHIP = 32  # contexts, so that undoing an edit hits the cache
@@ -28,7 +29,8 @@ _CONTEXT_BYTES, _MEMORY_BYTES, _TEXT_BYTES = 4096, 400, 64
 class CacheKey(msgspec.Struct, frozen=True, gc=False):
     """What a context depends on in addition to the text; any difference makes it stale.
 
-    `deleted` counts the deletions of the companion's documents.
+    `document_deletions` counts those of the companion's documents. `history` is the mark of the
+    conversation, as `draft_lore` computes it, where the companion has a lorebook.
     """
 
     memory_version: int
@@ -39,6 +41,7 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
     recall_policy: RecallPolicy
     layer_policy: LayerPolicy
     document_deletions: int = 0
+    history: tuple[int, int] = (0, 0)
 
 
 class BuildTimings(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +57,8 @@ class PreparedContext(msgspec.Struct, frozen=True, gc=False):
     """What was retrieved for `text` (normalised) under the cache key `cache_key`.
 
     `missing` maps layers that failed or missed the deadline to the reason; such a context is not
-    cached. `standing` are the layers that every prompt includes.
+    cached. `standing` are the layers that every prompt includes, `lore` what `text` activates of
+    the companion's lorebook.
     """
 
     text: str
@@ -65,6 +69,7 @@ class PreparedContext(msgspec.Struct, frozen=True, gc=False):
     missing: Mapping[LayerName, str]
     standing: StandingLayers
     timings: BuildTimings
+    lore: ActiveLore = NO_LORE
 
     @property
     def missing_layers(self) -> tuple[LayerName, ...]:
@@ -190,6 +195,7 @@ class _RelationshipEntries:
 def context_size_bytes(context: PreparedContext) -> int:
     """Return an upper estimate of a context's memory use."""
     texts = [context.text, *(memory.content for memory in context.memories)]
+    texts += [entry.text for entry in context.lore.entries]
     for section in (*context.recalled.values(), *context.standing.sections.values()):
         texts += section.lines
         texts += [text for shape in section.shapes if shape for quote in shape.quotes

@@ -8,6 +8,7 @@ from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.layer_cache import LayerCache
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
+from foremind.typeahead.lorebooks import Lorebooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,4 @@ class ContextServices:
     library: Library
     builder: ContextBuilder
     cache: ContextCache
+    lorebooks: Lorebooks

@@ -10,6 +10,7 @@ from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import TemporaryError
 from foremind.domain.prefetch import Outcome, Trigger
 from foremind.llm.prompt.sections import StandingLayers
+from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
@@ -27,13 +28,15 @@ class ContextAtEnter:
     """The context for a sent text, and whether it was prefetched.
 
     `context` is None if there was nothing to search for or retrieval failed; the reply then has no
-    memories. `standing` are the layers that every prompt includes, even then. `trigger` is what
-    started the build of a context that `on_ready` has not reported, else None.
+    memories. `standing` are the layers that every prompt includes, and `lore` what the text
+    activates, even then. `trigger` is what started the build of a context that `on_ready` has not
+    reported, else None.
     """
 
     context: PreparedContext | None
     standing: StandingLayers
     outcome: Outcome
+    lore: ActiveLore
     trigger: Trigger | None = None
 
 
@@ -131,11 +134,10 @@ class Prefetcher:
         current_scope = current_scope or self._current_scope
         draft = normalise(text)
         if not has_searchable_text(draft):
-            standing = await self._builder.standing(current_scope(), recalled=True)
-            return ContextAtEnter(None, standing, "miss")
+            return await self._without_context(draft, current_scope, recalled=True)
         cached = self._valid(draft, current_scope)
         if cached is not None:
-            return ContextAtEnter(cached, cached.standing, "hit")
+            return ContextAtEnter(cached, cached.standing, "hit", cached.lore)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._await_in_flight(
@@ -145,8 +147,19 @@ class Prefetcher:
             _log.warning("context.unavailable", reason=type(error).__name__)
         except Exception:  # a defect in retrieval must not cost the player the reply
             _log.exception("context.failed")
-        standing = await self._builder.standing(current_scope(), recalled=False)
-        return ContextAtEnter(None, standing, "miss")
+        return await self._without_context(draft, current_scope, recalled=False)
+
+    async def _without_context(
+        self, draft: str, current_scope: Callable[[], RetrievalScope], *, recalled: bool
+    ) -> ContextAtEnter:
+        """Return what a prompt includes in any case; `recalled`: not because retrieval failed."""
+        standing = await self._builder.standing(current_scope(), recalled=recalled)
+        lore = NO_LORE
+        try:
+            lore = (await current_scope().lore(draft)).active
+        except TemporaryError as error:
+            _log.warning("lore.unavailable", reason=type(error).__name__)
+        return ContextAtEnter(None, standing, "miss", lore)
 
     async def close(self) -> None:
         """Cancel the timer and all builds, and wait for them to end."""
@@ -267,7 +280,7 @@ class Prefetcher:
         return (
             None
             if context is None
-            else ContextAtEnter(context, context.standing, "hit", build.trigger)
+            else ContextAtEnter(context, context.standing, "hit", context.lore, build.trigger)
         )
 
     async def _build_on_enter(
@@ -277,7 +290,8 @@ class Prefetcher:
         context = await self._build(text, current_scope, Priority.ENTER, known)
         self._metrics.prepared.labels("send").inc()
         reused = known is not None and known.vector is context.vector
-        return ContextAtEnter(context, context.standing, "refreshed" if reused else "miss", "send")
+        outcome: Outcome = "refreshed" if reused else "miss"
+        return ContextAtEnter(context, context.standing, outcome, context.lore, "send")
 
     def _cancel_superseded(self, text: str) -> None:
         """Cancel a build in flight for any text other than `text`."""

@@ -11,6 +11,7 @@ from foremind.llm.prompt.assembly import AssembledPrompt, assemble
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import StandingLayers, state_section
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.typeahead.context_cache import PreparedContext
 
 
@@ -34,6 +35,7 @@ def build_prompt(
     standing: StandingLayers,
     context: PreparedContext | None,
     message: str,
+    lore: ActiveLore = NO_LORE,
 ) -> AssembledPrompt:
     """Return the prompt for a message; without a context, it contains no recalled layers."""
     state = state_section(conversation.state, counter_for(policy.tokenizer))
@@ -48,6 +50,7 @@ def build_prompt(
         message=message,
         opening=not conversation.history,
         now=conversation.now,
+        lore=lore,
     )
 
 

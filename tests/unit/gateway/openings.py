@@ -52,6 +52,7 @@ from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.context_services import ContextServices
+from foremind.typeahead.lorebooks import Lorebooks
 from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
 from foremind_eval.doubles.virtual_time import VirtualClock
 
@@ -264,6 +265,7 @@ class Server:
                 library=layers,
                 builder=stub,
                 cache=ContextCache(10, 1_000_000, 60.0, clock),
+                lorebooks=Lorebooks(),
             ),
             chat_models=SingleChatModel(world.settings, self.model, "off"),
             deduplicator=Deduplicator(EnterPrecedence()),

@@ -47,6 +47,7 @@ from foremind.runtime.supervision import Supervisor
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.context_services import ContextServices
+from foremind.typeahead.lorebooks import Lorebooks
 from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
 from foremind_eval.doubles.virtual_time import VirtualClock
 
@@ -276,6 +277,7 @@ def _session_services(
             library=stub,
             builder=builder,
             cache=ContextCache(100, 1 << 20, 60.0, runtime.clock),
+            lorebooks=Lorebooks(),
         ),
         chat_models=SingleChatModel(runtime.settings, model, world.mode),
         deduplicator=Deduplicator(EnterPrecedence()),

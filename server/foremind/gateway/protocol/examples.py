@@ -17,6 +17,7 @@ from foremind.gateway.protocol.messages import (
     ErrorBody,
     ErrorEvent,
     Limits,
+    LoreView,
     MemoryStored,
     MemoryView,
     MessageAccepted,
@@ -115,6 +116,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
                 )
             ],
             timings=ContextTimings(2.4, 0.9, 3.3),
+            lore=[LoreView("12", "The lighthouse")],
         ),
         MessageAccepted(seq=3, id="m1", turn_id="12", duplicate=False, context="hit", ready_ms=0.2),
         ResponseCreated(seq=4, response_id=_RESPONSE, message_id="m1"),

@@ -164,6 +164,13 @@ class MemoryView(Struct, frozen=True):
     superseded: bool
 
 
+class LoreView(Struct, frozen=True):
+    """An active entry of the companion's lorebook, by the card's id and name for it."""
+
+    id: str
+    name: str
+
+
 class ReasonView(Struct, frozen=True):
     """One reason for a significance score, and its own score from 0 to 1."""
 
@@ -261,12 +268,13 @@ class SessionRedirect(Event, tag="session.redirect", kw_only=True):
 
 
 class ContextReady(Event, tag="context.ready", kw_only=True):
-    """A context was prepared for `draft`."""
+    """A context was prepared for `draft`; `lore` is what it activates of the lorebook."""
 
     draft: str
     trigger: Trigger
     memories: list[MemoryView]
     timings: ContextTimings
+    lore: list[LoreView] = []
 
 
 class MessageAccepted(Event, tag="message.accepted", kw_only=True):
@@ -359,9 +367,9 @@ def encode(event: Event) -> bytes:
 
 
 def without_memories(frame: bytes) -> bytes:
-    """Return an encoded event with recalled memories removed, for clients without `memory:read`."""
+    """Return an encoded event without memories and lore, for clients without `memory:read`."""
     if not frame.startswith(_CONTEXT_PREFIX):
         return frame
     event = _context_decoder.decode(frame)
-    event.memories = []
+    event.memories, event.lore = [], []
     return encode(event)

@@ -13,12 +13,14 @@ from foremind.llm.prompt.layout import RULES, PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
+from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.text.sentences import sentence_keys_in
 
 MAX_TURNS = 400  # of a session that are kept for a prompt, however many fit
 _CHARS_PER_TOKEN = 16  # upper bound for any text
 _ROLE_TOKENS = 4  # of a message's role markers
 _DATE_TOKENS = 16  # of today's date
+_LORE_TAG_TOKENS = 8  # of the tags or line breaks around an entry
 _MAX_COMPARED_CHARS = 2000  # of a message whose sentences are omitted from recalled layers
 _MIN_TURNS = 3  # that are always included
 _PREFERRED_TURNS = 10
@@ -60,13 +62,15 @@ def assemble(
     message: str,
     opening: bool,
     now: datetime,
+    lore: ActiveLore = NO_LORE,
 ) -> AssembledPrompt:
     """Return the prompt for a message.
 
     The layers together get a share of the model's context, each layer its own share of that, and
     unused tokens are redistributed by priority. The history gets the rest, at least the last three
     turns if they fit. A sentence of a layer appears once: not if the history contains it, and of
-    two layers in the first, standing layers before recalled ones.
+    two layers in the first, standing layers before recalled ones. Lore that does not fit beside the
+    persona, the message and the last three turns is left out.
 
     Args:
         opening: whether this is the session's first turn.
@@ -79,13 +83,16 @@ def assemble(
         configured, message, recalled=non_empty, opening=opening, now=now
     )
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
+    turns = without_repeated(history, message) if policy.on("working") else ()
+    fixed_tokens = count(companion.persona + user_name + RULES + message)
+    lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
         _standing_sections(policy, standing, instructions, count, opening=opening),
         _recalled_sections(policy, standing, recalled),
-        without_repeated(history, message) if policy.on("working") else (),
+        turns,
         message,
-        count(companion.persona + user_name + RULES + message),
+        fixed_tokens + lore_tokens,
         count,
     )
     shares = [*allocation.standing, *allocation.recalled]
@@ -100,6 +107,7 @@ def assemble(
         standing=_ordered(allocation.standing, _STANDING_ORDER),
         recalled=_ordered(allocation.recalled, _RECALLED_ORDER),
         instructions=tuple(instructions[number] for number in _shown_lines(shares, "behaviours")),
+        lore=lore,
     )
     return AssembledPrompt(
         prompt,
@@ -108,6 +116,23 @@ def assemble(
         allocation.spare,
         shares,
     )
+
+
+def _fitting_lore(
+    policy: LayerPolicy,
+    lore: ActiveLore,
+    turns: Sequence[PastTurn],
+    fixed_tokens: int,
+    count: CountTokens,
+) -> tuple[ActiveLore, int]:
+    """Return the lore that fits the model's context, and its tokens with those around it."""
+    if not lore.entries:
+        return lore, 0
+    last_turns = sum(count(turn.content) + _ROLE_TOKENS for turn in turns[-_MIN_TURNS:])
+    around = _LORE_TAG_TOKENS * len(lore.entries)
+    taken = policy.reply_tokens + _ROLE_TOKENS + _DATE_TOKENS + fixed_tokens + last_turns + around
+    lore = lore.within(max(0, policy.context_tokens - taken), context_is_full=True)
+    return lore, lore.tokens + _LORE_TAG_TOKENS * len(lore.entries)
 
 
 def _standing_sections(
@@ -171,7 +196,7 @@ def _allocate(
     """Divide the context between layers and history; no layer repeats sentences of the history.
 
     Args:
-        fixed_tokens: what persona, name, rules and message take.
+        fixed_tokens: what persona, name, rules, message and lore take.
     """
     available_tokens = (
         policy.context_tokens - policy.reply_tokens - _ROLE_TOKENS - _DATE_TOKENS - fixed_tokens

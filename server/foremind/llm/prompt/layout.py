@@ -18,6 +18,9 @@ from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import Section
+from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
+from foremind.lore.decorators import Role
+from foremind.lore.key_matcher import KeyMatcher
 from foremind.text.sentences import sentence_keys_in
 
 RULES = (
@@ -51,6 +54,7 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
     id: int | None = None
     message_id: str | None = None
     _says: frozenset[int] | None = None
+    _keys: tuple[KeyMatcher, frozenset[int]] | None = None
 
     @property
     def says(self) -> frozenset[int]:
@@ -58,6 +62,16 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
         if self._says is None:
             force_setattr(self, "_says", sentence_keys_in(self.content))
         return self._says or frozenset()
+
+    def keys_in(self, matcher: KeyMatcher) -> frozenset[int]:
+        """Return the keys of a lorebook that it contains; cached for the lorebook asked last."""
+        if self._keys is None or self._keys[0] is not matcher:
+            force_setattr(self, "_keys", (matcher, matcher.found_in(self.content)))
+        return frozenset() if self._keys is None else self._keys[1]
+
+    def is_scanned_for(self, matcher: KeyMatcher) -> bool:
+        """Return whether its keys are cached."""
+        return self._keys is not None and self._keys[0] is matcher
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,8 @@ class Prompt:
     `memories` are those in the section of that name. `standing` are sections that do not depend on
     the message, `recalled` those that do, and `instructions` those of the companion's behaviours
     that apply to it. `added` are sections that were recalled after the model had cached a prompt
-    that ended with `recalled`, one tuple for each time.
+    that ended with `recalled`, one tuple for each time. `lore` is what the message activates of the
+    companion's lorebook.
     """
 
     companion_name: str
@@ -81,6 +96,7 @@ class Prompt:
     recalled: tuple[Section, ...] = ()
     instructions: tuple[str, ...] = ()
     added: tuple[tuple[Section, ...], ...] = ()
+    lore: ActiveLore = NO_LORE
 
     @property
     def records(self) -> set[int]:
@@ -102,15 +118,51 @@ class Prompt:
         standing = "".join(
             f"\n\n{_tagged(section.layer, section.lines)}" for section in self.standing
         )
+        persona = "\n\n".join(
+            [
+                *(entry.text for entry in self.lore.at("before_char")),
+                self.persona.strip(),
+                *(entry.text for entry in self.lore.at("after_char")),
+            ]
+        )
         messages: list[Message] = [
-            {"role": "system", "content": f"{self.persona.strip()}\n\n{identity} {RULES}{standing}"}
+            {"role": "system", "content": f"{persona}\n\n{identity} {RULES}{standing}"}
         ]
-        messages += alternating(self.history)
-        last = self._message_preamble() + self.message
+        messages += alternating(self._history_with_lore())
+        last = self._message_preamble() + self.message + self._lore_after_message()
         if messages[-1]["role"] == "user":  # an earlier message that was not answered
             last = f"{messages.pop()['content']}{_TURN_SEPARATOR}{last}"
         messages.append({"role": "user", "content": last})
         return messages
+
+    def _history_with_lore(self) -> Sequence[PastTurn]:
+        """Return the history with the entries that stand at a depth of it, before the message.
+
+        Many chat templates refuse a system message there, so such entries are a block in a message
+        of the user.
+        """
+        by_place: dict[int, list[PastTurn]] = {}
+        for entry in self.lore.at("depth"):
+            depth = entry.placement.depth
+            if depth > 0:
+                place = max(0, len(self.history) + 1 - depth)
+                speaker: Speaker = "companion" if _is_said(entry, "assistant") else "user"
+                by_place.setdefault(place, []).append(PastTurn(speaker, _in_history(entry)))
+        if not by_place:
+            return self.history
+        turns: list[PastTurn] = []
+        for place in range(len(self.history) + 1):
+            turns += by_place.get(place, ())
+            turns += self.history[place : place + 1]
+        return turns
+
+    def _lore_after_message(self) -> str:
+        """Return the entries of depth 0; a reply cannot be begun for the companion."""
+        entries = [entry for entry in self.lore.at("depth") if entry.placement.depth == 0]
+        return "".join(
+            f"\n\n{entry.text if _is_said(entry, 'user') else _tagged('lore', [entry.text])}"
+            for entry in entries
+        )
 
     def _message_preamble(self) -> str:
         blocks = [_tagged(section.layer, section.lines) for section in self.recalled]
@@ -119,7 +171,18 @@ class Prompt:
             lines = [f"- {instruction.strip()}" for instruction in self.instructions]
             blocks.append(_tagged("instructions", lines))
         blocks += [_tagged(section.layer, section.lines) for part in self.added for section in part]
+        lore = [entry.text for entry in self.lore.at("recalled")]
+        if lore:  # last, as it changes most often while the draft is typed
+            blocks.append(_tagged("lore", lore))
         return "\n".join(blocks) + "\n\n"
+
+
+def _is_said(entry: ActiveEntry, role: Role) -> bool:
+    return entry.placement.role == role
+
+
+def _in_history(entry: ActiveEntry) -> str:
+    return _tagged("lore", [entry.text]) if _is_said(entry, "system") else entry.text
 
 
 def _tagged(tag: str, lines: Sequence[str]) -> str:

@@ -1,0 +1,188 @@
+"""Finds the keys of a lorebook in a text: plain keys by an index, patterns by RE2. Pure.
+
+The patterns are written by strangers, so they never reach Python's `re`: RE2 takes time linear in
+the text, whatever the pattern (Cox, "Regular Expression Matching in the Wild", 2010).
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import re2
+
+MAX_SCANNED_CHARS = 8_000  # of a message: its end
+MAX_PATTERN_CHARS_SCANNED = 2_000  # likewise, by patterns
+MAX_PATTERNS = 500  # of a book
+_PATTERN_BYTES = 1 << 16  # of memory that one compiled pattern may take
+_SET_BYTES = 8 << 20  # of memory for all patterns of a book and the states that a scan adds
+
+# Letters of scripts that put no spaces between words, or join particles to them: Thai to Myanmar,
+# kana, Chinese characters, Hangul. A key may begin and end anywhere among these.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u30ff\u3130-\u318f"
+_UNSPACED += "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+# Marks that are part of the letter before them, for which \w does not stand.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
+_LETTER = re.compile(f"(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}])")
+_WORD = re.compile(f"(?:(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}]))+")
+_JS_ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})")
+_LITERAL = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)  # as JavaScript writes a pattern
+_JS_FLAGS = {"i": "i", "m": "m", "s": "s", "g": "", "u": "", "y": ""}
+
+
+class PlainKey(msgspec.Struct, frozen=True):
+    """A key that is text; `whole_words`: not within a longer word."""
+
+    text: str
+    case_sensitive: bool = False
+    whole_words: bool = True
+
+
+class PatternKey(msgspec.Struct, frozen=True):
+    """A key that is a regular expression, by itself or as `/expression/flags`."""
+
+    text: str
+    case_sensitive: bool = False
+
+
+Key = PlainKey | PatternKey
+
+
+class KeyMatcher:
+    """The distinct keys of one lorebook, numbered from 0.
+
+    Args:
+        keys: their order is that of their numbers.
+    """
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._folded = _PlainIndex()
+        self._exact = _PlainIndex()
+        sources: list[tuple[int, str]] = []
+        #: The numbers of the patterns that RE2 cannot run.
+        self.unusable: set[int] = set()
+        for number, key in enumerate(keys):
+            if isinstance(key, PlainKey):
+                index = self._exact if key.case_sensitive else self._folded
+                index.add(number, key)
+            elif len(sources) < MAX_PATTERNS and (source := _usable_source(key)) is not None:
+                sources.append((number, source))
+            else:
+                self.unusable.add(number)
+        self._patterns, self._pattern_numbers = _pattern_set(sources)
+        self.unusable |= {number for number, _ in sources[len(self._pattern_numbers) :]}
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether any key is a pattern, so that a scan is better run in a thread."""
+        return self._patterns is not None
+
+    def found_in(self, text: str) -> frozenset[int]:
+        """Return the numbers of the keys that the end of a text contains."""
+        text = normalised(text[-MAX_SCANNED_CHARS:])
+        found: set[int] = set()
+        if self._exact:
+            self._exact.find(text, found)
+        if self._folded:
+            self._folded.find(text.casefold(), found)
+        if self._patterns is not None:
+            encoded = text[-MAX_PATTERN_CHARS_SCANNED:].encode("utf-8", "replace")
+            matches = self._patterns.Match(encoded) or ()  # None if there are none
+            found.update(self._pattern_numbers[match] for match in matches)
+        return frozenset(found)
+
+
+def normalised(text: str) -> str:
+    """Return a text in NFC, with each run of white space as one space."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class _PlainIndex:
+    """Plain keys by how they begin: those of whole words by their first word."""
+
+    def __init__(self) -> None:
+        self._by_word: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        self._by_start: defaultdict[str, list[tuple[str, int, bool]]] = defaultdict(list)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_word or self._by_start)
+
+    def add(self, number: int, key: PlainKey) -> None:
+        text = normalised(key.text)
+        if not key.case_sensitive:
+            text = text.casefold()
+        word = _WORD.match(text) if key.whole_words else None
+        if word is not None:
+            self._by_word[word.group()].append((text, number))
+        elif text:
+            self._by_start[text[:2]].append((text, number, key.whole_words))
+
+    def find(self, text: str, found: set[int]) -> None:
+        if self._by_word:
+            for word in _WORD.finditer(text):
+                for key, number in self._by_word.get(word.group(), ()):
+                    if text.startswith(key, word.start()) and _ends_word(text, word.start(), key):
+                        found.add(number)
+        if self._by_start:
+            for start in range(len(text)):
+                for key, number, whole_words in self._starting(text[start : start + 2]):
+                    if text.startswith(key, start) and (
+                        not whole_words or _ends_word(text, start, key)
+                    ):
+                        found.add(number)
+
+    def _starting(self, pair: str) -> Iterator[tuple[str, int, bool]]:
+        yield from self._by_start.get(pair, ())
+        if len(pair) > 1:
+            yield from self._by_start.get(pair[0], ())
+
+
+def _ends_word(text: str, start: int, key: str) -> bool:
+    """Return whether a key in a text ends where a word does, or no word can end."""
+    return _LETTER.match(key, len(key) - 1) is None or _LETTER.match(text, start + len(key)) is None
+
+
+def _usable_source(key: PatternKey) -> str | None:
+    """Return the RE2 syntax of a pattern; None if RE2 cannot run it, or it is too large."""
+    literal = _LITERAL.fullmatch(key.text)
+    if literal is None:
+        source, flags = key.text, "" if key.case_sensitive else "i"
+    else:
+        source, given = literal.groups()
+        if any(flag not in _JS_FLAGS for flag in given):
+            return None
+        flags = "".join(sorted({_JS_FLAGS[flag] for flag in given}))
+    source = _JS_ESCAPE.sub(r"\\x{\1}", source)
+    source = f"(?{flags}:{source})" if flags else source
+    try:
+        re2.compile(source, _options(_PATTERN_BYTES))
+    except (re2.error, UnicodeEncodeError):
+        return None
+    return source
+
+
+def _options(max_bytes: int) -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False  # the pattern would be in the log
+    options.never_capture = True
+    options.max_mem = max_bytes
+    return options
+
+
+def _pattern_set(sources: Sequence[tuple[int, str]]) -> tuple[re2.Set | None, list[int]]:
+    """Return the set that finds all patterns in one pass, and their numbers.
+
+    Patterns that are too large together are left out, from the last on.
+    """
+    while sources:
+        patterns = re2.Set.SearchSet(_options(_SET_BYTES))
+        for _, source in sources:
+            patterns.Add(source)
+        try:
+            patterns.Compile()
+        except re2.error:
+            sources = sources[: len(sources) * 3 // 4]
+            continue
+        return patterns, [number for number, _ in sources]
+    return None, []

@@ -1,0 +1,102 @@
+"""What a draft and the conversation before it activate of a companion's lorebook."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from foremind.domain.companion import Companion
+from foremind.domain.policy import LayerPolicy
+from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.token_counter import counter_for
+from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
+from foremind.lore.lorebook import Lorebook
+from foremind.lore.macros import expand_macros
+from foremind.runtime.offload import run_or_offload
+from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
+
+#: Of the model's context that lore may take, whatever the book's own budget.
+LORE_SHARE = 0.25
+_CHARS_PER_ENTRY = 4  # the work of activating an entry, in characters to scan
+_IN_A_THREAD = 1 << 20  # characters: more than any text that is processed inline
+
+#: How many turns of a conversation are known, and the id of the newest stored one.
+HistoryMark = tuple[int, int]
+NO_HISTORY: HistoryMark = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLore:
+    """The lore that a draft activates, and the conversation that it was activated in."""
+
+    active: ActiveLore = NO_LORE
+    history: HistoryMark = NO_HISTORY
+
+
+#: Returns the lore of a draft.
+LoreSource = Callable[[str], Awaitable[DraftLore]]
+
+
+async def no_lore(_draft: str) -> DraftLore:
+    """Return the lore of a draft to a companion without a lorebook."""
+    return DraftLore()
+
+
+def mark_of(turns: Sequence[PastTurn]) -> HistoryMark:
+    """Return the mark of a conversation: it differs if a turn was added, erased or stored."""
+    return len(turns), max((turn.id or 0 for turn in turns), default=0)
+
+
+async def lore_for(
+    lorebooks: Lorebooks,
+    companion: Companion,
+    policy: LayerPolicy,
+    user_name: str,
+    turns: Sequence[PastTurn],
+    draft: str,
+) -> DraftLore:
+    """Return what a draft activates after some turns, oldest first; long work is in a thread."""
+    history = mark_of(turns)
+    if not has_lorebook(companion):
+        return DraftLore(NO_LORE, history)
+    book = await lorebooks.load(companion)
+    expand = partial(_expand, companion, user_name)
+    work = partial(active_lore, book, policy, tuple(turns), draft, expand)
+    return DraftLore(await run_or_offload(_effort(book, turns, draft), work), history)
+
+
+def active_lore(
+    book: Lorebook,
+    policy: LayerPolicy,
+    turns: Sequence[PastTurn],
+    draft: str,
+    expand: Callable[[str], str],
+) -> ActiveLore:
+    """Return what a draft activates after some turns, oldest first. Pure."""
+    depth = _scanned_turns(book, turns)
+    messages = [ScannedMessage(True, book.matcher.found_in(draft))]
+    for place, turn in enumerate(reversed(turns)):
+        keys = turn.keys_in(book.matcher) if place < depth else frozenset[int]()
+        messages.append(ScannedMessage(turn.speaker == "user", keys))
+    max_tokens = int(policy.context_tokens * LORE_SHARE)
+    return activate(book, messages, counter_for(policy.tokenizer), max_tokens, expand)
+
+
+def _scanned_turns(book: Lorebook, turns: Sequence[PastTurn]) -> int:
+    """Return how many of the newest turns are scanned: all, where earlier matches count."""
+    return len(turns) if book.remembering else max(0, book.max_scan_depth - 1)
+
+
+def _effort(book: Lorebook, turns: Sequence[PastTurn], draft: str) -> int:
+    """Return how long the work takes, as characters to process."""
+    if book.matcher.has_patterns or book.remembering:
+        return _IN_A_THREAD
+    scanned = turns[max(0, len(turns) - _scanned_turns(book, turns)) :]
+    unscanned = sum(len(turn.content) for turn in scanned if not turn.is_scanned_for(book.matcher))
+    entries = len(book.entries) * _CHARS_PER_ENTRY if book.recursive else 0
+    return len(draft) + unscanned + entries
+
+
+def _expand(companion: Companion, user_name: str, text: str) -> str:
+    nickname = None if companion.card is None else companion.card.get("nickname")
+    name = nickname if isinstance(nickname, str) and nickname.strip() else companion.name
+    return expand_macros(text, name.strip(), user_name)

@@ -1,0 +1,1 @@
+"""Lorebooks: reading entries, finding keys, activating."""
