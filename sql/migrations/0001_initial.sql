@@ -16,6 +16,8 @@ CREATE TABLE companions (
     greeting text NOT NULL,
     persona text NOT NULL,
     settings jsonb NOT NULL DEFAULT '{}',
+    -- The `data` of the character card that it was made of.
+    card jsonb,
     version integer NOT NULL DEFAULT 1,
     -- Incremented by every change to its documents.
     documents_version bigint NOT NULL DEFAULT 0,

@@ -5,30 +5,33 @@ FROM companions WHERE retired_at IS NULL ORDER BY slug;
 
 -- name: find_companion
 -- Finds a companion by slug.
-SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
+SELECT id, slug, name, greeting, persona, settings, card, version,
+    retired_at IS NOT NULL AS retired
 FROM companions WHERE slug = $1;
 
 -- name: get_companion
 -- Reads a companion by id.
-SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
+SELECT id, slug, name, greeting, persona, settings, card, version,
+    retired_at IS NOT NULL AS retired
 FROM companions WHERE id = $1;
 
 -- name: put_companion
 -- Creates or replaces a companion; its version rises only if anything changed.
 -- A retired companion becomes available again.
-INSERT INTO companions AS old (slug, name, greeting, persona, settings)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO companions AS old (slug, name, greeting, persona, settings, card)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (slug) DO UPDATE SET
     name = excluded.name,
     greeting = excluded.greeting,
     persona = excluded.persona,
     settings = excluded.settings,
+    card = excluded.card,
     retired_at = NULL,
     version = old.version + CASE
-        WHEN (old.name, old.greeting, old.persona, old.settings)
-            IS DISTINCT FROM (excluded.name, excluded.greeting, excluded.persona, excluded.settings)
+        WHEN (old.name, old.greeting, old.persona, old.settings, old.card) IS DISTINCT FROM
+            (excluded.name, excluded.greeting, excluded.persona, excluded.settings, excluded.card)
         THEN 1 ELSE 0 END
-RETURNING id, slug, name, greeting, persona, settings, version, false AS retired;
+RETURNING id, slug, name, greeting, persona, settings, card, version, false AS retired;
 
 -- name: retire_companion
 -- Retires a companion, which then accepts no sessions.

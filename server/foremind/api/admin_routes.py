@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,7 @@ from foremind.domain.companion import (
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
 from foremind.domain.settings.settings import Settings
 from foremind.llm.prompt.token_counter import load_counter
+from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.storage.companion_store import CompanionStore
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
@@ -86,12 +87,13 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A companion; its slug is in the path."""
+    """A companion; its slug is in the path, and `card` is the `data` of a character card."""
 
     name: str
     persona: str
     greeting: str = ""
     settings: CompanionSettings = CompanionSettings()
+    card: dict[str, Any] | None = None
 
 
 class CompanionDetail(msgspec.Struct, frozen=True):
@@ -120,12 +122,18 @@ class _AdminEndpoints:
         await self._require_admin(request)
         body = await read_json(request, CompanionBody)
         companion = CompanionFile(
-            request.path_params["slug"], body.name, body.persona, body.greeting, body.settings
+            request.path_params["slug"],
+            body.name,
+            body.persona,
+            body.greeting,
+            body.settings,
+            body.card,
         )
         problem = first_invalid_field(companion)
         if problem is not None:
             raise InvalidMessage(": ".join(problem), param=problem[0])
         await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
+        await asyncio.to_thread(Lorebook.parse, lorebook_in(companion.card))
         stored = await self._services.companions.put(companion)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(_detail(stored))

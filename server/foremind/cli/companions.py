@@ -12,6 +12,7 @@ from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
 from foremind.domain.companion import Companion, CompanionFile, read_companion
 from foremind.domain.settings.settings import Settings, load_settings
+from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
@@ -38,7 +39,9 @@ def put_companion(file: Path = typer.Argument(help="TOML file; see examples/wren
 
     Its slug identifies it. A running server uses the new version at once.
     """
-    (stored, *_) = run(_list_or_put(load_settings(), read_companion(file)))
+    companion = read_companion(file)
+    Lorebook.parse(lorebook_in(companion.card))  # refused here rather than ignored by servers
+    (stored, *_) = run(_list_or_put(load_settings(), companion))
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
 
 

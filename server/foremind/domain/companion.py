@@ -266,13 +266,14 @@ class RelationshipSettings(msgspec.Struct, frozen=True):
 
 
 class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A companion as defined in a TOML file."""
+    """A companion as defined in a TOML file; `card` is the `data` of a character card."""
 
     slug: str
     name: str
     persona: str
     greeting: str = ""
     settings: CompanionSettings = CompanionSettings()
+    card: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,12 @@ class Lorebook:
         return contents + len(self.entries) * _ENTRY_BYTES + keys * _KEY_BYTES + patterns
 
 
+def lorebook_in(card: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the lorebook in the `data` of a card; empty if it has none, or one without entries."""
+    book = None if card is None else card.get("character_book")
+    return book if isinstance(book, Mapping) and book.get("entries") else {}
+
+
 #: The lorebook of a companion that has none.
 NO_LOREBOOK = Lorebook((), KeyMatcher(()), (), token_budget=None, recursive=False)
 

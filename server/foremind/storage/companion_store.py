@@ -60,6 +60,7 @@ class CompanionStore:
                 companion.greeting,
                 companion.persona,
                 msgspec.json.encode(companion.settings).decode(),
+                None if companion.card is None else msgspec.json.encode(companion.card).decode(),
             )
             stored = _companion(row)
             connection.announce(CompanionChanged(stored.id, stored.version))
@@ -133,5 +134,9 @@ def _companion(row: Any) -> Companion:
 
 
 @lru_cache(_CACHED)
-def _cached_companion(settings: str, **values: Any) -> Companion:
-    return Companion(settings=settings_from_json(settings), **values)
+def _cached_companion(settings: str, card: str | None = None, **values: Any) -> Companion:
+    return Companion(
+        settings=settings_from_json(settings),
+        card=None if card is None else msgspec.json.decode(card),
+        **values,
+    )

@@ -1,15 +1,13 @@
 """The lorebooks of companions, parsed once for each version of a card."""
 
 import asyncio
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import structlog
 
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
-from foremind.lore.lorebook import NO_LOREBOOK, Lorebook
+from foremind.lore.lorebook import NO_LOREBOOK, Lorebook, lorebook_in
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 
 _MAX_BYTES = 256 << 20  # of all lorebooks; a large one takes 10 MiB
@@ -20,7 +18,7 @@ _log = structlog.get_logger("foremind.lore")
 
 def has_lorebook(companion: Companion) -> bool:
     """Return whether a companion's card has a lorebook with entries."""
-    return bool(_raw(companion).get("entries"))
+    return bool(lorebook_in(companion.card))
 
 
 class Lorebooks:
@@ -48,14 +46,9 @@ class Lorebooks:
         return book
 
 
-def _raw(companion: Companion) -> Mapping[str, Any]:
-    raw = None if companion.card is None else companion.card.get("character_book")
-    return raw if isinstance(raw, Mapping) else {}
-
-
 def _parse(companion: Companion) -> Lorebook:
     try:
-        book = Lorebook.parse(_raw(companion))
+        book = Lorebook.parse(lorebook_in(companion.card))
     except InvalidMessage as error:  # a card is checked when it is stored, perhaps by older bounds
         _log.warning("lorebook.unusable", companion=companion.slug, param=error.param)
         return NO_LOREBOOK
