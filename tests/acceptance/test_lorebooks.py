@@ -234,6 +234,24 @@ async def test_a_new_version_of_the_card_is_used_by_open_sessions(start: StartSe
     assert _ids(await typed(client, server, clock, "The lighthouse?")) == []
 
 
+async def test_the_largest_lorebook_holds_up_nobody(start: StartServer) -> None:
+    """Though each entry fires the next ones; the fixture fails if the event loop is held."""
+    clock = ManualClock()
+    server = await start(clock, eager=False)
+    words = [f"name{number}" for number in range(2_000)]
+    entries = [
+        lore_entry(word, word, " ".join(words[number : number + 40]))
+        for number, word in enumerate(words)
+    ]
+    entries[0] |= {"keys": ["\\bharbou?r\\b"], "use_regex": True, "priority": 9}
+    await put_lorebook(server, entries, recursive_scanning=True, token_budget=1_000)
+    client = await server.session()
+    ready = await typed(client, server, clock, "In the harbour")
+    assert _ids(ready)[0] == "name0"
+    assert len(ready["lore"]) > 1
+    await sent(client, "In the harbour")
+
+
 async def _put(server: RunningServer, body: object) -> httpx2.Response:
     async with httpx2.AsyncClient(timeout=PATIENCE) as client:
         return await client.put(

@@ -26,6 +26,8 @@ from tokenizers import Tokenizer
 from foremind.domain.companion import read_companion
 from foremind.domain.settings.settings import load_settings
 from foremind.gateway.transport.listener import listening
+from foremind.lore.activation import ScannedMessage, activate
+from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.memory.erase import ErasureReceipt
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client, Conversation, Identity, connect
@@ -53,6 +55,7 @@ _MAINTENANCE = "docker compose --file deploy/compose.yaml run --rm maintenance"
 PICTURE = "text"  # a diagram or formula, which is not run
 # Each block that does something, by its file and its first line, and the test that runs it.
 RUN = {
+    ("docs/lorebooks.md", 'slug = "mara"'): "test_the_lorebook_shown_fires",
     ("CONTRIBUTING.md", "make test"): "test_the_commands_for_contributors_are_there",
     ("README.md", "make serve"): "test_one_command_serves_the_page",
     ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
@@ -488,6 +491,18 @@ def test_settings_of_a_companion_are_valid(shown: Block, tmp_path: Path) -> None
     file = tmp_path / "mara.toml"
     file.write_text('slug = "mara"\nname = "Mara"\npersona = "You are Mara."\n' + shown.text)
     assert read_companion(file).name == "Mara"
+
+
+def test_the_lorebook_shown_fires(tmp_path: Path) -> None:
+    """By its keys, with the companion's name filled in."""
+    file = tmp_path / "mara.toml"
+    file.write_text(block("docs/lorebooks.md", 'slug = "mara"').text)
+    mara = read_companion(file)
+    book = Lorebook.parse(lorebook_in(mara.card))
+    message = ScannedMessage(True, book.matcher.found_in("What happened in the storm?"))
+    lore = activate(book, [message], len, 1_000, lambda text: text.replace("{{char}}", mara.name))
+    assert [entry.id for entry in lore.entries] == ["storm"]
+    assert "Mara rowed out alone" in lore.entries[0].text
 
 
 async def test_memory_is_written_to_files_and_read_back(shell: Shell) -> None:

@@ -13,6 +13,7 @@ from foremind_eval.benchmarks.document_search import bench_library
 from foremind_eval.benchmarks.encoding import bench_embedding
 from foremind_eval.benchmarks.enter import bench_enter, bench_layers
 from foremind_eval.benchmarks.figures import Figure, Say
+from foremind_eval.benchmarks.lore_activation import bench_lore
 from foremind_eval.benchmarks.memory_search import bench_search
 
 BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "enter": bench_enter,
     "layers": bench_layers,
     "library": bench_library,
+    "lore": bench_lore,
     "connections": bench_connections,
     "drafts": bench_drafts,
     "typists": bench_typists,

@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 MAX_SCANNED_CHARS = 8_000  # of a message: its end
-MAX_PATTERN_CHARS_SCANNED = 2_000  # likewise, by patterns
+MAX_SCANNED_BY_PATTERNS = 2_000  # likewise, by patterns
 MAX_PATTERNS = 500  # of a book
 _PATTERN_BYTES = 1 << 16  # of memory that one compiled pattern may take
 _SET_BYTES = 8 << 20  # of memory for all patterns of a book and the states that a scan adds
@@ -87,7 +87,7 @@ class KeyMatcher:
         if self._folded:
             self._folded.find(text.casefold(), found)
         if self._patterns is not None:
-            encoded = text[-MAX_PATTERN_CHARS_SCANNED:].encode("utf-8", "replace")
+            encoded = text[-MAX_SCANNED_BY_PATTERNS:].encode("utf-8", "replace")
             matches = self._patterns.Match(encoded) or ()  # None if there are none
             found.update(self._pattern_numbers[match] for match in matches)
         return frozenset(found)

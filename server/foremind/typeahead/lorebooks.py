@@ -10,7 +10,7 @@ from foremind.domain.errors import InvalidMessage
 from foremind.lore.lorebook import NO_LOREBOOK, Lorebook, lorebook_in
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 
-_MAX_BYTES = 256 << 20  # of all lorebooks; a large one takes 10 MiB
+MAX_BYTES = 128 << 20  # of all lorebooks; the largest take some 20 MiB
 _MAX_REPORTED = 20  # entries of a book that the log names
 
 _log = structlog.get_logger("foremind.lore")
@@ -22,11 +22,11 @@ def has_lorebook(companion: Companion) -> bool:
 
 
 class Lorebooks:
-    """The lorebooks in use, within 256 MiB; the least recently used are parsed again."""
+    """The lorebooks in use, within 128 MiB; the least recently used are parsed again."""
 
     def __init__(self) -> None:
         self._books: ByteBoundedCache[tuple[int, int], Lorebook] = ByteBoundedCache(
-            _MAX_BYTES, lambda book: book.size_bytes
+            MAX_BYTES, lambda book: book.size_bytes
         )
         self._one_at_a_time = asyncio.Lock()  # parsing takes a thread, for up to half a second
 
