@@ -33,7 +33,7 @@ async def put_lorebook(server: RunningServer, entries: Sequence[Any], **fields: 
     """Give Wren a lorebook."""
     card = {"character_book": {"entries": entries, "extensions": {}} | fields}
     await server.app.core.stores.companions.put(
-        CompanionFile("wren", "Wren", "You are Wren.", card=card)
+        CompanionFile("wren", "Wren", "You are Wren.", "Welcome to the cellar.", card=card)
     )
 
 

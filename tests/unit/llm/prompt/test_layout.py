@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from hypothesis import given
@@ -24,6 +25,8 @@ from foremind.llm.prompt.record_format import (
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
+from foremind.lore.lorebook import Placement
 from foremind_eval.doubles.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -75,6 +78,7 @@ def assembled(
     history: tuple[PastTurn, ...] = (),
     message: str = "Hi",
     sections: dict[LayerName, list[str]] | None = None,
+    lore: ActiveLore = NO_LORE,
     **settings: object,
 ) -> AssembledPrompt:
     """A prompt assembled from layers with settings."""
@@ -95,6 +99,21 @@ def assembled(
         message=message,
         opening=not history,
         now=NOW,
+        lore=lore,
+    )
+
+
+def lore_at(*placements: Placement) -> ActiveLore:
+    """Entries that are called after their place: "before_char", "depth 2"."""
+    names = [
+        f"depth {place.depth}" if place.position == "depth" else place.position
+        for place in placements
+    ]
+    return ActiveLore(
+        tuple(
+            ActiveEntry(name, name, f"Of {name}.", 4, place, 0, number, number)
+            for number, (name, place) in enumerate(zip(names, placements, strict=True))
+        )
     )
 
 
@@ -131,6 +150,54 @@ def test_every_layer_has_its_place() -> None:
     assert system.index("<profile>") < system.index("<hot>")
     assert "<topics>" not in system
     assert last.index("<topics>") < last.index("<episodes>") < last.index("<memories>")
+
+
+def test_lore_stands_where_it_is_placed() -> None:
+    """Around the persona, at a depth of the history, and last before the message."""
+    lore = lore_at(
+        Placement("after_char"), Placement("before_char"), Placement("recalled"),
+        Placement("depth", 2), Placement("depth", 9), Placement("depth", 0),
+    )  # fmt: skip
+    history = (PastTurn("user", "Hello"), PastTurn("companion", "Hello, Ana"))
+    laid = assembled((memory(1, "I live in Porto"),), history, "Hi", lore=lore).prompt.messages()
+    assert laid[0]["content"].startswith("Of before_char.\n\nYou are Wren.\n\nOf after_char.\n\n")
+    assert [message["content"] for message in laid[1:3]] == [
+        "<lore>\nOf depth 9.\n</lore>\n\nHello\n\n<lore>\nOf depth 2.\n</lore>",
+        "Hello, Ana",
+    ]
+    last = laid[3]["content"]
+    assert last.index("</memories>") < last.index("Today is") < last.index("Of recalled.")
+    assert last.endswith("</lore>\n\nHi\n\n<lore>\nOf depth 0.\n</lore>")
+
+
+def test_what_lore_takes_older_turns_do_not_get() -> None:
+    """The newest three stay; if even these leave too little, lore is left out."""
+    history = tuple(
+        PastTurn("companion" if turn % 2 else "user", f"{turn} " + "word " * 40)
+        for turn in range(60)
+    )
+    lore = ActiveLore(
+        (ActiveEntry("a", "a", "word " * 400, 700, Placement("after_char"), 0, 0, 0),)
+    )
+    small: dict[str, Any] = {"context_tokens": 4096, "llm_max_tokens": 512}
+    with_lore = assembled((), history, "Hi", lore=lore, **small).prompt
+    without = assembled((), history, "Hi", **small).prompt
+    assert with_lore.lore == lore
+    assert 3 <= len(with_lore.history) < len(without.history)
+    crowded = assembled((), history, "word " * 1_900, lore=lore, **small).prompt
+    assert crowded.lore.left_out == ("a",) and not crowded.lore.entries
+
+
+def test_lore_of_the_companion_begins_no_conversation() -> None:
+    """Roles alternate, beginning with the user's, wherever it stands."""
+    for depth in range(1, 5):
+        lore = lore_at(Placement("depth", depth, "assistant"))
+        for turns in ([], ["user"], ["user", "companion"], ["companion", "user"]):
+            history = tuple(PastTurn(speaker, "Said.") for speaker in turns)  # type: ignore[arg-type]
+            roles = [part["role"] for part in assembled((), history, lore=lore).prompt.messages()]
+            assert roles[1::2] == ["user"] * len(roles[1::2])
+            assert roles[2::2] == ["assistant"] * len(roles[2::2])
+            assert roles[-1] == "user"
 
 
 def test_the_recap_is_shown_only_when_a_session_begins() -> None:

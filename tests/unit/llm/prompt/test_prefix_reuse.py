@@ -10,7 +10,8 @@ from foremind.domain.memory import Recalled
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.prefill_chunks import shared_prefix_chars
 from foremind.llm.prompt.prefix_reuse import reuse_prefix
-from tests.unit.llm.prompt.test_layout import assembled, memory
+from foremind.lore.lorebook import Placement
+from tests.unit.llm.prompt.test_layout import assembled, lore_at, memory
 
 PORTO, ANA, STORM = memory(1, "I live in Porto"), memory(2, "I am Ana"), memory(3, "It stormed")
 
@@ -66,6 +67,25 @@ def test_a_different_prefix_uses_a_fresh_layout() -> None:
     earlier = assembled((PORTO, ANA))
     fresh = assembled((PORTO, ANA, STORM), sections={"profile": ["- home: porto"]})
     assert reuse_prefix(earlier.prompt, fresh) is fresh
+
+
+def test_lore_that_stands_last_leaves_what_precedes_it_in_place() -> None:
+    """It comes and goes with the draft; what was recalled is where it was."""
+    earlier = assembled((PORTO, ANA), message="Do you")
+    lore = lore_at(Placement("recalled"))
+    laid = reuse_prefix(earlier.prompt, assembled((PORTO,), message="Do you know?", lore=lore))
+    assert reuses_prefix(earlier, laid)
+    assert [memory.id for memory in laid.prompt.memories] == [PORTO.id, ANA.id]
+    without = reuse_prefix(laid.prompt, assembled((PORTO,), message="Do you know it?"))
+    assert "Of recalled." not in without.prompt.messages()[-1]["content"]
+
+
+def test_lore_elsewhere_uses_a_fresh_layout() -> None:
+    """The prompt differs before what was recalled."""
+    earlier = assembled((PORTO, ANA), message="Do you")
+    for place in (Placement("before_char"), Placement("depth", 1), Placement("depth", 0)):
+        fresh = assembled((PORTO,), message="Do you know?", lore=lore_at(place))
+        assert reuse_prefix(earlier.prompt, fresh) is fresh
 
 
 def test_an_obsolete_instruction_is_not_kept() -> None:

@@ -1,0 +1,91 @@
+"""What a draft activates after some turns, and what tells that the turns have changed."""
+
+from typing import Any
+
+from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.policy import policy_for
+from foremind.domain.settings.settings import load_settings
+from foremind.llm.prompt.layout import PastTurn
+from foremind.lore.key_matcher import KeyMatcher, PlainKey
+from foremind.typeahead.draft_lore import DraftLore, lore_for, mark_of
+from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
+from tests.unit.lore.books import entry, ids, texts
+
+POLICY = policy_for(CompanionSettings(), load_settings()).layers
+TURNS = (PastTurn("user", "The dragon", 1), PastTurn("companion", "A wolf?", 2))
+
+
+def companion(*entries: Any, version: int = 1, **card: Any) -> Companion:
+    """A companion whose card has a lorebook."""
+    data = {"character_book": {"entries": list(entries)}} | card
+    return Companion(1, "wren", "Wren", "", "A persona.", CompanionSettings(), version, card=data)
+
+
+async def lore(of: Companion, draft: str, turns: tuple[PastTurn, ...] = TURNS) -> DraftLore:
+    """What a draft activates."""
+    return await lore_for(Lorebooks(), of, POLICY, "Ana", turns, draft)
+
+
+async def test_the_turns_before_a_draft_are_scanned() -> None:
+    """As many as the entry asks for; long ones, patterns and memory run in a thread."""
+    entries = [
+        entry("One.", "dragon", id="dragon"),
+        entry("@@scan_depth 2\nTwo.", "dragon", id="too old"),
+        entry("Three.", "/W.lf/i", use_regex=True, id="pattern"),
+        entry("@@keep_activate_after_match\nFour.", "dragon", id="kept"),
+    ]
+    long = (*TURNS, PastTurn("user", "x " * 4_000, 3), PastTurn("companion", "Yes.", 4))
+    assert ids((await lore(companion(*entries), "And?")).active) == ["dragon", "pattern", "kept"]
+    assert ids((await lore(companion(*entries), "And?", long)).active) == ["pattern", "kept"]
+
+
+async def test_macros_are_the_cards_nickname_and_the_players_name() -> None:
+    """The nickname counts more than the name."""
+    greeting = entry("{{char}} greets {{user}}.", constant=True)
+    assert texts((await lore(companion(greeting), "")).active) == ["Wren greets Ana."]
+    nicknamed = companion(greeting, nickname="Little bird")
+    assert texts((await lore(nicknamed, "")).active) == ["Little bird greets Ana."]
+
+
+async def test_a_card_without_entries_costs_nothing() -> None:
+    """Nor one that is not as expected."""
+    books: list[object] = [None, [], {}, {"entries": []}, {"entries": None}]
+    for book in books:
+        assert not has_lorebook(companion(character_book=book))
+    assert (await lore(companion(), "dragon")).active.entries == ()
+
+
+async def test_a_lorebook_is_parsed_once_for_each_version() -> None:
+    """The same object is used again."""
+    lorebooks = Lorebooks()
+    first = await lorebooks.load(companion(entry("One.", "a")))
+    assert await lorebooks.load(companion(entry("One.", "a"))) is first
+    assert await lorebooks.load(companion(entry("One.", "a"), version=2)) is not first
+
+
+async def test_a_lorebook_beyond_its_bounds_is_not_used() -> None:
+    """It may have been stored under others; the companion still talks."""
+    too_long = companion(entry("One.", "x" * 1_000, constant=True))
+    assert (await lore(too_long, "x")).active.entries == ()
+
+
+def test_the_mark_of_a_conversation_differs_whenever_it_changes() -> None:
+    """By a turn that is added, stored or erased."""
+    unstored = PastTurn("companion", "Hm.")
+    marks = [
+        mark_of(turns)
+        for turns in ((), TURNS[:1], TURNS, (*TURNS, unstored),
+                      (*TURNS, PastTurn("companion", "Hm.", 3)), TURNS[1:])
+    ]  # fmt: skip
+    assert len(set(marks)) == len(marks)
+
+
+def test_a_turn_is_scanned_once_for_each_lorebook() -> None:
+    """The keys of the lorebook that was asked last are kept."""
+    turn, first = PastTurn("user", "A dragon"), KeyMatcher([PlainKey("dragon")])
+    assert not turn.is_scanned_for(first)
+    assert turn.keys_in(first) == frozenset({0})
+    assert turn.keys_in(first) is turn.keys_in(first)
+    other = KeyMatcher([PlainKey("wolf")])
+    assert turn.keys_in(other) == frozenset()
+    assert turn.is_scanned_for(other) and not turn.is_scanned_for(first)
