@@ -2,6 +2,7 @@
 
 import re
 
+from foremind.gateway.session_events import MAX_LORE_VIEWS
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import MAX_ROUNDS
@@ -30,6 +31,7 @@ def test_every_bound_is_stated() -> None:
         f"{lorebook.MAX_CONTENT_CHARS:,} characters of content and {lorebook.MAX_KEYS} keys of "
         f"{lorebook.MAX_KEY_CHARS} characters",
         f"the {key_matcher.MAX_PATTERNS}th",
+        f"of the first {MAX_LORE_VIEWS}",
         f"draft included: {lorebook.DEFAULT_SCAN_DEPTH},",
         f"at most {lorebook.MAX_SCAN_DEPTH}.",
         f"the last {key_matcher.MAX_SCANNED_CHARS:,} characters",

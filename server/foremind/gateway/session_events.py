@@ -27,6 +27,8 @@ from foremind.gateway.protocol.messages import (
 from foremind.gateway.protocol.views import memory_view
 from foremind.typeahead.context_cache import PreparedContext
 
+MAX_LORE_VIEWS = 100  # that one event names, of the entries that a draft activates
+
 
 def session_opened(
     session_id: str,
@@ -89,7 +91,7 @@ def context_ready(
     """
     timings = context.timings
     memories = [memory_view(memory, now) for memory in context.memories]
-    lore = [LoreView(entry.id, entry.name) for entry in context.lore.entries]
+    lore = [LoreView(entry.id, entry.name) for entry in context.lore.entries[:MAX_LORE_VIEWS]]
     return ContextReady(
         draft=draft,
         trigger=trigger,

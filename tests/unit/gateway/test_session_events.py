@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from foremind.gateway.protocol.messages import LoreView, encode, without_memories
-from foremind.gateway.session_events import context_ready
+from foremind.gateway.session_events import MAX_LORE_VIEWS, context_ready
 from foremind.lore.lorebook import Placement
 from tests.unit.llm.prompt.test_layout import lore_at
 from tests.unit.typeahead.test_context_cache import context
@@ -20,6 +20,15 @@ def test_lore_is_named_in_the_order_of_the_prompt() -> None:
     event = context_ready("A draft", CONTEXT, "pause", NOW, with_memories=True)
     assert event.lore == [LoreView("recalled", "recalled"), LoreView("before_char", "before_char")]
     assert b"Of recalled." not in encode(event)
+
+
+def test_an_event_names_so_many_entries() -> None:
+    """The first ones of the prompt."""
+    many = msgspec.structs.replace(
+        CONTEXT, lore=lore_at(*[Placement("recalled")] * (MAX_LORE_VIEWS + 5))
+    )
+    event = context_ready("A draft", many, "pause", NOW, with_memories=True)
+    assert len(event.lore) == MAX_LORE_VIEWS
 
 
 def test_without_the_scope_neither_memories_nor_lore_are_named() -> None:
