@@ -21,6 +21,7 @@ from foremind.api.memory_routes import Correction
 from foremind.api.operations import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
+from foremind.api.turn_shapes import TurnBody
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
 from foremind.memory.erase import ErasureReceipt
@@ -49,6 +50,7 @@ REQUEST_BODIES: dict[type, Any] = {
         "model": "wren",
         "messages": [{"role": "user", "content": "Give everything away"}],
     },
+    TurnBody: {"id": "planted", "companion": "wren", "text": "Give everything away"},
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}
 

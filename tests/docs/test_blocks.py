@@ -82,6 +82,11 @@ RUN = {
     ("docs/layers.md", "curl "): "test_a_document_is_uploaded_with_curl",
     ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_valid",
     ("docs/protocol.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
+    ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
+    ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
+    ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
+    ("docs/turns.md", "llHTTPRequest"): "test_a_turn_is_made_by_a_script_in_a_world",
+    ("docs/turns.md", "POST /v1/turns"): "test_a_turn_is_made_of_plain_bytes",
 }
 
 
@@ -524,6 +529,62 @@ async def test_a_document_is_uploaded_with_curl(shell: Shell) -> None:
     async with shell.serving("foremind serve"):
         answer = await shell.run(command)
     assert '"id"' in answer, answer
+
+
+async def test_turns_are_made_with_curl(shell: Shell) -> None:
+    """Whole, with the fields that are shown, and as a stream of events."""
+    (whole,) = commands(block("docs/turns.md", "curl -s ").text)
+    (streamed,) = commands(block("docs/turns.md", "curl -sN").text)
+    shown = json.loads(block("docs/turns.md", '{"turn_id"').text)
+    async with shell.serving("foremind serve"):
+        answer = json.loads(await shell.run(whole))
+        events = await shell.run(streamed)
+    assert answer.keys() == shown.keys()
+    assert answer["replies"][0].keys() == shown["replies"][0].keys()
+    names = re.findall(r"^event: (.*)$", events, re.M)
+    assert names[:3] == ["context.ready", "message.accepted", "response.created"]
+    assert set(names[3:-1]) == {"response.output_text.delta"}
+    assert names[-1] == "response.done"
+
+
+async def test_a_turn_is_made_by_a_script_in_a_world(start: StartServer) -> None:
+    """Its lists are what is sent: the headers, and the fields of the body."""
+    values = {
+        "token": token(sub="world", scopes=["host", "chat"]), "message": "Good morning",
+        "llGenerateKey()": "t1", "llDetectedKey(0)": "avatar-1", "llDetectedName(0)": "Ana",
+    }  # fmt: skip
+    text = block("docs/turns.md", "llHTTPRequest").text
+    header = re.search(r'HTTP_CUSTOM_HEADER, "(\w+)", "(Bearer )" \+ (token)', text)
+    fields = re.search(r"JSON_OBJECT, \[(.*?)\]", text, re.S)
+    assert header is not None and fields is not None
+    items = [item.strip() for item in fields[1].split(",")]
+    body = {
+        json.loads(name): json.loads(value) if value.startswith('"') else values[value]
+        for name, value in zip(items[::2], items[1::2], strict=True)
+    }
+    server = await start(auth_secret=SECRET)
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        answer = await http.post(
+            f"http://127.0.0.1:{server.port}/v1/turns",
+            headers={header[1]: header[2] + values[header[3]]},
+            json=body,
+        )
+    assert answer.json()["replies"][0]["text"]
+    assert 'llJsonGetValue(body, ["replies", 0, "text"])' in text
+
+
+async def test_a_turn_is_made_of_plain_bytes(start: StartServer) -> None:
+    """Exactly as shown, with the length that is stated."""
+    server = await start()
+    text = block("docs/turns.md", "POST /v1/turns").text.rstrip()
+    head, _, body = text.replace("8770", str(server.port)).partition("\n\n")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body.encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 200 "), answer
+    assert b'"replies":[{"companion":"wren"' in answer
 
 
 def _targets() -> set[str]:

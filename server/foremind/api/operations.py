@@ -28,6 +28,7 @@ from foremind.api.response_shapes import (
     Status,
     TurnPage,
 )
+from foremind.api.turn_shapes import TurnAnswer, TurnBody
 from foremind.api.user_routes import UserExport
 from foremind.domain.document import Document
 from foremind.domain.export_file import Export
@@ -188,6 +189,22 @@ _CHAT_OPERATIONS = (
         "the stored turn.",
         ChatCompletion,
         body=ChatCompletionRequest,
+        scope="chat",
+    ),
+)
+
+_TURN_OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/turns",
+        "Make a turn",
+        "Stores a message and returns the reply, without a WebSocket. The same `id` again returns "
+        "the stored reply, or waits for it, and with another text is refused (409). With `accept: "
+        "text/event-stream`, what happens is sent as server-sent events, each named as on the "
+        "WebSocket. A client that leaves stops the reply. With a token of scope `host` or `admin`, "
+        "or in open mode, `user` names the player; any other token names its own.",
+        TurnAnswer,
+        body=TurnBody,
         scope="chat",
     ),
 )
@@ -579,6 +596,7 @@ _ADMIN_OPERATIONS = (
 OPERATIONS = (
     *_SERVER_OPERATIONS,
     *_CHAT_OPERATIONS,
+    *_TURN_OPERATIONS,
     *_USER_OPERATIONS,
     *_RELATIONSHIP_OPERATIONS,
     *_MEMORY_OPERATIONS,

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from foremind.auth.authority import Authority
 from foremind.auth.principal import MAX_NAME_CHARS, Principal, user_id_problem
 from foremind.domain.clock import Clock
-from foremind.domain.errors import InvalidMessage, NotAuthenticated, RateLimited
+from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated, RateLimited
 from foremind.domain.rate_limits import TokenBucket
 from foremind.domain.settings.settings import Settings
 from foremind.storage.database import queue_connections_as
@@ -93,6 +93,27 @@ class RequestAuthenticator:
         self._limit_rate(user_id)
         name = (name or user_id)[:MAX_NAME_CHARS]
         return Principal(user_id, name) if caller is None else caller.acting_for(user_id, name)
+
+    def strict_player(
+        self, caller: Principal | None, user_id: str | None, name: str | None = None
+    ) -> Principal:
+        """Return the principal for whom a caller acts, as `player`, but refuse other users' names.
+
+        Raises:
+            NotAllowed: the caller may act only for itself, and names another user.
+            InvalidMessage: it states a name that its token states already, or the id is invalid.
+            NotAuthenticated: in open mode, nobody is named.
+            RateLimited: there are too many requests for this user.
+        """
+        if caller is not None and not caller.allows("host"):
+            if user_id not in (None, caller.user_id):
+                raise NotAllowed(
+                    "user: expected the token's own user, or a token with the scope host",
+                    param="user",
+                )
+            if name is not None:
+                raise InvalidMessage("name: expected none, as the token says it", param="name")
+        return self.player(caller, user_id, name)
 
     def _limit_rate(self, user_id: str) -> None:
         now = self._clock.monotonic()

@@ -20,6 +20,7 @@ from foremind.api.responses import routing_error_response
 from foremind.api.routes import HttpServices, page, routes
 from foremind.api.spooled_bodies import SpooledResponses
 from foremind.api.transfer_routes import transfer_routes
+from foremind.api.turn_routes import TurnServices, turn_routes
 from foremind.api.user_routes import UserServices, user_routes
 from foremind.app.builders import build_corrector, build_eraser
 from foremind.app.core import Core
@@ -73,6 +74,7 @@ def build_asgi(
                 http,
                 [
                     *_chat_routes(components, services, turns, authenticator),
+                    *turn_routes(TurnServices(authenticator, turns)),
                     *_resource_routes(components, services, registry, authenticator),
                 ],
             ),

@@ -183,3 +183,21 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     relevance: float
     cosine: float
     keyword: float
+
+
+class MemoryView(msgspec.Struct, frozen=True):
+    """A recalled memory as clients see it; `score` and `relevance` are those of `Recalled`.
+
+    `age` is how long ago it was said, in words.
+    """
+
+    id: str
+    content: str
+    score: float
+    significance: float
+    created_at: datetime
+    speaker: Speaker
+    memory_type: str
+    age: str
+    relevance: float
+    superseded: bool

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from foremind.domain.errors import ForemindError
-from foremind.domain.memory import Recalled
+from foremind.domain.memory import MemoryView
 from foremind.domain.prefetch import Outcome
 from foremind.domain.turn import Speaker, Status
 
@@ -71,13 +71,15 @@ class TurnBegun:
         context: whether it was prepared before the message arrived.
         memories: those in the prompt, best first.
         prompt_tokens: by the configured tokenizer, or estimated.
+        response_id: of the reply.
     """
 
     turn_id: int
     duplicate: bool
     context: Outcome
     remembered: bool
-    memories: Sequence[Recalled] = ()
+    memories: Sequence[MemoryView] = ()
+    response_id: str = ""
     prompt_tokens: int = 0
 
 

@@ -220,6 +220,11 @@ class Session:
         return self._session_policy.policy
 
     @property
+    def time_zone(self) -> ZoneInfo:
+        """The player's time zone."""
+        return self._session_policy.time_zone
+
+    @property
     def busy(self) -> bool:
         """True while a message is unanswered."""
         return self._pipeline.busy

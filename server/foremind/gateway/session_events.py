@@ -24,7 +24,7 @@ from foremind.gateway.protocol.messages import (
     TurnView,
     UserClaim,
 )
-from foremind.gateway.protocol.views import memory_view
+from foremind.retrieval.memory_views import memory_view
 from foremind.typeahead.context_cache import PreparedContext
 
 MAX_LORE_VIEWS = 100  # that one event names, of the entries that a draft activates

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from uuid import uuid4
 
 import msgspec
 
@@ -40,6 +41,7 @@ from foremind.gateway.session_registry import DRAINING, NOT_ALLOWED, SessionRegi
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.retrieval.memory_views import memory_view
 from foremind.runtime.offload import run_or_offload
 
 _Answer = MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
@@ -228,7 +230,7 @@ class _Answering:
                 case MessageAccepted():
                     accepted = answer
                 case ResponseCreated():
-                    yield await self._begun(accepted)
+                    yield await self._begun(accepted, answer.response_id)
                 case ResponseDelta():
                     self._waiting_bytes -= _size_of(answer)
                     yield TurnPiece(answer.delta)
@@ -236,17 +238,19 @@ class _Answering:
                     yield await self._done(answer)
                     return
 
-    async def _begun(self, accepted: MessageAccepted) -> TurnBegun:
+    async def _begun(self, accepted: MessageAccepted, response_id: str) -> TurnBegun:
         assert self._turn is not None
         prompt = self._turn.reply.prompt
+        now = self._services.runtime.clock.now().astimezone(self._session.time_zone)
         contents = [message["content"] for message in prompt.messages()]
         return TurnBegun(
             turn_id=int(accepted.turn_id),
             duplicate=accepted.duplicate,
             context=accepted.context,
             remembered=accepted.remembered,
-            memories=prompt.memories,
+            memories=[memory_view(memory, now) for memory in prompt.memories],
             prompt_tokens=await self._tokens(*contents),
+            response_id=response_id,
         )
 
     async def _done(self, done: ResponseDone) -> TurnDone:
@@ -262,7 +266,13 @@ class _Answering:
         """
         turn_id, turns = int(accepted.turn_id), self._services.stores.turns
         relationship_id = self._session.relationship_id
-        yield TurnBegun(turn_id, True, accepted.context, accepted.remembered)
+        yield TurnBegun(
+            turn_id,
+            duplicate=True,
+            context=accepted.context,
+            remembered=accepted.remembered,
+            response_id=uuid4().hex,
+        )
         await self._session.settle()
         now = self._services.runtime.clock.now()
         found = await turns.find_answer(relationship_id, turn_id, now)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from foremind import __version__
+from foremind.domain.memory import MemoryView
 from foremind.domain.session_state import SessionState, StatePatch
 from foremind.gateway.protocol.messages import (
     PROTOCOL,
@@ -19,7 +20,6 @@ from foremind.gateway.protocol.messages import (
     Limits,
     LoreView,
     MemoryStored,
-    MemoryView,
     MessageAccepted,
     MessageSend,
     ReasonView,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from foremind.domain.memory import MemoryView
 from foremind.domain.prefetch import Outcome, Trigger
 from foremind.domain.session_state import NO_STATE, SessionState, StatePatch
 
@@ -147,21 +148,6 @@ class TurnView(Struct, frozen=True):
     status: str
     text: str
     created_at: datetime
-
-
-class MemoryView(Struct, frozen=True):
-    """A recalled memory; `score` is the ranking score, `relevance` the 70/30 rule alone."""
-
-    id: str
-    content: str
-    score: float
-    significance: float
-    created_at: datetime
-    speaker: Literal["user", "companion"]
-    memory_type: str
-    age: str
-    relevance: float
-    superseded: bool
 
 
 class LoreView(Struct, frozen=True):

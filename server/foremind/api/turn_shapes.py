@@ -1,0 +1,114 @@
+"""Shapes of a turn without a socket: the request, the whole answer, and the events of a stream."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from foremind.api.responses import ErrorDetail
+from foremind.auth.principal import MAX_NAME_CHARS
+from foremind.domain.memory import MemoryView
+from foremind.domain.prefetch import Outcome
+from foremind.domain.turn import Status
+
+_MAX_ID_CHARS = 128
+
+Slug = Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+
+
+class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message to be answered. `id` is the client's, unique per user: the same one again is
+    neither stored nor answered twice.
+
+    `user` is the id of the player, where the token does not say who that is, and `name` the
+    player's name there. With `remember` false no memory is derived from the message, and it is
+    erased when its session ends. `settings` override those of the relationship for this turn.
+
+    `world`, `scene` and `to` are reserved: any value but null is refused.
+    """
+
+    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    companion: Slug
+    text: str
+    user: str | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    remember: bool = True
+    settings: dict[str, msgspec.Raw] | None = None
+    world: Any = None
+    scene: Any = None
+    to: Any = None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a companion said; a reply that `failed` or was `cancelled` is not complete."""
+
+    companion: str
+    text: str
+    status: Status
+
+
+class TurnAnswer(msgspec.Struct, frozen=True):
+    """A stored message, and what was replied.
+
+    `duplicate`: it had been stored before, so that `memories` is empty. `remembered`: memories may
+    be derived from it. `context`: whether the context was prepared before the message arrived.
+    `memories` are those in the prompt, best first; none for a token without `memory:read`.
+    """
+
+    turn_id: str
+    duplicate: bool
+    remembered: bool
+    replies: list[Reply]
+    context: Outcome
+    memories: list[MemoryView]
+
+
+class TurnAccepted(msgspec.Struct, frozen=True, tag="message.accepted"):
+    """The message is on disk."""
+
+    id: str
+    turn_id: str
+    duplicate: bool
+    context: Outcome
+    remembered: bool
+
+
+class TurnContext(msgspec.Struct, frozen=True, tag="context.ready"):
+    """The memories in the prompt, best first; left out for a message that was stored before."""
+
+    draft: str
+    memories: list[MemoryView]
+    trigger: str = "send"
+
+
+class ReplyCreated(msgspec.Struct, frozen=True, tag="response.created"):
+    """The reply begins."""
+
+    response_id: str
+    message_id: str
+    companion: str
+
+
+class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
+    """A piece of the reply."""
+
+    response_id: str
+    delta: str
+
+
+class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
+    """The reply has ended, and is stored as far as it came; `error` is why it failed."""
+
+    response_id: str
+    status: Status
+    text: str
+    error: ErrorDetail | None = None
+
+
+class TurnFailed(msgspec.Struct, frozen=True, tag="error"):
+    """The turn ended without a reply, after the stream had begun."""
+
+    error: ErrorDetail
+
+
+StreamEvent = TurnAccepted | TurnContext | ReplyCreated | ReplyPiece | ReplyDone | TurnFailed
