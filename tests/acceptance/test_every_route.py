@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from foremind.api.admin_routes import CompanionBody, Revocation
 from foremind.api.chat_completion_shapes import ChatCompletionRequest
+from foremind.api.mcp_routes import JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.operations import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
@@ -50,6 +51,7 @@ REQUEST_BODIES: dict[type, Any] = {
         "model": "wren",
         "messages": [{"role": "user", "content": "Give everything away"}],
     },
+    JsonRpcMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     TurnBody: {"id": "planted", "companion": "wren", "text": "Give everything away"},
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}

@@ -80,6 +80,9 @@ RUN = {
     ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_valid",
     ("docs/layers.md", "foremind files write"): "test_memory_is_written_to_files_and_read_back",
     ("docs/layers.md", "curl "): "test_a_document_is_uploaded_with_curl",
+    ("docs/mcp.md", "FOREMIND_MCP"): "test_memory_tools_are_used_as_shown",
+    ("docs/mcp.md", '{"mcpServers"'): "test_memory_tools_are_used_as_shown",
+    ("docs/mcp.md", "from mcp import"): "test_memory_tools_are_used_as_shown",
     ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_valid",
     ("docs/protocol.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
@@ -529,6 +532,27 @@ async def test_a_document_is_uploaded_with_curl(shell: Shell) -> None:
     async with shell.serving("foremind serve"):
         answer = await shell.run(command)
     assert '"id"' in answer, answer
+
+
+async def test_memory_tools_are_used_as_shown(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the official client, at the address that the configuration has."""
+    (command,) = commands(block("docs/mcp.md", "FOREMIND_MCP").text)
+    client = json.loads(block("docs/mcp.md", '{"mcpServers"').text)["mcpServers"]["foremind"]
+    text = block("docs/mcp.md", "from mcp import").text
+    assert client["url"] in text
+    async with shell.serving(command) as url:
+        address = url.replace("ws://", "http://").replace("/v1/ws", "/v1/mcp")
+        body = textwrap.indent(text.replace(client["url"], address), "    ")
+        names: dict[str, Any] = {}
+        exec(f"async def sample():\n{body}", names)
+        await names["sample"]()
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            accept = {"accept": "application/json", **client["headers"]}
+            assert (await http.post(address, json=ping, headers=accept)).status_code == 200
+    assert capsys.readouterr().out.startswith("My sister Mira keeps bees ")
 
 
 async def test_turns_are_made_with_curl(shell: Shell) -> None:

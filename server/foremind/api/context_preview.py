@@ -1,6 +1,7 @@
 """Previews the prompt of a draft: what the language model would be given if it were sent now."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -30,8 +31,7 @@ async def preview_context(
 ) -> dict[str, object]:
     """Return the prompt for a draft, the layers it was assembled from, and what that cost."""
     relationship, policy = resolved.relationship, resolved.policy
-    zone = ZoneInfo(relationship.time_zone)
-    now = services.runtime.clock.now().astimezone(zone)
+    now = local_now(services, resolved)
     count = counter_for(policy.layers.tokenizer)
     session = await active_session(services, resolved)
     turns, state = [], NO_STATE
@@ -39,10 +39,7 @@ async def preview_context(
         turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
         state, _ = await services.stores.states.read(relationship.id, session)
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
-    scope = _retrieval_scope(services, resolved, zone, history)
-    prepared = await services.context.builder.prepare(
-        normalise(draft), lambda: scope, Priority.PAUSE
-    )
+    prepared = await prepare_context(services, resolved, draft, history)
     lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(relationship.user_name, history, now, state)
@@ -71,6 +68,23 @@ async def preview_context(
     }
 
 
+async def prepare_context(
+    services: RelationshipServices,
+    resolved: ResolvedRelationship,
+    draft: str,
+    history: Sequence[PastTurn] = (),
+) -> PreparedContext:
+    """Return what is recalled for a draft after some turns, under the settings in force."""
+    scope = _retrieval_scope(services, resolved, history)
+    return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
+
+
+def local_now(services: RelationshipServices, resolved: ResolvedRelationship) -> datetime:
+    """Return the time where the player is."""
+    zone = ZoneInfo(resolved.relationship.time_zone)
+    return services.runtime.clock.now().astimezone(zone)
+
+
 async def active_session(
     services: RelationshipServices, resolved: ResolvedRelationship
 ) -> UUID | None:
@@ -82,7 +96,6 @@ async def active_session(
 def _retrieval_scope(
     services: RelationshipServices,
     resolved: ResolvedRelationship,
-    zone: ZoneInfo,
     history: Sequence[PastTurn],
 ) -> RetrievalScope:
     relationship, companion, policy = resolved.relationship, resolved.companion, resolved.policy
@@ -99,7 +112,7 @@ def _retrieval_scope(
             recall_policy=policy.recall,
             layer_policy=policy.layers,
         ),
-        zone,
+        ZoneInfo(relationship.time_zone),
         lore=partial(
             lore_for,
             services.context.lorebooks,

@@ -29,7 +29,7 @@ from foremind.storage.transfer_store import TransferStore
 from foremind.typeahead.context_services import ContextServices
 
 MAX_ID = 2**62
-_MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own
+MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own
 
 Shape = TypeVar("Shape")
 
@@ -112,9 +112,16 @@ async def resolve_relationship(
     relationship = await services.stores.relationships.find(id_, principal.effective_user_id)
     if not principal.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
-    base_companion = await services.stores.companions.find(relationship.companion)
     resource = "".join(request.url.path.split("/")[4:5])
     await audit_foreign_access(services, principal, id_, "read" if reads else "change", resource)
+    return await with_settings(services, principal, relationship)
+
+
+async def with_settings(
+    services: RelationshipServices, principal: Principal, relationship: Relationship
+) -> ResolvedRelationship:
+    """Return a relationship that a principal may access with the settings in force for it."""
+    base_companion = await services.stores.companions.find(relationship.companion)
     settings = effective_settings(
         base_companion.settings, relationship.settings, services.runtime.settings
     )
@@ -158,7 +165,7 @@ def parse_number(text: str, name: str, minimum: int, maximum: int) -> int:
 async def read_json(
     request: Request,
     shape: type[Shape],
-    max_bytes: int = _MAX_JSON_BYTES,
+    max_bytes: int = MAX_JSON_BYTES,
     check: Check = check_storable,
 ) -> Shape:
     """Read a JSON body, decode it as `shape` and check its values.

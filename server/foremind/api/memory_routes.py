@@ -16,6 +16,7 @@ from foremind.api.dependencies import (
     read_json,
     resolve_relationship,
 )
+from foremind.api.memory_edits import correct_memory, erase_memories
 from foremind.api.responses import json_response
 from foremind.domain.errors import InvalidMessage
 from foremind.memory.erase import ErasureScope
@@ -51,33 +52,14 @@ class _MemoryEndpoints:
 
     async def correct(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        content = (await read_json(request, Correction)).content.strip()
-        max_chars = self._services.runtime.settings.max_text_chars
-        if not content or len(content) > max_chars:
-            raise InvalidMessage(
-                f"content: expected text of 1 to {max_chars} characters", param="content"
-            )
-        await self._services.editing.corrector.correct(
-            resolved.relationship.id,
-            resolved.names,
-            parse_number(request.path_params["memory"], "memory", 1, MAX_ID),
-            content,
-            actor=resolved.principal.user_id,
-            read_in_exchange=resolved.policy.storage.read_in_exchange,
-        )
-        self._services.background_worker.wake()
+        memory_id = parse_number(request.path_params["memory"], "memory", 1, MAX_ID)
+        content = (await read_json(request, Correction)).content
+        await correct_memory(self._services, resolved, memory_id, content)
         return json_response({"status": "ok"})
 
     async def erase(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        receipt = await self._services.editing.eraser.erase(
-            resolved.relationship.id,
-            resolved.names,
-            _erasure_scope(request),
-            actor=resolved.principal.user_id,
-            read_in_exchange=resolved.policy.storage.read_in_exchange,
-        )
-        self._services.background_worker.wake()
+        receipt = await erase_memories(self._services, resolved, _erasure_scope(request))
         return json_response(receipt)
 
 
@@ -98,13 +80,10 @@ def _erasure_scope(request: Request) -> ErasureScope:
     """Return what a request erases: a memory, a session, a turn, what mentions words, or all.
 
     Raises:
-        InvalidMessage: a parameter is empty or invalid, or there is more than one.
+        InvalidMessage: a parameter is invalid, or there is more than one.
     """
     memory = request.path_params.get("memory")
     session, about, turn = (request.query_params.get(name) for name in ("session", "about", "turn"))
-    for name, value in (("session", session), ("about", about)):
-        if value is not None and not value.strip():  # must never mean "everything"
-            raise InvalidMessage(f"{name}: expected non-empty text", param=name)
     if sum(value is not None for value in (memory, session, about, turn)) > 1:
         raise InvalidMessage("about: expected only one of session, about and turn", param="about")
     return ErasureScope(

@@ -9,6 +9,7 @@ from typing import Any
 
 from foremind.api.admin_routes import CompanionBody, CompanionDetail, Revocation, Revoked
 from foremind.api.chat_completion_shapes import ChatCompletion, ChatCompletionRequest, ModelList
+from foremind.api.mcp_routes import JsonRpcAnswer, JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody, StateView
@@ -206,6 +207,21 @@ _TURN_OPERATIONS = (
         TurnAnswer,
         body=TurnBody,
         scope="chat",
+    ),
+)
+
+_MCP_OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/mcp",
+        "Call a memory tool",
+        "The Model Context Protocol over streamable HTTP, without sessions: a message is answered "
+        "as JSON, a notification with 202. The tools `recall`, `remember`, `correct`, `forget` and "
+        "`context` need the scopes `memory:read` or `memory:write`. 404 unless the server runs "
+        "with `FOREMIND_MCP`.",
+        JsonRpcAnswer,
+        body=JsonRpcMessage,
+        scope="",
     ),
 )
 
@@ -597,6 +613,7 @@ OPERATIONS = (
     *_SERVER_OPERATIONS,
     *_CHAT_OPERATIONS,
     *_TURN_OPERATIONS,
+    *_MCP_OPERATIONS,
     *_USER_OPERATIONS,
     *_RELATIONSHIP_OPERATIONS,
     *_MEMORY_OPERATIONS,

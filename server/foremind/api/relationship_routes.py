@@ -17,10 +17,11 @@ from foremind.api.dependencies import (
     read_json,
     resolve_relationship,
 )
+from foremind.api.memory_edits import text_of
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.domain.companion import Companion, RelationshipSettings
-from foremind.domain.errors import InvalidMessage, NotFound
+from foremind.domain.errors import NotFound
 from foremind.domain.policy import overlay_settings
 from foremind.domain.relationship import Relationship
 from foremind.domain.session_state import Flags, StatePatch
@@ -174,11 +175,7 @@ class _RelationshipEndpoints:
     async def context(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         draft = request.query_params.get("draft", "")
-        max_chars = self._services.runtime.settings.max_text_chars
-        if not draft.strip() or len(draft) > max_chars:
-            raise InvalidMessage(
-                f"draft: expected text of 1 to {max_chars} characters", param="draft"
-            )
+        text_of(self._services, draft, "draft")
         return json_response(await preview_context(self._services, resolved, draft))
 
 

@@ -1,5 +1,7 @@
 """Builds the WebSocket and HTTP routes."""
 
+from contextlib import AsyncExitStack
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -9,6 +11,7 @@ from foremind.api.admin_routes import AdminServices, admin_routes
 from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
+from foremind.api.mcp_routes import McpServices, mcp_routes
 from foremind.api.memory_routes import memory_routes
 from foremind.api.openapi import openapi
 from foremind.api.origin_guard import OriginGuard
@@ -24,6 +27,7 @@ from foremind.api.turn_routes import TurnServices, turn_routes
 from foremind.api.user_routes import UserServices, user_routes
 from foremind.app.builders import build_corrector, build_eraser
 from foremind.app.core import Core
+from foremind.app.mcp_startup import start_mcp_server
 from foremind.background.manual_edits import ManualEditor
 from foremind.background.record_removal import RecordRemover
 from foremind.gateway.connection import SocketEndpoint
@@ -40,14 +44,19 @@ from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
 
 
-def build_asgi(
+async def build_asgi(
     components: Core,
     services: SessionServices,
     registry: SessionRegistry,
     turns: SingleTurns,
     probe: DatabaseProbe,
+    stack: AsyncExitStack,
 ) -> Starlette:
-    """Return the WebSocket and HTTP routes, and the demo page."""
+    """Return the WebSocket and HTTP routes, and the demo page; what serves them is on the stack.
+
+    Raises:
+        SetupError: says what the operator must change.
+    """
     authenticator = RequestAuthenticator(
         services.authority, services.runtime.settings, components.runtime.clock
     )
@@ -67,6 +76,9 @@ def build_asgi(
         authenticator=authenticator,
         contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
     )
+    eraser = build_eraser(components)
+    views = _relationship_services(components, services, authenticator, eraser)
+    mcp = await start_mcp_server(views, services.authority, components.ingester, stack)
     asgi = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
@@ -75,7 +87,8 @@ def build_asgi(
                 [
                     *_chat_routes(components, services, turns, authenticator),
                     *turn_routes(TurnServices(authenticator, turns)),
-                    *_resource_routes(components, services, registry, authenticator),
+                    *mcp_routes(McpServices(authenticator, mcp)),
+                    *_resource_routes(components, services, registry, views, eraser),
                 ],
             ),
         ],
@@ -108,11 +121,10 @@ def _resource_routes(
     components: Core,
     services: SessionServices,
     registry: SessionRegistry,
-    authenticator: RequestAuthenticator,
+    views: RelationshipServices,
+    eraser: Eraser,
 ) -> list[BaseRoute]:
     """Return the routes of users' and operators' resources."""
-    eraser = build_eraser(components)
-    views = _relationship_services(components, services, authenticator, eraser)
     users = components.stores.users
     user_eraser = UserEraser(users, services.stores.relationships, eraser, components.runtime.clock)
     return [
@@ -124,7 +136,7 @@ def _resource_routes(
         *document_routes(views, components.stores.documents),
         *admin_routes(
             AdminServices(
-                authenticator=authenticator,
+                authenticator=views.authenticator,
                 settings=services.runtime.settings,
                 clock=components.runtime.clock,
                 companions=components.stores.companions,

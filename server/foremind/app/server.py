@@ -94,7 +94,7 @@ async def application(
             )
         )
         turns = SingleTurns(services, registry)
-        asgi = build_asgi(components, services, registry, turns, probe)
+        asgi = await build_asgi(components, services, registry, turns, probe, stack)
         yield Application(components, registry, turns, asgi, services.deduplicator.precedence)
 
 

@@ -31,7 +31,12 @@ from foremind.memory.context_window import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.scoring import SignificanceScore, score_from_rating, score_significance
+from foremind.memory.scoring import (
+    SignificanceScore,
+    score_as_requested,
+    score_from_rating,
+    score_significance,
+)
 from foremind.memory.short_answers import MIN_ANSWER_SCORE, answer_score, question_to_keep
 from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.service import EmbeddingService
@@ -103,6 +108,7 @@ class MemoryIngester:
         *,
         rating: int | None = None,
         replaced: Sequence[int] = (),
+        requested: bool = False,
     ) -> MemoryAnnouncement | None:
         """Score a stored turn and keep it if it is significant; None if it no longer exists.
 
@@ -110,7 +116,7 @@ class MemoryIngester:
         known, and a question that the turn answers is scored again. The same transaction records
         that the turn waits for ingest no longer, and that the question does until it is scored.
         With a language model's `rating`, 1 to 10, the turn is scored again by it, and the turn's
-        memory supersedes those in `replaced`.
+        memory supersedes those in `replaced`. What was `requested` is kept in any case.
 
         Raises:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
@@ -121,7 +127,9 @@ class MemoryIngester:
             if turn is None:
                 return None
             try:
-                announcement, question_id = await self._ingest_turn(turn, rating, replaced)
+                announcement, question_id = await self._ingest_turn(
+                    turn, rating, replaced, requested=requested
+                )
                 break
             except NotFound:  # erased while this waited for the relationship's lock
                 return None
@@ -146,7 +154,12 @@ class MemoryIngester:
         return policy_for(effective, self._settings)
 
     async def _ingest_turn(
-        self, turn: TurnToRemember, rating: int | None, replaced: Sequence[int]
+        self,
+        turn: TurnToRemember,
+        rating: int | None,
+        replaced: Sequence[int],
+        *,
+        requested: bool,
     ) -> tuple[MemoryAnnouncement, int | None]:
         """Return what became of the turn, and the question that is to be scored again, if any."""
         in_force = self.policy_of(turn)
@@ -161,6 +174,8 @@ class MemoryIngester:
             verdict = await run_or_offload(
                 chars, lambda: self._judge(window, position, vector, policy, rating)
             )
+            if requested:
+                verdict = score_as_requested(verdict, policy.threshold)
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
                 text = await run_or_offload(

@@ -20,6 +20,8 @@ from foremind.text.tokenization import MAX_CHARS
 _LEARNED_AT_BOUNDARY = 0.30
 _LEARNED_SLOPE = 2.0
 
+_REQUESTED = 0.75  # as reminders have in `minimum_scores`
+
 
 @dataclass(frozen=True, slots=True)
 class SignificanceScore:
@@ -84,6 +86,17 @@ def score_from_rating(
         key=lambda reason: -reason.score,
     )
     return SignificanceScore(reasons[0].score, tuple(reasons))
+
+
+def score_as_requested(verdict: SignificanceScore, threshold: float) -> SignificanceScore:
+    """Raise a score to that of what a user asks to remember, which is kept in any case.
+
+    Args:
+        threshold: from which score on turns are kept.
+    """
+    requested = Reason("requested", max(_REQUESTED, threshold))
+    reasons = sorted((*verdict.reasons, requested), key=lambda reason: -reason.score)
+    return SignificanceScore(max(verdict.score, requested.score), tuple(reasons))
 
 
 def _minimum_scores(

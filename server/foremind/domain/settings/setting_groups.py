@@ -125,6 +125,9 @@ class AccessSettings(BaseModel):
     allowed_origins: tuple[str, ...] = Field(
         (), description="web origins besides the server's own that may connect and use HTTP"
     )
+    mcp: bool = Field(
+        False, description="serve memory tools to MCP clients at `/v1/mcp`; needs `foremind[mcp]`"
+    )
 
 
 class TypingSettings(BaseModel):

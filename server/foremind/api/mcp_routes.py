@@ -1,0 +1,70 @@
+"""`POST /v1/mcp`: the door for clients of the Model Context Protocol, if it is open."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from foremind.api.dependencies import MAX_JSON_BYTES, read_bytes
+from foremind.api.json_bodies import decode_json
+from foremind.api.request_authentication import RequestAuthenticator
+from foremind.auth.principal import Principal
+from foremind.domain.errors import NotFound
+from foremind.domain.storable_text import check_storable
+
+
+class JsonRpcMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message of JSON-RPC 2.0: a request with an `id`, or a notification without."""
+
+    jsonrpc: Literal["2.0"]
+    method: str | None = None
+    id: Any = None  # text or a number, whose checks are the protocol's
+    params: dict[str, msgspec.Raw] | None = None
+    result: msgspec.Raw | None = None
+    error: msgspec.Raw | None = None
+
+
+class JsonRpcAnswer(msgspec.Struct, frozen=True):
+    """An answer of JSON-RPC 2.0: a `result` or an `error`."""
+
+    jsonrpc: Literal["2.0"]
+    id: Any
+    result: dict[str, msgspec.Raw] | None = None
+    error: dict[str, msgspec.Raw] | None = None
+
+
+class MessageAnswers(Protocol):
+    """What answers messages."""
+
+    async def answer(self, request: Request, caller: Principal | None, body: bytes) -> Response:
+        """Return the answer to a message, whose body has been read."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServices:
+    """The services of this route; no `server` if it is off."""
+
+    authenticator: RequestAuthenticator
+    server: MessageAnswers | None
+
+
+class _McpEndpoint:
+    def __init__(self, services: McpServices) -> None:
+        self._services = services
+
+    async def handle(self, request: Request) -> Response:
+        caller = await self._services.authenticator.authenticate_caller(request)
+        request.state.connection.mark_identified()
+        body = await read_bytes(request, MAX_JSON_BYTES)
+        await decode_json(body, JsonRpcMessage, check_storable)
+        if self._services.server is None:
+            raise NotFound("path: the MCP server is off; FOREMIND_MCP turns it on", param="path")
+        return await self._services.server.answer(request, caller, body)
+
+
+def mcp_routes(services: McpServices) -> list[BaseRoute]:
+    """Return the route of the MCP server."""
+    return [Route("/v1/mcp", _McpEndpoint(services).handle, methods=["POST"])]
