@@ -145,7 +145,7 @@ async def test_each_error_has_a_type_and_names_the_argument(start: StartServer) 
             ("forget", ANA | {"memory": "1", "about": "bees"}, "invalid_message", "memory"),
             ("forget", ANA | {"about": " "}, "invalid_message", "about"),
             ("context", ANA | {"draft": ""}, "invalid_message", "draft"),
-            ("dance", ANA, "unknown_tool", "name"),
+            ("dance", ANA, "invalid_message", "name"),
         ):  # fmt: skip
             error = await refused(client, tool, arguments)
             assert (error["code"], error["param"]) == (code, param), (tool, arguments, error)

@@ -30,6 +30,7 @@ _UNBOUNDED = {
     "llm/response_format.py: cache": "one entry for each response format",
     "llm/answer_parsing.py: cache": "one entry for each response format",
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
+    "llm/http_client.py: cache": "it has no arguments",
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
     "domain/settings/setting_bounds.py: cache": "one entry for each setting",
     "storage/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",

@@ -1,6 +1,6 @@
 """The chat-completions door: `/v1/models` and `/v1/chat/completions`, as OpenAI has them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from foremind.api.chat_completion_shapes import (
     ChatCompletion,
@@ -29,6 +28,7 @@ from foremind.api.client_presence import while_connected
 from foremind.api.dependencies import read_json
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
+from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of
 from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, InvalidMessage
@@ -90,6 +90,35 @@ class _Reply:
         prompt, reply = self.begun.prompt_tokens, done.reply_tokens
         return TokenUsage(prompt, reply, prompt + reply)
 
+    async def chunks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+        """Yield the server-sent events of a stream; an error ends it."""
+        yield self._chunk(ReplyDelta(role="assistant", content=""))
+        try:
+            async for event in self.events:
+                match event:
+                    case TurnPiece():
+                        yield self._chunk(ReplyDelta(content=event.text))
+                    case TurnDone(error=ForemindError() as error):
+                        raise error
+                    case TurnDone():
+                        yield self._chunk(ReplyDelta(), ended=True)
+                        if include_usage:
+                            yield self._usage_chunk(event)
+                        yield _data(b"[DONE]")
+        except ForemindError as error:  # the status is sent already
+            yield _data(msgspec.json.encode(error_body(error)))
+
+    def _chunk(self, delta: ReplyDelta, *, ended: bool = False) -> bytes:
+        choice = DeltaChoice(delta, finish_reason="stop" if ended else None)
+        chunk = ChatCompletionChunk(self.id, self.created, self.companion, [choice])
+        return _data(msgspec.json.encode(chunk))
+
+    def _usage_chunk(self, done: TurnDone) -> bytes:
+        chunk = ChatCompletionChunk(
+            self.id, self.created, self.companion, [], usage=self.usage(done)
+        )
+        return _data(msgspec.json.encode(chunk))
+
 
 class _ChatCompletionEndpoints:
     def __init__(self, services: ChatCompletionServices) -> None:
@@ -122,8 +151,10 @@ class _ChatCompletionEndpoints:
             if body.stream:
                 options = body.stream_options
                 include_usage = options is not None and bool(options.include_usage)
-                return _StreamedReply(reply, stack.pop_all(), headers, include_usage=include_usage)
-            done = await while_connected(request.receive, _end_of(reply.events))
+                return StreamedTurn(
+                    reply.chunks(include_usage=include_usage), stack.pop_all(), headers
+                )
+            done = await while_connected(request.receive, end_of(reply.events))
             if done.error is not None:
                 raise done.error
             return json_response(
@@ -149,83 +180,14 @@ class _ChatCompletionEndpoints:
             ForemindError: it was refused.
         """
         try:
-            events = await stack.enter_async_context(turn)
-            begun = await anext(events)
+            begun, events = await begin_turn(stack, turn)
         except ForemindError as error:
             raise _in_words_of_this_api(error) from None
-        assert isinstance(begun, TurnBegun)
         return _Reply(companion, int(self._services.clock.now().timestamp()), begun, events)
 
 
-class _StreamedReply(Response):
-    """Streams a reply as server-sent events; if the client leaves, the reply stops."""
-
-    media_type = "text/event-stream"
-
-    def __init__(
-        self,
-        reply: _Reply,
-        turn: AsyncExitStack,
-        headers: dict[str, str],
-        *,
-        include_usage: bool,
-    ) -> None:
-        super().__init__(headers={**headers, "cache-control": "no-store"})
-        del self.headers["content-length"]
-        self._reply = reply
-        self._turn = turn
-        self._include_usage = include_usage
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._turn:
-            await while_connected(receive, self._send(send))
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for data in self._data():
-            line = b"data: " + data + b"\n\n"
-            await send({"type": "http.response.body", "body": line, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _data(self) -> AsyncIterator[bytes]:
-        yield self._chunk(ReplyDelta(role="assistant", content=""))
-        try:
-            async for event in self._reply.events:
-                match event:
-                    case TurnPiece():
-                        yield self._chunk(ReplyDelta(content=event.text))
-                    case TurnDone(error=ForemindError() as error):
-                        raise error
-                    case TurnDone():
-                        yield self._chunk(ReplyDelta(), ended=True)
-                        if self._include_usage:
-                            yield self._usage_chunk(event)
-                        yield b"[DONE]"
-        except ForemindError as error:  # the status is sent already
-            yield msgspec.json.encode(error_body(error))
-
-    def _chunk(self, delta: ReplyDelta, *, ended: bool = False) -> bytes:
-        reply = self._reply
-        choice = DeltaChoice(delta, finish_reason="stop" if ended else None)
-        return msgspec.json.encode(
-            ChatCompletionChunk(reply.id, reply.created, reply.companion, [choice])
-        )
-
-    def _usage_chunk(self, done: TurnDone) -> bytes:
-        reply = self._reply
-        return msgspec.json.encode(
-            ChatCompletionChunk(
-                reply.id, reply.created, reply.companion, [], usage=reply.usage(done)
-            )
-        )
-
-
-async def _end_of(events: AsyncIterator[TurnEvent]) -> TurnDone:
-    async for event in events:
-        if isinstance(event, TurnDone):
-            return event
-    raise ForemindError("The reply did not end.")
+def _data(content: bytes) -> bytes:
+    return b"data: " + content + b"\n\n"
 
 
 def _named_user(

@@ -1,7 +1,7 @@
 """Serves the memory tools by the Model Context Protocol, through its SDK.
 
-Nothing else imports the SDK: it takes over a second to load, and only `foremind[mcp]` installs it.
-Each request stands alone, as its answer does: no sessions, no streams, nothing between requests.
+Nothing else imports the SDK: loading it takes a second, and only `foremind[mcp]` installs it. Each
+request stands alone, as its answer does: no sessions, no streams, nothing between requests.
 """
 
 import asyncio
@@ -118,9 +118,7 @@ class McpServer:
         try:
             tool = _tools.get(call.name)
             if tool is None:
-                raise InvalidMessage(
-                    f"name: expected one of {', '.join(_tools)}", param="name", code="unknown_tool"
-                )
+                raise InvalidMessage(f"name: expected one of {', '.join(_tools)}", param="name")
             act_for = partial(authenticator.strict_player, caller)
             return _result(await tool.call(self._services, act_for, call.arguments))
         except ForemindError as error:

@@ -1,7 +1,7 @@
 """`POST /v1/turns`: one turn without a socket, answered whole or as server-sent events."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from foremind.api.client_presence import while_connected
 from foremind.api.dependencies import read_json
@@ -27,11 +26,11 @@ from foremind.api.turn_shapes import (
     TurnContext,
     TurnFailed,
 )
+from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, end_of
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
 from foremind.domain.turn_request import TurnBegun, TurnDone, TurnEvent, TurnPiece, TurnRequest
 
-_EVENT_STREAM = "text/event-stream"
 _RESERVED = ("world", "scene", "to")
 
 
@@ -73,7 +72,13 @@ class _BegunTurn:
             memories=list(begun.memories) if self.with_memories else [],
         )
 
-    async def stream(self) -> AsyncIterator[StreamEvent]:
+    async def encoded_events(self) -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events, each named as on the socket."""
+        async with aclosing(self._stream()) as stream:
+            async for event in stream:
+                yield _encoded(event)
+
+    async def _stream(self) -> AsyncGenerator[StreamEvent, None]:
         """Yield the events of a stream; an error ends it."""
         body, begun = self.body, self.begun
         response_id = begun.response_id
@@ -109,60 +114,14 @@ class _TurnEndpoints:
         asked = TurnRequest(body.companion, body.id, body.text, body.settings, body.remember)
         async with AsyncExitStack() as stack:
             turn = self._services.turns.turn(principal, asked)
-            begun = await while_connected(request.receive, _begin(stack, turn, body, principal))
-            if _EVENT_STREAM in request.headers.get("accept", ""):
-                return _StreamedTurn(begun, stack.pop_all())
-            done = await while_connected(request.receive, _end_of(begun.events))
+            begun, events = await while_connected(request.receive, begin_turn(stack, turn))
+            reply = _BegunTurn(body, begun, events, principal.allows("memory:read"))
+            if EVENT_STREAM in request.headers.get("accept", ""):
+                return StreamedTurn(reply.encoded_events(), stack.pop_all())
+            done = await while_connected(request.receive, end_of(events))
             if done.error is not None and not done.text:
                 raise done.error
-            return json_response(begun.answer(done))
-
-
-class _StreamedTurn(Response):
-    """Streams a turn as server-sent events; if the client leaves, the reply stops."""
-
-    media_type = _EVENT_STREAM
-
-    def __init__(self, turn: _BegunTurn, owned: AsyncExitStack) -> None:
-        super().__init__(headers={"cache-control": "no-store"})
-        del self.headers["content-length"]
-        self._turn = turn
-        self._owned = owned
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._owned:
-            await while_connected(receive, self._send(send))
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for event in self._turn.stream():
-            await send({"type": "http.response.body", "body": _encoded(event), "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _begin(
-    stack: AsyncExitStack,
-    turn: AbstractAsyncContextManager[AsyncIterator[TurnEvent]],
-    body: TurnBody,
-    principal: Principal,
-) -> _BegunTurn:
-    """Wait until the message is stored and its reply begins.
-
-    Raises:
-        ForemindError: it was refused.
-    """
-    events = await stack.enter_async_context(turn)
-    begun = await anext(events)
-    assert isinstance(begun, TurnBegun)
-    return _BegunTurn(body, begun, events, principal.allows("memory:read"))
-
-
-async def _end_of(events: AsyncIterator[TurnEvent]) -> TurnDone:
-    async for event in events:
-        if isinstance(event, TurnDone):
-            return event
-    raise ForemindError("The reply did not end.")
+            return json_response(reply.answer(done))
 
 
 def _encoded(event: StreamEvent) -> bytes:
