@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from foremind.domain.memory import SimilarMemory
 from foremind.domain.turn import Speaker
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import MAX_CHARS, names_in, terms_of
 
 # With all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love rain" and
@@ -52,7 +54,8 @@ def says_the_same(text: str, memory: SimilarMemory) -> bool:
 
     The meaning must be similar, and nothing that an embedding is blind to may differ: negation,
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
-    cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice.
+    cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice. In other
+    languages than English every term must be the same.
     """
     if max(len(text), len(memory.content)) > MAX_CHARS:
         return False
@@ -60,6 +63,8 @@ def says_the_same(text: str, memory: SimilarMemory) -> bool:
         return False
     if text.rstrip().endswith("?") or memory.content.rstrip().endswith("?"):
         return False
+    if language_of(text) != ENGLISH or language_of(memory.content) != ENGLISH:
+        return sorted(terms_of(text)) == sorted(terms_of(memory.content))
     for extract in (_NUMBER.findall, names_in):
         if _folded(extract(text)) != _folded(extract(memory.content)):
             return False

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 
 from foremind.domain.companion import FloorName
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +86,7 @@ MINIMUM_SCORES = (
 
 
 def minimum_scores_in(text: str) -> list[MinimumScore]:
-    """Return the minimum scores that apply to `text`."""
+    """Return the minimum scores that apply to `text`; none to other languages than English."""
+    if language_of(text) != ENGLISH:
+        return []
     return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(text)]

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from foremind.text.tokenization import terms_of
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.tokenization import count_terms, terms_of
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -17,13 +19,16 @@ class QuotationIndex(Generic[Key]):
     def __init__(self) -> None:
         self.texts: dict[Key, str] = {}
         self.terms: dict[Key, frozenset[str]] = {}
+        self._not_english: set[Key] = set()
         self._postings: defaultdict[str, set[Key]] = defaultdict(set)
 
     def add(self, texts: Iterable[tuple[Key, str]]) -> None:
         """Index more texts."""
         for key, text in texts:
             self.texts[key] = text.casefold()
-            terms = self.terms[key] = frozenset(terms_of(text))
+            terms = self.terms[key] = frozenset(terms_of(text)).union(count_terms(text))
+            if language_of(text) != ENGLISH:
+                self._not_english.add(key)
             for term in terms:
                 self._postings[term].add(key)
 
@@ -61,12 +66,18 @@ class QuotationIndex(Generic[Key]):
         return {key for key in candidates if len(self.terms[key] & terms) >= minimum}
 
     def _quote_candidates(self, quote: str) -> Iterable[Key]:
-        """Return the texts that may contain a quote: those with its rarest term."""
+        """Return the texts that may contain a quote: those with its rarest term.
+
+        A text in another language than the quote's has other terms for it.
+        """
+        if language_of(quote) != ENGLISH:
+            return list(self.texts)
         # The first and last term may be part of a longer word, as in languages without spaces.
         whole_terms = terms_of(quote)[1:-1]
         if not whole_terms:
             return list(self.texts)
-        return self.texts_with_term(min(whole_terms, key=self._document_frequency))
+        rarest = min(whole_terms, key=self._document_frequency)
+        return self.texts_with_term(rarest) | self._not_english
 
     def _document_frequency(self, term: str) -> int:
         return len(self.texts_with_term(term))

@@ -3,7 +3,8 @@
 The score is the largest of four: the sum of the published signals, the minimum scores of statements
 that are always significant, what a short answer is worth for the question it answers, and what a
 small classifier has learned from utterances that people ask about later. The signals alone keep
-hardly more of those than chance would.
+hardly more of those than chance would. The classifier's place is taken in other languages than
+English by what their words tell: whether something is stated, and whether about the speaker.
 """
 
 import math
@@ -13,12 +14,19 @@ from foremind.domain.companion import SignificanceRules
 from foremind.domain.memory import Reason
 from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring_signals import signals_in
+from foremind.text.languages import utterances
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import MAX_CHARS
 
 # At log odds 0 the classifier contributes the default threshold, 0.30, and it never contributes
 # more than twice that: only what can be named in words scores higher.
 _LEARNED_AT_BOUNDARY = 0.30
 _LEARNED_SLOPE = 2.0
+
+# What a statement scores in languages that the classifier was not trained on: enough to be kept,
+# and more if it is about the speaker.
+_OWN_STATEMENT, _STATEMENT = 0.45, 0.35
 
 _REQUESTED = 0.75  # as reminders have in `minimum_scores`
 
@@ -42,7 +50,8 @@ def score_significance(
     """Score what was said.
 
     Args:
-        learned: the significance classifier's log odds; None if the model has no classifier.
+        learned: the significance classifier's log odds; None if the model has no classifier. It
+            was trained on English and does not decide about other languages.
         rules: the companion's own phrases, weights and minimum scores.
         answer: its minimum score for what it answers (see `short_answers`), 0 to 1.
         asks: whether it is a question of the user and states nothing: then its words, which are
@@ -59,13 +68,25 @@ def score_significance(
         [sum(signal.score for signal in signals), *(minimum.score for minimum in minimums)],
         default=0.0,
     )
-    if learned is not None and rules.learned is not False:
+    if rules.learned is not False and language_of(text) != ENGLISH:
+        stated = _statement_score(text)
+        score = max(score, stated)
+        if stated:
+            reasons.append(Reason("statement", stated))
+    elif learned is not None and rules.learned is not False:
         learned_score = 2 * _LEARNED_AT_BOUNDARY / (1 + math.exp(-_LEARNED_SLOPE * learned))
         score = max(score, learned_score)
         if round(learned_score, 2) > 0:
             reasons.append(Reason("learned", round(learned_score, 2)))
     reasons.sort(key=lambda reason: -reason.score)
     return SignificanceScore(round(min(1.0, score), 2), tuple(reasons))
+
+
+def _statement_score(text: str) -> float:
+    """Return what a statement in another language than English scores; 0 for anything else."""
+    if not utterances.states(text):
+        return 0.0
+    return _OWN_STATEMENT if utterances.is_about_speaker(text) else _STATEMENT
 
 
 def score_from_rating(

@@ -4,8 +4,11 @@ import re
 from dataclasses import dataclass
 
 from foremind.domain.companion import SignalName
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 
 _LONG_CHARS = 100
+_IN_ANY_LANGUAGE: frozenset[SignalName] = frozenset({"question", "long"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ SIGNALS = (
             r"plan(?:ned|ning)? to", r"intend to", r"agreed to",
         ),
     ),
-    Signal("question", 0.10, re.compile(r"\?")),
+    Signal("question", 0.10, re.compile(r"[?？]")),
     Signal("long", 0.10, re.compile(rf"(?s).{{{_LONG_CHARS + 1}}}")),
 )  # fmt: skip
 
@@ -60,6 +63,12 @@ def signals_in(text: str) -> list[Signal]:
 
     The signals and weights are those of the published design: phrases such as promise, trust,
     remember, important 0.30; emotional content 0.20 (helping counts); commitments such as will,
-    shall, decided, going to 0.15; questions 0.10; more than 100 characters 0.10.
+    shall, decided, going to 0.15; questions 0.10; more than 100 characters 0.10. In other languages
+    than English only the last two are looked for.
     """
-    return [signal for signal in SIGNALS if signal.pattern.search(text)]
+    english = language_of(text) == ENGLISH
+    return [
+        signal
+        for signal in SIGNALS
+        if (english or signal.name in _IN_ANY_LANGUAGE) and signal.pattern.search(text)
+    ]

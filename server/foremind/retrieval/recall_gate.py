@@ -2,6 +2,9 @@
 
 import re
 
+from foremind.text.languages import utterances
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.questions import is_question
 
 # An explicit request for a memory passes whatever the classifier says.
@@ -24,11 +27,16 @@ _QUESTION_ABOUT_NAME = re.compile(
 def worth_searching(text: str, log_odds: float | None) -> bool:
     """Return whether memories could help to answer `text`.
 
+    In other languages than English, any text that is more than greetings and fillers.
+
     Args:
-        log_odds: the recall classifier's output for the text; None if the model has none.
+        log_odds: the recall classifier's output for the text; None if the model has none. It was
+            trained on English and does not decide about other languages.
     """
     if not text.strip():
         return False
+    if language_of(text) != ENGLISH:
+        return utterances.has_content(text)
     if log_odds is None or log_odds > 0:
         return True
     return asks_for_memory(text)
@@ -38,6 +46,8 @@ def asks_for_memory(text: str) -> bool:
     """Return whether `text` asks for something that may be remembered: explicitly, or by a
     question that is not just a turn of phrase.
     """
+    if language_of(text) != ENGLISH:
+        return is_question(text)
     if _EXPLICIT_REQUEST.search(text) or _QUESTION_ABOUT_NAME.search(text):
         return True
     return is_question(text)

@@ -2,6 +2,10 @@
 
 import re
 
+from foremind.text.languages import utterances
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
+
 _GREETING = r"^\W*(?:(?i:hey|hi|hello|so|and|but|well|now|then|ok|okay|oh|um+)\b\W*){0,2}"
 # A text is a question if it begins with a question word or an inversion ("did she", "was the",
 # "has Ines"), or asks whether somebody knows ("do you know who has it", "can you say where it is").
@@ -97,13 +101,23 @@ _TURN_OF_PHRASE = re.compile(
 
 
 def is_question(text: str) -> bool:
-    """Return whether `text` begins like a question and is not just a turn of phrase."""
+    """Return whether `text` begins like a question and is not just a turn of phrase.
+
+    In other languages than English, whether a sentence of it is a question.
+    """
+    if language_of(text) != ENGLISH:
+        return utterances.asks(text)
     return _QUESTION_START.match(text) is not None and not is_turn_of_phrase(text)
 
 
 def is_pure_question(text: str) -> bool:
-    """Return whether `text` is a single question that states nothing."""
+    """Return whether `text` is a single question that states nothing.
+
+    In other languages than English it may be several questions.
+    """
     text = text.strip()
+    if language_of(text) != ENGLISH:
+        return utterances.only_asks(text)
     if (
         _SENTENCE_BREAK.search(text)
         or _STATEMENT_AS_QUESTION.match(text)

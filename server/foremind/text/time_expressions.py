@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from dateparser.date import DateDataParser
 
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
+
 Seconds = npt.NDArray[np.float64]
 
 #: How many characters of a text are searched, and how many expressions are parsed, valid or not. A
@@ -109,11 +112,11 @@ def spans_in(text: str, now: datetime) -> list[Span]:
     """Return the spans of time that `text` mentions, as somebody who says it at `now` means them.
 
     At most four. Expressions without a year mean the past, because people ask about what was. Days
-    that do not exist are ignored.
+    that do not exist are ignored. Texts in other languages than English mention none.
     """
     spans: list[Span] = []
     searched = text[:MAX_CHARS]
-    if _HINT.search(searched) is None:
+    if _HINT.search(searched) is None or language_of(searched) != ENGLISH:
         return spans
     noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
     for match in islice(_EXPRESSION.finditer(searched), MAX_EXPRESSIONS):

@@ -1,12 +1,19 @@
-"""Text to search terms: words without stop words, stemmed; the same for memories and queries."""
+"""Text to search terms: words without stop words, stemmed; the same for memories and queries.
+
+Which stop words and which stemmer depends on the language of the text, see `languages`.
+"""
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import pairwise
 
 import Stemmer
+
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
@@ -20,25 +27,27 @@ _BREAK_SEARCH_CHARS = 1_000  # white space to cut a chunk at is looked for this 
 _SPACE = re.compile(r"\s")
 _MAX_FREQUENCY = 32_767  # caps the counts of degenerate texts
 
-_STOP_WORDS = frozenset(
-    """a about above after again all also am an and any are arent as at be because been before
-    being below between both but by can cant could couldnt did didnt do does doesnt doing dont
-    down during each few for from further had hadnt has hasnt have havent having he hed hell her
-    here hers herself hes him himself his how i id if ill im in into is isnt it its itself ive
-    just let lets me more most my myself no nor not now of off on once only or other our ours
-    ourselves out over own really same she shed shell shes should shouldnt so some such than that
-    thats the their theirs them themselves then there theres these they theyd theyll theyre
-    theyve this those through to too under until up us very was wasnt we wed well were werent
-    weve what whats when where which while who whom whos why will with wont would wouldnt yes you
-    youd youll your youre yours yourself yourselves youve""".split()  # noqa: SIM905
+_ELISION = re.compile(r"([^\W_]+)'(.+)")
+# Characters of scripts whose words are not separated; some vowels of Thai are no letters.
+_UNSPACED_RUN = re.compile(
+    r"[\u3041-\u30ff\u31f0-\u31ff\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+|"
+    r"[\u1100-\u11ff\uac00-\ud7a3]+|[\u0e01-\u0e4e]+"
 )
-
-_stemmer = Stemmer.Stemmer("english", 0)  # without a cache: there is one below
+_HAN = re.compile(r"[\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_HIRAGANA = re.compile(r"[\u3041-\u309f]")
+_SUFFIXES = tuple(suffix for language in LANGUAGES.values() for suffix in language.suffixes)
+# Snowball stemmers without a cache: there is one below.
+_STEMMERS = {
+    language.stemmer: Stemmer.Stemmer(language.stemmer, 0)
+    for language in LANGUAGES.values()
+    if language.stemmer
+}
+_ENGLISH = LANGUAGES[ENGLISH]
 
 
 @lru_cache(maxsize=20_000)
-def _stem(word: str) -> str:
-    return str(_stemmer.stemWord(word))
+def _stem(word: str, stemmer: str = "english") -> str:
+    return str(_STEMMERS[stemmer].stemWord(word))
 
 
 def clear_stem_cache() -> None:
@@ -51,9 +60,7 @@ def words_of(text: str) -> list[str]:
 
     A long text is split into chunks, since a regex search holds the GIL until it ends.
     """
-    if len(text) <= MAX_CHARS:
-        return _words_of(text)
-    return [word for chunk in _chunks(text) for word in _words_of(chunk)]
+    return [word for chunk in _chunks(text) for word in _words_of(_normalized(chunk))]
 
 
 def _chunks(text: str) -> Iterator[str]:
@@ -70,19 +77,85 @@ def _chunks(text: str) -> Iterator[str]:
         start = end
 
 
-def _words_of(text: str) -> list[str]:
+def _normalized(text: str) -> str:
     max_chars = _MAX_EXPANSION * len(text) + _SHORT_TEXT_CHARS
-    normalized = unicodedata.normalize("NFKC", text)[:max_chars].replace("’", "'").lower()
+    return unicodedata.normalize("NFKC", text)[:max_chars].replace("’", "'").lower()
+
+
+def _words_of(normalized: str) -> list[str]:
     return [word for word in _WORD.findall(normalized) if len(word) <= _MAX_WORD_CHARS]
 
 
 def terms_of(text: str) -> list[str]:
-    """Return the stemmed words of `text` in order, without stop words.
+    """Return the terms of `text` in order, without stop words.
 
-    Stemming is English; words of other languages pass through unchanged if white space or
-    punctuation separates them.
+    Words are stemmed by the rules of the text's language. Of scripts whose words are not separated
+    the terms are pairs of characters, and single ones of Chinese. Words that no language is known
+    for pass through as English.
     """
-    return [_stem(word) for word in words_of(text) if word.replace("'", "") not in _STOP_WORDS]
+    language = LANGUAGES[language_of(text)]
+    terms: list[str] = []
+    for chunk in _chunks(text):
+        normalized = _normalized(chunk)
+        if not normalized.isascii():
+            runs = [run for match in _UNSPACED_RUN.findall(normalized) for run in _ngrams(match)]
+            terms += [term for term in runs if not _is_stop_ngram(term)]
+            normalized = _UNSPACED_RUN.sub(" ", normalized)
+        terms += _stems(_words_of(normalized), language)
+    return terms
+
+
+def _stems(words: list[str], language: Language) -> list[str]:
+    if language is _ENGLISH or language.stemmer is None:
+        return [_stem(word) for word in words if word.replace("'", "") not in _ENGLISH.stop_words]
+    whole = [word for word in words if word not in language.stop_words]
+    bare = [_without_elision(word, language) for word in whole]
+    return [_stem(word, language.stemmer) for word in bare if word not in language.stop_words]
+
+
+def _without_elision(word: str, language: Language) -> str:
+    """Return a word without what is contracted with it: "école" of "l'école"."""
+    match = _ELISION.fullmatch(word)
+    return match[2] if match is not None and match[1] in language.elisions else word
+
+
+def _ngrams(run: str) -> list[str]:
+    """Return the terms of characters that no white space separates.
+
+    Every Chinese character, since words of one are frequent, and every two adjacent characters but
+    those that end one Japanese word and begin another: from hiragana, which inflect, to another
+    script. A run of one character is a term by itself.
+    """
+    for suffix in _SUFFIXES:
+        if len(suffix) < len(run) and run.endswith(suffix):
+            run = run[: -len(suffix)]
+            break
+    if len(run) == 1:
+        return [run]
+    pairs = [
+        first + second
+        for first, second in pairwise(run)
+        if not _HIRAGANA.match(first) or _HIRAGANA.match(second)
+    ]
+    return _HAN.findall(run) + pairs
+
+
+@cache
+def _stop_ngrams() -> frozenset[str]:
+    """Return the terms of the stop words of languages whose words are not separated."""
+    return frozenset(
+        term
+        for language in LANGUAGES.values()
+        if language.script in UNSPACED
+        for word in language.stop_words
+        for term in _ngrams(word)
+    )
+
+
+def _is_stop_ngram(term: str) -> bool:
+    """Return whether a term is a stop word, or one Chinese character of it is."""
+    stops = _stop_ngrams()
+    return term in stops or any(character in stops for character in _HAN.findall(term))
 
 
 def names_in(text: str) -> list[str]:
@@ -91,6 +164,16 @@ def names_in(text: str) -> list[str]:
 
 
 def count_terms(text: str) -> dict[str, int]:
-    """Return how often each term occurs in `text`, or in as much of it as is indexed."""
-    counts = Counter(terms_of(text[: 2 * MAX_CHARS]))
+    """Return how often each term occurs in `text`, or in as much of it as is indexed.
+
+    A text in another language than English has its words' English stems, too: a question of few
+    words, such as a name, may not tell its language and is then stemmed as English.
+    """
+    indexed = text[: 2 * MAX_CHARS]
+    counts = Counter(terms_of(indexed))
+    language = LANGUAGES[language_of(indexed)]
+    if language is not _ENGLISH and language.script == "latin":
+        words = [word for word in words_of(indexed) if word not in language.stop_words]
+        english = Counter(_stems([_without_elision(word, language) for word in words], _ENGLISH))
+        counts.update({term: english[term] for term in english.keys() - counts.keys()})
     return {term: min(count, _MAX_FREQUENCY) for term, count in counts.items()}

@@ -57,3 +57,19 @@ def test_a_reply_that_quotes_a_memory_adds_nothing_new() -> None:
     assert only_quotes("Yesterday you told me: “I love rain”", [memory("I love rain")])
     assert not only_quotes("You love rain", [memory("I love rain")])
     assert not only_quotes("yes, in Porto", [memory("Porto")])
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "expected"),
+    [
+        ("Mein Hund heißt Bello!", "mein Hund heißt Bello", True),
+        ("Mein Hund heißt Bello", "Mein Kater heißt Tom", False),
+        ("私の犬の名前はポチです。", "私の犬の名前はポチです", True),
+        ("私の犬の名前はポチです", "私の猫の名前はタマです", False),
+    ],
+)
+def test_other_languages_repeat_a_memory_with_the_same_terms(
+    text: str, other: str, expected: bool
+) -> None:
+    """An English model finds any two texts in them alike."""
+    assert says_the_same(text, memory(other, 0.99)) is expected

@@ -95,3 +95,28 @@ def test_the_words_of_a_question_count_for_nothing() -> None:
     assert score_significance(asked, None, rules, asks=True).score == 0
     assert score_significance(asked, 0.0, rules, asks=True).score == pytest.approx(0.3)
     assert score_from_rating(asked, 2, rules, asks=True).score == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("learned", [None, -5.0, 5.0])
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Mein Hund heißt Bello", 0.45),
+        ("Der Hund war gestern krank", 0.35),
+        ("私の犬の名前はポチです", 0.45),
+        ("Wie heißt mein Hund?", 0.1),
+        ("ありがとうございます", 0.0),
+        ("Ich will alone remember my favourite", 0.45),
+    ],
+)
+def test_no_english_rule_scores_other_languages(
+    text: str, score: float, learned: float | None
+) -> None:
+    """What is stated scores, and more about the speaker; patterns and the classifier do not."""
+    assert score_significance(text, learned, PLAIN).score == pytest.approx(score)
+
+
+def test_a_companion_can_refuse_the_rules_of_languages() -> None:
+    """With the classifier, whose place they take."""
+    rules = SignificanceRules(learned=False)
+    assert score_significance("Mein Hund heißt Bello", None, rules).score == 0

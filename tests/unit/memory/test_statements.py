@@ -119,3 +119,9 @@ def test_no_entry_of_a_word_list_spans_lines() -> None:
     assert {"KIN", "TRADES"} <= lists.keys()
     for name, words in lists.items():
         assert words == {" ".join(word.split()) for word in words}, name
+
+
+def test_other_languages_are_not_read_as_english() -> None:
+    """The same words mean something else."""
+    assert statements_in("I'm Ana")
+    assert statements_in("Ich habe gesagt: I'm Ana, das ist mein Name") == []

@@ -92,3 +92,21 @@ def test_other_texts_pass_according_to_the_classifier() -> None:
     assert worth_searching("haha yeah", None)
     assert worth_searching("The ferry was late", 0.1)
     assert not worth_searching("  ", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Wie heißt mein Hund?", True),
+        ("ich gehe mit dem Hund spazieren", True),
+        ("我的狗叫什么名字", True),
+        ("Danke schön!", False),
+        ("そうですね", False),
+    ],
+)
+@pytest.mark.parametrize("log_odds", [None, -5.0, 5.0])
+def test_content_opens_the_gate_in_other_languages(
+    text: str, expected: bool, log_odds: float | None
+) -> None:
+    """The classifier was trained on English."""
+    assert worth_searching(text, log_odds) is expected

@@ -101,3 +101,10 @@ def test_any_text_gives_few_spans(text: str, now: datetime) -> None:
     spans = spans_in(text, now)
     assert len(spans) <= 4
     assert all(span.start < span.end for span in spans)
+
+
+def test_other_languages_mention_no_times() -> None:
+    """The expressions are English: "mai" is no May, nor "on" a preposition."""
+    now = datetime(2026, 5, 13, 12, tzinfo=UTC)
+    assert spans_in("on Monday", now)
+    assert spans_in("Das war am Monday und ich war dabei", now) == []

@@ -1,5 +1,6 @@
 """Text to search terms."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,9 +23,41 @@ def test_apostrophes_of_every_kind_are_equal() -> None:
     assert terms_of("I don’t") == terms_of("I don't") == []
 
 
-def test_other_languages_and_numbers_are_unchanged() -> None:
-    """Only English is stemmed."""
-    assert terms_of("Привет мир 42") == ["привет", "мир", "42"]
+def test_languages_without_a_file_and_numbers_are_unchanged() -> None:
+    """Nothing is known of their words."""
+    assert terms_of("Καλημέρα κόσμε 42") == ["καλημέρα", "κόσμε", "42"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "question", "term"),
+    [
+        ("Meine Katzen heißen Mia und Leo", "Wie heißt meine Katze?", "katz"),
+        ("J'ai peur de l'orage", "de quoi ai-je peur, des orages ?", "orag"),
+        ("Mis hermanas viven en Bilbao", "¿Dónde vive mi hermana?", "herman"),
+        ("Мои собаки любят снег", "что любит моя собака?", "собак"),
+        ("犬を飼っています", "私の犬の名前は何ですか", "犬"),
+        ("趣味は写真です", "写真を撮りますか", "写真"),
+        ("我养了一只狗", "我的狗叫什么名字", "狗"),
+        ("강아지를 키워요", "제 강아지의 이름이 뭐예요?", "강아"),
+        ("개를 키워요", "제 개는 몇 살이에요?", "개"),
+        ("ฉันเลี้ยงแมว", "แมวชื่ออะไร", "แม"),
+    ],
+)
+def test_a_question_shares_terms_with_its_answer(memory: str, question: str, term: str) -> None:
+    """Whatever its words' endings are, and whether white space separates them."""
+    assert term in count_terms(memory)
+    assert term in terms_of(question)
+
+
+def test_a_name_alone_finds_a_memory_in_another_language() -> None:
+    """A single word does not tell its language and is stemmed as English."""
+    assert terms_of("Carlos?")[0] in count_terms("Mi hermano se llama Carlos y vive en Bilbao")
+
+
+@pytest.mark.parametrize("text", ["das ist von mir", "elle est avec moi", "それ", "我的", "나는"])
+def test_stop_words_of_other_languages_are_no_terms(text: str) -> None:
+    """They are in every text."""
+    assert terms_of(text) == []
 
 
 @given(st.text())

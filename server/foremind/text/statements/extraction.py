@@ -4,6 +4,8 @@ By patterns. Each reader finds where a statement begins; its value is what follo
 to where the clause ends, and implausible values are discarded.
 """
 
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.belongings import called, family, pets
 from foremind.text.statements.clauses import Reader, Statement
 from foremind.text.statements.conversation_style import manners
@@ -56,7 +58,12 @@ EVERY_READER = tuple(reader for _, reader in _READERS)
 
 
 def statements_in(text: str) -> list[Statement]:
-    """Return what the beginning of `text` states about its speaker, without duplicates."""
+    """Return what the beginning of `text` states about its speaker, without duplicates.
+
+    Nothing if it is in another language than English.
+    """
+    if language_of(text) != ENGLISH:
+        return []
     statements: dict[Statement, None] = {}
     for sentence in own_sentences(text[:MAX_CHARS]):
         for triggers, reader in _READERS:

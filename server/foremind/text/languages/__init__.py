@@ -1,0 +1,1 @@
+"""What is known of each language that players write in: one file of words each. Pure."""

@@ -1,0 +1,109 @@
+"""Reads the files of languages: which words of a language mean what. Pure.
+
+A language is added by a file `data/<code>.toml`; no code names languages besides English.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+import Stemmer
+
+Script = Literal["latin", "cyrillic", "kana", "han", "hangul", "thai"]
+
+ENGLISH = "en"
+#: Scripts whose words are not separated, or carry particles, so that their terms are n-grams.
+UNSPACED: frozenset[Script] = frozenset({"kana", "han", "hangul", "thai"})
+_DATA = Path(__file__).parent / "data"
+
+
+class InvalidLanguageFile(ValueError):
+    """A language's file cannot be used; the message names the file, the field and what it is."""
+
+
+class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A file as it is written: lists of words are strings, separated by white space."""
+
+    code: str
+    script: Script
+    stop_words: str
+    question_words: str
+    first_person: str
+    fillers: str
+    stemmer: str = ""
+    letters: str = ""
+    elisions: str = ""
+    question_endings: str = ""
+    suffixes: str = ""
+    shared_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """The words of a language, in lower case.
+
+    `stemmer` names a Snowball algorithm. `letters` are seldom seen in English. `elisions` are what
+    precedes an apostrophe and is no part of the word after it ("l" in "l'école"). `fillers` state
+    nothing: greetings, thanks, laughter. `suffixes` are particles that are written as part of a
+    word, longest first. `shared_words` occur in other languages, too, and tell little.
+    """
+
+    code: str
+    script: Script
+    stemmer: str | None
+    letters: frozenset[str]
+    elisions: frozenset[str]
+    stop_words: frozenset[str]
+    question_words: frozenset[str]
+    question_endings: tuple[str, ...]
+    first_person: frozenset[str]
+    fillers: frozenset[str]
+    suffixes: tuple[str, ...]
+    shared_words: frozenset[str]
+
+
+def parse_language(name: str, content: str) -> Language:
+    """Parse the file `name`, "<code>.toml".
+
+    Raises:
+        InvalidLanguageFile: it is not TOML, or a field is missing, unknown or has another value.
+    """
+    try:
+        file = msgspec.convert(tomllib.loads(content.lower()), _LanguageFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidLanguageFile(f"{name}: {error}") from None
+    if f"{file.code}.toml" != name:
+        raise InvalidLanguageFile(f"{name}: code: expected the name of the file, not {file.code!r}")
+    if file.stemmer and file.stemmer not in Stemmer.algorithms():
+        raise InvalidLanguageFile(
+            f"{name}: stemmer: expected one of {', '.join(Stemmer.algorithms())}, "
+            f"not {file.stemmer!r}"
+        )
+    return Language(
+        code=file.code,
+        script=file.script,
+        stemmer=file.stemmer or None,
+        letters=frozenset(file.letters),
+        elisions=frozenset(file.elisions.split()),
+        stop_words=frozenset(file.stop_words.split()),
+        question_words=frozenset(file.question_words.split()),
+        question_endings=tuple(file.question_endings.split()),
+        first_person=frozenset(file.first_person.split()),
+        fillers=frozenset(file.fillers.split()),
+        suffixes=tuple(sorted(file.suffixes.split(), key=len, reverse=True)),
+        shared_words=frozenset(file.shared_words.split()),
+    )
+
+
+def _read_languages() -> Mapping[str, Language]:
+    files = sorted(_DATA.glob("*.toml"))
+    languages = [parse_language(path.name, path.read_text(encoding="utf-8")) for path in files]
+    return MappingProxyType({language.code: language for language in languages})
+
+
+#: Every language that there is a file for, by its code; read once, when the server starts.
+LANGUAGES = _read_languages()

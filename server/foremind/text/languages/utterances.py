@@ -1,0 +1,128 @@
+"""What an utterance does, by the words of its language: asks, states something, or neither. Pure.
+
+For languages besides English, for which there are no patterns and no trained classifiers.
+"""
+
+import re
+from functools import lru_cache
+
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
+
+_MAX_CHARS = 16_000  # the beginning of a longer text is judged
+_SENTENCE = re.compile(r"[^.!?。！？…\n]+[.!?。！？…]*")
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_CHUNK = re.compile(r"[^\s,、，;；]+")
+_QUESTION_MARKS = ("?", "？", "؟")
+_INVERTED_MARK = "¿"
+# "Nothing", "whenever": a question word with one of these states something.
+_INDEFINITE = "(?!も|でも|都|也|도|든)"
+_CLAUSE_BREAK = re.compile(r"[,;:、，]")
+# A statement has this many words, or letters where words are not separated; fewer if it is about
+# the speaker.
+_MIN_WORDS, _MIN_OWN_WORDS = 3, 2
+_MIN_LETTERS, _MIN_OWN_LETTERS = 6, 4
+
+
+def asks(text: str) -> bool:
+    """Return whether a sentence of `text` is a question."""
+    language = _language(text)
+    return any(_asks(sentence, language) for sentence in _sentences(text))
+
+
+def only_asks(text: str) -> bool:
+    """Return whether every sentence of `text` is a question, besides greetings and the like."""
+    language = _language(text)
+    sentences = [sentence for sentence in _sentences(text) if not _is_filler(sentence, language)]
+    return bool(sentences) and all(_asks(sentence, language) for sentence in sentences)
+
+
+def states(text: str) -> bool:
+    """Return whether a sentence of `text` states something: no question, greeting or filler."""
+    language = _language(text)
+    return any(_states(sentence, language) for sentence in _sentences(text))
+
+
+def is_about_speaker(text: str) -> bool:
+    """Return whether `text` has a word for its speaker: "I", "my"."""
+    language = _language(text)
+    return any(_mentions_speaker(sentence, language) for sentence in _sentences(text))
+
+
+def has_content(text: str) -> bool:
+    """Return whether `text` says or asks anything: it is more than greetings and fillers."""
+    language = _language(text)
+    return any(
+        _asks(sentence, language) or not _is_filler(sentence, language)
+        for sentence in _sentences(text)
+    )
+
+
+def _language(text: str) -> Language:
+    return LANGUAGES[language_of(text, ENGLISH)]
+
+
+def _sentences(text: str) -> list[str]:
+    found = (match.strip() for match in _SENTENCE.findall(text[:_MAX_CHARS]))
+    return [sentence for sentence in found if _WORD.search(sentence)]
+
+
+def _words(sentence: str) -> list[str]:
+    return [word.replace("’", "'") for word in _WORD.findall(sentence.lower())]
+
+
+def _asks(sentence: str, language: Language) -> bool:
+    if sentence.endswith(_QUESTION_MARKS) or _INVERTED_MARK in sentence:
+        return True
+    if language.script in UNSPACED:
+        return _asks_unspaced(sentence, language)
+    if sentence.endswith((".", "!")) or _CLAUSE_BREAK.search(sentence):
+        return False
+    content = [word for word in _words(sentence) if word not in language.fillers]
+    first = content[0] if content else ""
+    elided = first.partition("'")[0]
+    return first in language.question_words or (
+        elided != first and elided in language.question_words
+    )
+
+
+def _asks_unspaced(sentence: str, language: Language) -> bool:
+    words = _WORD.findall(sentence.lower())
+    if words[-1].endswith(language.question_endings):
+        return True
+    if sentence.endswith(("。", "！", ".", "!")) or _CLAUSE_BREAK.search(sentence):
+        return False
+    return _question_words(language).search(sentence) is not None
+
+
+@lru_cache(maxsize=64)
+def _question_words(language: Language) -> re.Pattern[str]:
+    words = sorted(language.question_words, key=len, reverse=True)
+    return re.compile(f"(?:{'|'.join(map(re.escape, words))}){_INDEFINITE}")
+
+
+def _is_filler(sentence: str, language: Language) -> bool:
+    if language.script in UNSPACED:
+        parts = [_WORD.findall(chunk.lower()) for chunk in _CHUNK.findall(sentence)]
+        return all("".join(part) in language.fillers for part in parts if part)
+    return language.fillers.union(language.stop_words).issuperset(_words(sentence))
+
+
+def _states(sentence: str, language: Language) -> bool:
+    if _is_filler(sentence, language) or _asks(sentence, language):
+        return False
+    own = _mentions_speaker(sentence, language)
+    if language.script in UNSPACED:
+        letters = sum(map(str.isalpha, sentence))
+        return letters >= (_MIN_OWN_LETTERS if own else _MIN_LETTERS)
+    return len(_words(sentence)) >= (_MIN_OWN_WORDS if own else _MIN_WORDS)
+
+
+def _mentions_speaker(sentence: str, language: Language) -> bool:
+    if language.script in UNSPACED:
+        return any(word in sentence for word in language.first_person)
+    return any(
+        part in language.first_person
+        for word in _words(sentence)
+        for part in (word, *word.split("'"))
+    )
