@@ -26,10 +26,10 @@ class QuotationIndex(Generic[Key]):
         """Index more texts."""
         for key, text in texts:
             self.texts[key] = text.casefold()
-            terms = self.terms[key] = frozenset(terms_of(text)).union(count_terms(text))
+            terms = self.terms[key] = frozenset(terms_of(text))
             if language_of(text) != ENGLISH:
                 self._not_english.add(key)
-            for term in terms:
+            for term in terms.union(count_terms(text)):
                 self._postings[term].add(key)
 
     def texts_with_term(self, term: str) -> set[Key]:

@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from foremind.domain.turn import ExchangeTurn, Speaker
+from foremind.text.languages import utterances
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.questions import is_question, is_turn_of_phrase
 from foremind.text.tokenization import terms_of
 
@@ -86,6 +89,8 @@ def is_short_answer(text: str) -> bool:
     if len(text) > _MAX_CHARS:
         return False
     if _ENDS_AS_QUESTION.search(text[-_MAX_QUESTION_CHARS:]) or len(text.split()) > _MAX_WORDS:
+        return False
+    if language_of(text) != ENGLISH and not utterances.has_content(text):
         return False
     informative = [
         term for term in terms_of(text) if term not in _FILLERS and not _INTERJECTION.match(term)

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from foremind.text.time_expressions import Span, spans_in
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import query_terms_of, terms_of
 
 _ANCHOR = re.compile(
     r"\b(?P<side>before|after|since|until) (?:the|my|our|his|her|their|your) "
@@ -44,7 +44,7 @@ class ParsedQuery:
 def parse_query(text: str, now: datetime) -> ParsedQuery:
     """Parse `text` as of `now`, which is in the player's time zone."""
     times = tuple(spans_in(text, now))
-    terms = tuple(terms_of(text))
+    terms = tuple(query_terms_of(text))
     return ParsedQuery(
         terms=terms,
         times=times,

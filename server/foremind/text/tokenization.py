@@ -6,7 +6,7 @@ Which stop words and which stemmer depends on the language of the text, see `lan
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ _MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
 MAX_CHARS = 16_000
 _BREAK_SEARCH_CHARS = 1_000  # white space to cut a chunk at is looked for this far from its end
 _SPACE = re.compile(r"\s")
+_BEGINNING_CHARS = 4  # of a word that is searched for by its beginning
 _MAX_FREQUENCY = 32_767  # caps the counts of degenerate texts
 
 _ELISION = re.compile(r"([^\W_]+)'(.+)")
@@ -108,9 +109,9 @@ def terms_of(text: str) -> list[str]:
 def _stems(words: list[str], language: Language) -> list[str]:
     if language is _ENGLISH or language.stemmer is None:
         return [_stem(word) for word in words if word.replace("'", "") not in _ENGLISH.stop_words]
-    whole = [word for word in words if word not in language.stop_words]
+    whole = [word for word in words if word not in language.function_words]
     bare = [_without_elision(word, language) for word in whole]
-    return [_stem(word, language.stemmer) for word in bare if word not in language.stop_words]
+    return [_stem(word, language.stemmer) for word in bare if word not in language.function_words]
 
 
 def _without_elision(word: str, language: Language) -> str:
@@ -163,17 +164,36 @@ def names_in(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
+def query_terms_of(text: str) -> list[str]:
+    """Return the terms by which memories are searched for `text`: its terms, and word beginnings.
+
+    Stemmers leave many forms of a word apart ("cumple", "cumpleaños"; "radeln", "Radtour"), so the
+    beginnings of words are terms, too, in languages that have a stemmer, but for English.
+    """
+    terms = terms_of(text)
+    return terms + _beginnings(terms, LANGUAGES[language_of(text)])
+
+
+def _beginnings(terms: Iterable[str], language: Language) -> list[str]:
+    if language is _ENGLISH or language.stemmer is None:
+        return []
+    return [f"{term[:_BEGINNING_CHARS]}…" for term in terms if len(term) >= _BEGINNING_CHARS]
+
+
 def count_terms(text: str) -> dict[str, int]:
     """Return how often each term occurs in `text`, or in as much of it as is indexed.
 
-    A text in another language than English has its words' English stems, too: a question of few
-    words, such as a name, may not tell its language and is then stemmed as English.
+    These are its `query_terms_of`. In other languages than English they include words' English
+    stems: a question of few words, such as a name, may not tell its language and is then stemmed as
+    English.
     """
     indexed = text[: 2 * MAX_CHARS]
-    counts = Counter(terms_of(indexed))
+    terms = terms_of(indexed)
+    counts = Counter(terms)
     language = LANGUAGES[language_of(indexed)]
+    counts.update(_beginnings(terms, language))
     if language is not _ENGLISH and language.script == "latin":
-        words = [word for word in words_of(indexed) if word not in language.stop_words]
+        words = [word for word in words_of(indexed) if word not in language.function_words]
         english = Counter(_stems([_without_elision(word, language) for word in words], _ENGLISH))
         counts.update({term: english[term] for term in english.keys() - counts.keys()})
     return {term: min(count, _MAX_FREQUENCY) for term, count in counts.items()}

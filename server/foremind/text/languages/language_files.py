@@ -65,6 +65,11 @@ class Language:
     suffixes: tuple[str, ...]
     shared_words: frozenset[str]
 
+    @property
+    def function_words(self) -> frozenset[str]:
+        """The words that are no terms: stop words and question words."""
+        return self.stop_words | self.question_words
+
 
 def parse_language(name: str, content: str) -> Language:
     """Parse the file `name`, "<code>.toml".

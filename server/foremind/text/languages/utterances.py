@@ -18,8 +18,8 @@ _INVERTED_MARK = "¿"
 # "Nothing", "whenever": a question word with one of these states something.
 _INDEFINITE = "(?!も|でも|都|也|도|든)"
 _CLAUSE_BREAK = re.compile(r"[,;:、，]")
-# A statement has this many words, or letters where words are not separated; fewer if it is about
-# the speaker.
+# A statement has this many words, two of them no stop words, or letters where words are not
+# separated; fewer of either if it is about the speaker.
 _MIN_WORDS, _MIN_OWN_WORDS = 3, 2
 _MIN_LETTERS, _MIN_OWN_LETTERS = 6, 4
 
@@ -115,7 +115,9 @@ def _states(sentence: str, language: Language) -> bool:
     if language.script in UNSPACED:
         letters = sum(map(str.isalpha, sentence))
         return letters >= (_MIN_OWN_LETTERS if own else _MIN_LETTERS)
-    return len(_words(sentence)) >= (_MIN_OWN_WORDS if own else _MIN_WORDS)
+    words = _words(sentence)
+    content = [word for word in words if word not in language.stop_words | language.fillers]
+    return len(words) >= _MIN_OWN_WORDS if own else len(words) >= _MIN_WORDS and len(content) > 1
 
 
 def _mentions_speaker(sentence: str, language: Language) -> bool:
