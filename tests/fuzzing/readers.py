@@ -53,6 +53,7 @@ from foremind.text import (
     time_expressions,
     tokenization,
 )
+from foremind.text.languages import detection, utterances
 from foremind.text.statements import (
     belongings,
     clauses,
@@ -252,6 +253,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
         tokenization.terms_of(text),
         tokenization.names_in(text),
         tokenization.count_terms(text),
+        tokenization.query_terms_of(text),
     ),
     exclusive_facts: lambda text, _: exclusive_facts.facts_in(text),
     **dict.fromkeys(
@@ -297,6 +299,14 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
         questions.is_question(text),
         questions.is_pure_question(text),
         questions.is_turn_of_phrase(text),
+    ),
+    detection: lambda text, _: detection.language_of(text),
+    utterances: lambda text, _: (
+        utterances.asks(text),
+        utterances.only_asks(text),
+        utterances.states(text),
+        utterances.is_about_speaker(text),
+        utterances.has_content(text),
     ),
     proper_names: lambda text, _: proper_names.everyday_names_in(text),
     sentences: lambda text, _: sentences.sentence_keys_in(text),

@@ -113,7 +113,9 @@ async def core(
         stores = Stores.of(database, manifest.fingerprint, claim_duration)
         await stores.memories.bind_model(manifest.name, manifest.dimension)
         classifiers = load_classifiers(manifest)
-        search = GatedSearch(RankedSearch(StoredCandidates(stores.memories)), classifiers)
+        search = GatedSearch(
+            RankedSearch(StoredCandidates(stores.memories), manifest.languages), classifiers
+        )
         await _warm_up(embedder, search, settings)
         yield Core(
             runtime=runtime,

@@ -72,7 +72,7 @@ async def _start_context_services(
     library = await stack.enter_async_context(
         Library(stores.documents, embedder, clock, runtime.supervisor)
     )
-    search = GatedSearch(RankedSearch(index), components.classifiers)
+    search = GatedSearch(RankedSearch(index, embedder.manifest.languages), components.classifiers)
     cache = ContextCache(
         settings.prepared_capacity, settings.prepared_bytes, settings.prepared_ttl_s, clock
     )

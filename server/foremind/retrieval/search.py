@@ -1,6 +1,7 @@
 """Memory search: parse the query, retrieve candidates, rank them."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -16,6 +17,10 @@ from foremind.retrieval.ranking import rank
 from foremind.retrieval.recall_gate import worth_searching
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.memory_store import MemoryStore
+from foremind.text.languages.detection import language_of
+
+# Share of the cosine in relevance where the embedding model was not trained on the language.
+_UNSERVED_VECTOR_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,15 @@ class StoredCandidates:
 
 
 class RankedSearch:
-    """Retrieves candidates from a source and ranks them."""
+    """Retrieves candidates from a source and ranks them.
 
-    def __init__(self, source: Candidates) -> None:
+    Args:
+        languages: codes of those that vectors serve; none if they serve all.
+    """
+
+    def __init__(self, source: Candidates, languages: Collection[str] = ()) -> None:
         self._source = source
+        self._languages = frozenset(languages)
 
     async def search(self, query: Query) -> list[Recalled]:
         """Return the best memories.
@@ -104,14 +114,24 @@ class RankedSearch:
             StorageUnavailable: the database did not answer.
         """
         parsed = await run_or_offload(len(query.text), lambda: parse_query(query.text, query.now))
+        policy = query.policy
+        if self._languages and language_of(query.text) not in self._languages:
+            policy = _by_words(policy)
         candidates, statistics = await self._source.candidates(
             RetrievalQuery(
                 relationship_id=query.relationship_id,
                 vector=query.vector,
                 terms=sorted(set(parsed.terms)),
-                policy=query.policy,
+                policy=policy,
                 now=query.now,
                 times=[(time.start, time.end) for time in parsed.times],
             )
         )
-        return rank(candidates, parsed, statistics, query.policy, query.now)
+        return rank(candidates, parsed, statistics, policy, query.now)
+
+
+def _by_words(policy: RecallPolicy) -> RecallPolicy:
+    """Return a policy by which words count more than vectors, unless they do already."""
+    total = policy.vector_weight + policy.keyword_weight
+    vector_weight = min(policy.vector_weight, _UNSERVED_VECTOR_SHARE * total)
+    return replace(policy, vector_weight=vector_weight, keyword_weight=total - vector_weight)

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import Stemmer
@@ -141,22 +141,19 @@ def _ngrams(run: str) -> list[str]:
     return _HAN.findall(run) + pairs
 
 
-@cache
-def _stop_ngrams() -> frozenset[str]:
-    """Return the terms of the stop words of languages whose words are not separated."""
-    return frozenset(
-        term
-        for language in LANGUAGES.values()
-        if language.script in UNSPACED
-        for word in language.stop_words
-        for term in _ngrams(word)
-    )
+# The terms of the stop words of languages whose words are not separated.
+_STOP_NGRAMS = frozenset(
+    term
+    for language in LANGUAGES.values()
+    if language.script in UNSPACED
+    for word in language.stop_words
+    for term in _ngrams(word)
+)
 
 
 def _is_stop_ngram(term: str) -> bool:
     """Return whether a term is a stop word, or one Chinese character of it is."""
-    stops = _stop_ngrams()
-    return term in stops or any(character in stops for character in _HAN.findall(term))
+    return term in _STOP_NGRAMS or not _STOP_NGRAMS.isdisjoint(_HAN.findall(term))
 
 
 def names_in(text: str) -> list[str]:

@@ -52,7 +52,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `files` maps each required file to its SHA-256. `pooling` is how token vectors are combined.
     The prefixes are prepended to queries and passages, as in the model's training. `calibration`
-    maps cosines published for other models to the equivalent cosines of this one.
+    maps cosines published for other models to the equivalent cosines of this one. `languages` are
+    the codes of those whose texts it embeds by meaning; if none is named, all.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passage_prefix: str = ""
     checks: Checks = Checks()
     calibration: dict[str, float] = {}
+    languages: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

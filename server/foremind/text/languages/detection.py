@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, Script
 
@@ -18,7 +19,8 @@ _SCRIPTS: dict[Script, re.Pattern[str]] = {
 _LATIN_WORD = re.compile(r"[a-z\u00c0-\u024f]+", re.IGNORECASE)
 _SHARED_VOTE = 0.5  # of a word that English has too
 _LETTER_VOTE = 0.5  # of a word with a letter that English has not: it may be a name
-_MIN_VOTES = 1.0
+# Of a text that is in a language, at least so many words speak for it, and one in so many.
+_MIN_VOTES, _MAX_WORDS_PER_VOTE = 1.0, 12
 
 
 def _vocabularies() -> dict[str, tuple[str, ...]]:
@@ -63,11 +65,12 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
         script = _script_of(text)
         if script != "latin":
             return _LANGUAGE_OF_SCRIPT.get(script, fallback)
-    votes = _votes(text)
+    words = _WORD.findall((_LINK.sub("", text) if "://" in text else text).lower())
+    votes = _votes(words)
     if not votes:
         return fallback
     best = max(votes, key=lambda code: (votes[code], code == ENGLISH))
-    return best if votes[best] >= _MIN_VOTES else fallback
+    return best if votes[best] >= max(_MIN_VOTES, len(words) / _MAX_WORDS_PER_VOTE) else fallback
 
 
 def _script_of(text: str) -> Script:
@@ -79,11 +82,11 @@ def _script_of(text: str) -> Script:
     return script if count > len(_LATIN_WORD.findall(text)) else "latin"
 
 
-def _votes(text: str) -> dict[str, float]:
-    """Return how many words speak for each language in Latin script."""
+def _votes(words: Iterable[str]) -> dict[str, float]:
+    """Return how many of these words, in lower case, speak for each language in Latin script."""
     votes: defaultdict[str, float] = defaultdict(float)
-    for match in _WORD.findall((_LINK.sub("", text) if "://" in text else text).lower()):
-        word = match.replace("’", "'")
+    for found in words:
+        word = found.replace("’", "'")
         codes = _LANGUAGES_OF_WORD.get(word.replace("'", ""), ())
         if not codes and "'" in word:
             elision, _, word = word.partition("'")

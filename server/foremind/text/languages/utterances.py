@@ -4,7 +4,6 @@ For languages besides English, for which there are no patterns and no trained cl
 """
 
 import re
-from functools import lru_cache
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
@@ -17,6 +16,11 @@ _QUESTION_MARKS = ("?", "？", "؟")
 _INVERTED_MARK = "¿"
 # "Nothing", "whenever": a question word with one of these states something.
 _INDEFINITE = "(?!も|でも|都|也|도|든)"
+_QUESTION_WORDS = {
+    code: re.compile(f"(?:{'|'.join(map(re.escape, language.question_words))}){_INDEFINITE}")
+    for code, language in LANGUAGES.items()
+    if language.script in UNSPACED
+}
 _CLAUSE_BREAK = re.compile(r"[,;:、，]")
 # A statement has this many words, two of them no stop words, or letters where words are not
 # separated; fewer of either if it is about the speaker.
@@ -92,13 +96,7 @@ def _asks_unspaced(sentence: str, language: Language) -> bool:
         return True
     if sentence.endswith(("。", "！", ".", "!")) or _CLAUSE_BREAK.search(sentence):
         return False
-    return _question_words(language).search(sentence) is not None
-
-
-@lru_cache(maxsize=64)
-def _question_words(language: Language) -> re.Pattern[str]:
-    words = sorted(language.question_words, key=len, reverse=True)
-    return re.compile(f"(?:{'|'.join(map(re.escape, words))}){_INDEFINITE}")
+    return _QUESTION_WORDS[language.code].search(sentence) is not None
 
 
 def _is_filler(sentence: str, language: Language) -> bool:
