@@ -116,7 +116,7 @@ class RankedSearch:
         parsed = await run_or_offload(len(query.text), lambda: parse_query(query.text, query.now))
         policy = query.policy
         if self._languages and language_of(query.text) not in self._languages:
-            policy = _by_words(policy)
+            policy = favour_words(policy)
         candidates, statistics = await self._source.candidates(
             RetrievalQuery(
                 relationship_id=query.relationship_id,
@@ -130,7 +130,7 @@ class RankedSearch:
         return rank(candidates, parsed, statistics, policy, query.now)
 
 
-def _by_words(policy: RecallPolicy) -> RecallPolicy:
+def favour_words(policy: RecallPolicy) -> RecallPolicy:
     """Return a policy by which words count more than vectors, unless they do already."""
     total = policy.vector_weight + policy.keyword_weight
     vector_weight = min(policy.vector_weight, _UNSERVED_VECTOR_SHARE * total)

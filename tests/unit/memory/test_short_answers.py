@@ -170,3 +170,9 @@ def test_a_question_about_the_listener_can_be_phrased_in_many_ways(text: str) ->
 def test_a_courtesy_alone_is_not_about_the_listener(text: str) -> None:
     """Neither is what only begins like a question."""
     asks_nothing(text)
+
+
+def test_agreement_is_no_answer_in_any_language() -> None:
+    """It names nothing."""
+    assert not is_short_answer("Ja, genau")
+    assert is_short_answer("Ja, mein Hund Bello")

@@ -15,7 +15,7 @@ _CHUNK = re.compile(r"[^\s,、，;；]+")
 _QUESTION_MARKS = ("?", "？", "؟")
 _INVERTED_MARK = "¿"
 # "Nothing", "whenever": a question word with one of these states something.
-_INDEFINITE = "(?!も|でも|都|也|도|든)"
+_INDEFINITE = "(?!も|でも|か|都|也|도|든)"
 _QUESTION_WORDS = {
     code: re.compile(f"(?:{'|'.join(map(re.escape, language.question_words))}){_INDEFINITE}")
     for code, language in LANGUAGES.items()
