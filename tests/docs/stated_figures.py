@@ -217,6 +217,27 @@ def _labels(result: Any) -> Iterator[Statement]:
     )
 
 
+def _languages(result: Any) -> Iterator[Statement]:
+    (facts,) = {report["facts"] for report in result}
+    (questions,) = {report["questions"] for report in result}
+    (fillers,) = {report["fillers"] for report in result}
+    yield (
+        "docs/languages.md",
+        f"of {facts} facts, {questions} questions, each answered by one of the facts, and "
+        f"{fillers} turns",
+    )
+    yield "docs/languages.md", f"there are {facts + fillers} turns in a set"
+    for report in result:
+        cells = [
+            report[part]
+            for part in ("kept", "fillers_kept", "found@3", "found@5", "found_in_other_words")
+        ]
+        yield (
+            "docs/languages.md",
+            f"| `{report['language']}` | {' | '.join(map(_percent, cells))} |",
+        )
+
+
 def _layers(result: Any) -> Iterator[Statement]:
     evidence = result["evidence"]
     yield (
@@ -424,6 +445,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "compare.json": _compare,
     "hostile.json": _hostile,
     "labels.json": _labels,
+    "languages.json": _languages,
     "layers.json": _layers,
     "library.json": _library,
     "lore.json": _lore,

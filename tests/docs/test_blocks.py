@@ -77,6 +77,8 @@ RUN = {
     ("docs/hosting.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
     ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
     ("docs/http.md", '{"memories"'): "test_the_receipt_is_what_erasing_answers",
+    ("docs/languages.md", "foremind eval"): "test_languages_are_measured_as_shown",
+    ("docs/languages.md", "fillers = "): "test_languages_are_measured_as_shown",
     ("docs/layers.md", "[settings]"): "test_settings_of_a_companion_are_valid",
     ("docs/layers.md", "foremind files write"): "test_memory_is_written_to_files_and_read_back",
     ("docs/layers.md", "curl "): "test_a_document_is_uploaded_with_curl",
@@ -471,6 +473,21 @@ async def test_every_benchmark_can_be_run(shell: Shell) -> None:
             assert "as configured" in await shell.run(command)
         else:
             assert arguments[1] in await shell.run(f"foremind {arguments[0]} --help"), command
+
+
+async def test_languages_are_measured_as_shown(shell: Shell) -> None:
+    """With a table, or as JSON with the fields that are named; and the set shown is measured."""
+    (shell.folder / "nl.toml").write_text(block("docs/languages.md", "fillers = ").text, "utf-8")
+    shell.swaps = {"FILE": "nl.toml"}
+    first, second, own = commands(block("docs/languages.md", "foremind eval").text)
+    assert "fillers kept" in await shell.run(first)
+    reports = json.loads((shell.folder / "languages.json").read_text("utf-8"))
+    assert len(reports) == 9
+    (report,) = json.loads("[{" + (await shell.run(second)).partition("[\n  {")[2])
+    assert report["language"] == "de"
+    prose = (ROOT / "docs" / "languages.md").read_text("utf-8")
+    assert [name for name in report if f"`{name}`" not in prose] == []
+    assert re.search(r"nl\b.*%", await shell.run(own))
 
 
 def test_the_receipt_is_what_erasing_answers() -> None:

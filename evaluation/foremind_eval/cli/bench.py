@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +13,7 @@ from foremind_eval.benchmarks import BENCHMARKS, run_benchmarks
 from foremind_eval.benchmarks.figures import Figure
 from foremind_eval.capacity.model import Prices
 from foremind_eval.cli.capacity_report import measure_capacity, print_report
+from foremind_eval.cli.output import output_json
 
 
 def bench(
@@ -52,22 +52,12 @@ def bench(
                     settings, Path(scratch), prices, message_interval, memories, say, check=check
                 )
             )
-            if not _output(report, out, json=json):
+            if not output_json(report, out, json=json):
                 print_report(report)
         else:
             figures = run(run_benchmarks(names, settings, Path(scratch), say))
-            if not _output(figures, out, json=json):
+            if not output_json(figures, out, json=json):
                 Console().print(_table(figures))
-
-
-def _output(result: object, out: Path | None, *, json: bool) -> bool:
-    """Write the JSON of a result to a file; return whether it was printed, too."""
-    encoded = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
-    if out is not None:
-        out.write_text(encoded + "\n")
-    if json:
-        print(encoded)
-    return json
 
 
 def _table(figures: list[Figure]) -> Table:

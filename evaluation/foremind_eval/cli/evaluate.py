@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,9 +16,17 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidFile
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind_eval.chart import draw, recall_bar
+from foremind_eval.cli.output import output_json
 from foremind_eval.dialogues import Dialogue
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.labelled_file import read_labelled
+from foremind_eval.language_recall import (
+    LanguageReport,
+    LanguageSet,
+    count_language_steps,
+    measure_languages,
+    read_language_sets,
+)
 from foremind_eval.layer_labels import (
     LABELLED_YEAR,
     LabelledRelationship,
@@ -35,18 +42,20 @@ from foremind_eval.recall import RecallReport, count_steps, measure
 from foremind_eval.variants import Variant, ablation, configured_variant
 
 _LAYERS = "layers"
+_LANGUAGES = "languages"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
     what: str = typer.Argument(
         help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
-        "labelled conversation of your own, or layers."
+        "labelled conversation of your own, layers, or languages."
     ),
     path: Path | None = typer.Argument(
         None,
         help="LoCoMo's file or MADial-Bench's folder. For layers: a labelled relationship (TOML), "
-        "by default the built-in one, or LoCoMo's file.",
+        "by default the built-in one, or LoCoMo's file. For languages: a set of your own (TOML), "
+        "by default the built-in ones.",
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
@@ -62,6 +71,10 @@ def evaluate(
     ),
     days: int = typer.Option(90, "--days", help="For layers: maximum number of simulated days."),
     plot: Path | None = typer.Option(None, "--plot", help="Write a chart (SVG) to this file."),
+    language: list[str] | None = typer.Option(
+        None, "--language", help="For languages: only this one, such as de; may be repeated."
+    ),
+    out: Path | None = typer.Option(None, "--out", help="Also write the JSON to this file."),
 ) -> None:
     """Measure recall through the real store and search.
 
@@ -70,9 +83,18 @@ def evaluate(
     With layers and a labelled relationship, the records of the layers are compared with its labels.
     With layers and LoCoMo's file, one session a day is simulated, to measure what each layer costs
     and contributes.
+
+    With languages, facts are told in each language, and asked about.
     """
     if what == _LAYERS:
-        _evaluate_layers(path, days, json)
+        _evaluate_layers(path, days, out, json=json)
+        return
+    if what == _LANGUAGES:
+        reports_by_language = run(
+            _measure_languages(load_settings(), read_language_sets(path, language))
+        )
+        if not output_json(reports_by_language, out, json=json):
+            _print_languages(reports_by_language)
         return
     dialogues = read_dialogues(what, path)
     variants = (
@@ -88,21 +110,21 @@ def evaluate(
             ),
             "utf-8",
         )
-    if json:
-        print(msgspec.json.encode(reports if ablate else reports[0]).decode())
-    else:
+    if not output_json(reports if ablate else reports[0], out, json=json):
         Console().print(_table(reports))
 
 
-def _evaluate_layers(path: Path | None, days: int, json: bool) -> None:
+def _evaluate_layers(path: Path | None, days: int, out: Path | None, *, json: bool) -> None:
     if path is None or path.suffix == ".toml":
         labels = run(
             _compare_with_labels(load_settings(), read_labelled_relationship(path or LABELLED_YEAR))
         )
-        print(msgspec.json.encode(labels).decode()) if json else _print_labels(labels)
+        if not output_json(labels, out, json=json):
+            _print_labels(labels)
     else:
         report = run(_simulate_days(load_settings(), read_dialogues("locomo", path), days))
-        print(msgspec.json.encode(report).decode()) if json else _print_longitudinal(report)
+        if not output_json(report, out, json=json):
+            _print_longitudinal(report)
 
 
 def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
@@ -143,6 +165,24 @@ def _table(reports: list[RecallReport]) -> Table:
             f"{report.search_ms_p50:.1f} ms",
         )
     return table
+
+
+def _print_languages(reports: list[LanguageReport]) -> None:
+    console = Console()
+    table = Table("language", "kept", "fillers kept", "found in 3", "found in 5", "in other words")
+    for report in reports:
+        table.add_row(
+            report.language,
+            f"{report.kept:.1%}",
+            "" if report.fillers_kept is None else f"{report.fillers_kept:.0%}",
+            f"{report.found_at_3:.1%}",
+            f"{report.found_at_5:.1%}",
+            "" if report.found_in_other_words is None else f"{report.found_in_other_words:.1%}",
+        )
+    console.print(table)
+    for report in reports:
+        for because, ids in report.missed_by_reason().items():
+            console.print(f"Not found in {report.language}, {because}: {', '.join(ids)}.")
 
 
 def _print_labels(report: LabelReport) -> None:
@@ -215,6 +255,12 @@ async def _simulate_days(
     total = sum(len(dialogue.turns) + len(dialogue.questions) for dialogue in dialogues)
     async with _scratch_core(settings, "Replaying and querying", total, clock) as (built, advance):
         return await measure_longitudinal(built, clock, dialogues, days, advance)
+
+
+async def _measure_languages(settings: Settings, sets: list[LanguageSet]) -> list[LanguageReport]:
+    total = count_language_steps(sets)
+    async with _scratch_core(settings, "Telling and asking", total) as (built, advance):
+        return await measure_languages(built, sets, advance)
 
 
 async def _measure_recall(
