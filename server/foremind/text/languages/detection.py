@@ -60,7 +60,9 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
     Args:
         fallback: the language if nothing speaks for any other.
     """
-    text = text[:_MAX_CHARS]
+    if len(text) > _MAX_CHARS:
+        # Without its last word, which may be cut into one of another language.
+        text = next(iter(text[:_MAX_CHARS].rsplit(None, 1)), "")
     if not text.isascii():
         script = _script_of(text)
         if script != "latin":
