@@ -110,6 +110,17 @@ def test_a_wrong_set_names_the_field(text: str, named: str, tmp_path: Path) -> N
         read_language_sets(path, None)
 
 
+@pytest.mark.parametrize("language", sorted(LANGUAGES - {"en"}))
+async def test_what_is_told_in_a_language_is_kept_and_found(built: Core, language: str) -> None:
+    """Nearly all facts, and seven of eight questions that have a word of their fact."""
+    (told,) = read_language_sets(None, [language])
+    (report,) = await measure_languages(built, [told], lambda _: None)
+    assert report.kept >= 0.95, report.lost
+    in_its_words = told.questions.keys() - set(told.other_words)
+    missed = in_its_words & {question.id for question in report.missed}
+    assert len(missed) <= len(in_its_words) / 8, missed
+
+
 def test_an_unknown_language_is_a_clear_error() -> None:
     """It names the languages that there are."""
     with pytest.raises(InvalidFile, match=r"expected de, en, .* not tlh"):
