@@ -39,12 +39,17 @@ _TAG_TOKENS = 16  # of a section's tags
 
 @dataclass(frozen=True, slots=True)
 class _ShownLine:
-    """A line as it is shown; `new_keys` are the sentences that it is the first to contain."""
+    """A line as it is shown.
+
+    `new_keys` are the sentences that it is the first to contain, `new_manual_keys` those that it is
+    the first manual line to contain.
+    """
 
     text: str
     tokens: int
     shape: QuotedLine | None
     new_keys: Set[int]
+    new_manual_keys: Set[int]
 
 
 @dataclass(slots=True)
@@ -227,7 +232,7 @@ class _BudgetSplit:
         truncated = (
             None if shape is None else shortened(shape, max_tokens - tag_tokens, self._count)
         )
-        if truncated is not None:
+        if truncated is not None and not self._in_manual_lines(truncated):
             text = truncated.text()
             self._show(share, index, text, self._count(text) + tag_tokens, truncated)
             share.truncated_line = index
@@ -236,7 +241,7 @@ class _BudgetSplit:
     def _without_repeated(self, share: BudgetShare, shape: QuotedLine) -> QuotedLine | None:
         """Return what of a line is not in the prompt yet; None if nothing is left."""
         if shape.is_manual:
-            return None if shape.keys and shape.keys <= self._manual_keys else shape
+            return None if self._in_manual_lines(shape) else shape
         remainder: QuotedLine | None = shape
         if shape.day is not None and self._stated:
             if shape.states and len(shape.keys) == 1 and self._stated_on(shape.day, shape.states):
@@ -246,6 +251,10 @@ class _BudgetSplit:
             if remainder is not None and not remainder.keys.isdisjoint(known):
                 remainder = without(remainder, known)
         return remainder
+
+    def _in_manual_lines(self, shape: QuotedLine) -> bool:
+        """Return whether a line is manual, and other manual lines say all of it."""
+        return shape.is_manual and bool(shape.keys) and shape.keys <= self._manual_keys
 
     def _stated_on(self, day: str, keys: Collection[int]) -> Set[int]:
         """Return those of a line's sentences that another states, of the same day if it has one."""
@@ -259,7 +268,10 @@ class _BudgetSplit:
         self, share: BudgetShare, index: int, text: str, tokens: int, shape: QuotedLine | None
     ) -> None:
         new_keys = frozenset() if shape is None else shape.keys - self._known
-        share.shown_lines[index] = _ShownLine(text, tokens, shape, new_keys)
+        new_manual_keys = (
+            shape.keys - self._manual_keys if shape is not None and shape.is_manual else frozenset()
+        )
+        share.shown_lines[index] = _ShownLine(text, tokens, shape, new_keys, new_manual_keys)
         share.tokens += tokens
         self._known |= new_keys
         self.left -= tokens
@@ -273,6 +285,7 @@ class _BudgetSplit:
         share.truncated_line = None
         share.tokens -= line.tokens
         self._known -= line.new_keys
+        self._manual_keys -= line.new_manual_keys
         self.left += line.tokens
         return line.tokens
 

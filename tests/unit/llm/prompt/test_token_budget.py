@@ -1,6 +1,6 @@
 """How the token budget is divided, and which copy of a repeated sentence is kept."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foremind.domain.settings.setting_groups import LAYERS, LayerName
@@ -55,6 +55,16 @@ def test_the_shares_add_up_to_one() -> None:
 
 
 @given(NEEDS, st.integers(0, 600), st.sampled_from((*WORDS, "")))
+@example(  # truncated, the second line of the vault would say only what its first one says
+    [
+        ("vault", ["We sailed to Madeira. Boats are old. My sister paints. ", "Boats are old. " * 2,
+                   "We sailed to Madeira. " * 2], True),
+        ("opening", ["My sister paints. "] * 3, True),
+        ("behaviours", ["We sailed to Madeira. " * 3], True),
+    ],
+    85,
+    "",
+)  # fmt: skip
 def test_every_sentence_appears_once_within_the_budget(
     needs: list[tuple[LayerName, list[str], bool]], tokens: int, said: str
 ) -> None:
