@@ -94,7 +94,10 @@ def terms_of(text: str) -> list[str]:
     the terms are pairs of characters, and single ones of Chinese. Words that no language is known
     for pass through as English.
     """
-    language = LANGUAGES[language_of(text)]
+    return _terms_in(text, LANGUAGES[language_of(text)])
+
+
+def _terms_in(text: str, language: Language) -> list[str]:
     terms: list[str] = []
     for chunk in _chunks(text):
         normalized = _normalized(chunk)
@@ -167,8 +170,9 @@ def query_terms_of(text: str) -> list[str]:
     Stemmers leave many forms of a word apart ("cumple", "cumpleaños"; "radeln", "Radtour"), so the
     beginnings of words are terms, too, in languages that have a stemmer, but for English.
     """
-    terms = terms_of(text)
-    return terms + _beginnings(terms, LANGUAGES[language_of(text)])
+    language = LANGUAGES[language_of(text)]
+    terms = _terms_in(text, language)
+    return terms + _beginnings(terms, language)
 
 
 def _beginnings(terms: Iterable[str], language: Language) -> list[str]:
@@ -185,9 +189,9 @@ def count_terms(text: str) -> dict[str, int]:
     English.
     """
     indexed = text[: 2 * MAX_CHARS]
-    terms = terms_of(indexed)
-    counts = Counter(terms)
     language = LANGUAGES[language_of(indexed)]
+    terms = _terms_in(indexed, language)
+    counts = Counter(terms)
     counts.update(_beginnings(terms, language))
     if language is not _ENGLISH and language.script == "latin":
         words = [word for word in words_of(indexed) if word not in language.function_words]
