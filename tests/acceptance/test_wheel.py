@@ -75,8 +75,8 @@ def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Pat
     others = {
         file.name
         for package in (CLIENT / "foremind_client", EVALUATION / "foremind_eval")
-        for file in package.rglob("*.*")
-        if file.suffix != ".pyc" and file.name not in {"__init__.py", "py.typed"}
+        for file in package.rglob("*.py")
+        if file.name != "__init__.py"
     }
     assert {"socket_client.py", "recall.py", "manual_clock.py"} <= others
     assert not {path.name for path in held} & others
