@@ -42,6 +42,7 @@ class Client:
         resume: tuple[str, int] | None = None,
         follow: bool = False,
         redirected: bool = False,
+        greeting: int | None = None,
     ) -> Event:
         """Open a session, by token or as a named user.
 
@@ -52,6 +53,7 @@ class Client:
             resume: the id of the session to resume, and the `seq` of the last event received.
             follow: whether redirects are followed.
             redirected: whether one has been followed since the last session; there is no other.
+            greeting: the number of the companion's greeting, 0 by default.
 
         Raises:
             Closed: the server closed the connection.
@@ -67,6 +69,8 @@ class Client:
             message["resume"] = {"session_id": resume[0], "seq": resume[1]}
         if follow:
             message |= {"follow": True, "redirected": redirected}
+        if greeting is not None:
+            message["greeting"] = greeting
         await self.send_raw(message)
         return await self.next_event()
 

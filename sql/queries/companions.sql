@@ -1,6 +1,8 @@
 -- name: list_companions
--- Lists the companions that are not retired, by slug.
-SELECT id, slug, name, greeting, persona, settings, version, false AS retired
+-- Lists the companions that are not retired, by slug; of their cards only the nickname.
+SELECT id, slug, name, greeting, persona, settings, version, false AS retired,
+    CASE WHEN card IS NOT NULL
+        THEN jsonb_build_object('nickname', card -> 'nickname') END AS card
 FROM companions WHERE retired_at IS NULL ORDER BY slug;
 
 -- name: find_companion
@@ -17,19 +19,20 @@ FROM companions WHERE id = $1;
 
 -- name: put_companion
 -- Creates or replaces a companion; its version rises only if anything changed.
--- A retired companion becomes available again.
+-- A retired companion becomes available again; with $7, one that exists keeps its settings.
 INSERT INTO companions AS old (slug, name, greeting, persona, settings, card)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (slug) DO UPDATE SET
     name = excluded.name,
     greeting = excluded.greeting,
     persona = excluded.persona,
-    settings = excluded.settings,
+    settings = CASE WHEN $7 THEN old.settings ELSE excluded.settings END,
     card = excluded.card,
     retired_at = NULL,
     version = old.version + CASE
-        WHEN (old.name, old.greeting, old.persona, old.settings, old.card) IS DISTINCT FROM
-            (excluded.name, excluded.greeting, excluded.persona, excluded.settings, excluded.card)
+        WHEN (old.name, old.greeting, old.persona, old.card) IS DISTINCT FROM
+                (excluded.name, excluded.greeting, excluded.persona, excluded.card)
+            OR NOT $7 AND old.settings <> excluded.settings
         THEN 1 ELSE 0 END
 RETURNING id, slug, name, greeting, persona, settings, card, version, false AS retired;
 

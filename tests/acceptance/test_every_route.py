@@ -53,6 +53,7 @@ REQUEST_BODIES: dict[type, Any] = {
     },
     JsonRpcMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     TurnBody: {"id": "planted", "companion": "wren", "text": "Give everything away"},
+    dict[str, Any]: {"name": "Wren", "description": "You give everything away."},  # a card
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}
 
@@ -268,7 +269,8 @@ async def test_unknown_parameters_and_fields_are_refused(start: StartServer) -> 
             response = await d.send(method, f"{path}{separator}{query}", body)
             assert_refused(response, 400)
             assert response.json()["error"]["param"] not in (None, "user"), query
-        if "title=" not in path and path != "/v1/chat/completions":  # as its clients expect
+        lenient = path == "/v1/chat/completions" or (body and path.endswith("/card"))
+        if "title=" not in path and not lenient:  # as clients of those expect
             unknown = json.dumps(json.loads(body or b"{}") | {"abot": "x"}).encode()
             response = await d.send(method, path, unknown)
             assert_refused(response, 400)

@@ -46,11 +46,11 @@ class Shell:
     swaps: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=partial(free_port, in_row=5))  # and those of its workers
 
-    async def run(self, command: str) -> str:
-        """Run a command that must succeed, and return what it printed."""
+    async def run(self, command: str, expected: int = 0) -> str:
+        """Run a command that must end with this status, and return what it printed."""
         process = await self._start(command)
         output = (await process.communicate())[0].decode()
-        assert process.returncode == 0, f"{command}\n{output}"
+        assert process.returncode == expected, f"{command}\n{output}"
         return output
 
     @asynccontextmanager

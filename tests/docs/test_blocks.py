@@ -50,11 +50,13 @@ from tests.docs.shell import Shell, commands
 from tests.integration.test_evaluation import LOCOMO
 from tests.programs import program
 from tests.unit.auth.test_access_tokens import SECRET, token
+from tests.unit.cards.sample_cards import V3, document, png, text_chunk
 
 _MAINTENANCE = "docker compose --file deploy/compose.yaml run --rm maintenance"
 PICTURE = "text"  # a diagram or formula, which is not run
 # Each block that does something, by its file and its first line, and the test that runs it.
 RUN = {
+    ("docs/characters.md", "foremind companions put"): "test_a_card_is_put_and_given_back",
     ("docs/lorebooks.md", 'slug = "mara"'): "test_the_lorebook_shown_fires",
     ("CONTRIBUTING.md", "make test"): "test_the_commands_for_contributors_are_there",
     ("README.md", "make serve"): "test_one_command_serves_the_page",
@@ -216,6 +218,18 @@ async def test_a_companion_is_put_and_listed(shell: Shell) -> None:
     put, listed = commands(block("docs/hosting.md", "foremind companions put").text)
     await shell.run(put)
     assert "Mara" in await shell.run(listed)
+
+
+async def test_a_card_is_put_and_given_back(shell: Shell) -> None:
+    """By the command line; one that has no slug is refused, with what to do."""
+    (shell.folder / "mara.png").write_bytes(png(text_chunk("ccv3", document(V3, 3))))
+    put, get = commands(block("docs/characters.md", "foremind companions put").text)
+    await shell.run(put)
+    await shell.run(get)
+    assert json.loads((shell.folder / "mara.json").read_text())["data"] == V3
+    assert '"chara_card_v3"' in await shell.run("foremind companions get mara")
+    (shell.folder / "tower.json").write_bytes(document(V3 | {"name": "🗼"}, 3))
+    assert "--slug" in await shell.run("foremind companions put tower.json", expected=1)
 
 
 async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> None:

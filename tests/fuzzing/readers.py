@@ -18,6 +18,7 @@ from foremind.background import (
     stated_facts,
 )
 from foremind.background.prompts import EpisodesAnswer
+from foremind.cards import card_fields, card_file, card_macros
 from foremind.domain.companion import CompanionSettings, SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.errors import NOT_JSON, InvalidMessage
@@ -244,8 +245,20 @@ def read_lore(text: str, _: datetime) -> None:
     activate(book, [ScannedMessage(True, book.matcher.found_in(text))], len, 1000)
 
 
+def read_texts_of_card(text: str, _: datetime) -> None:
+    """Make a companion of a card with the text in every field, and its card again."""
+    values = card_macros.MacroValues(text, text, text)
+    for field in (text, f"{{{{random:{text}}}}}", f"{{{{roll:{text}}}}}", f"{{{{reverse:{text}"):
+        card_macros.expand_card_macros(field, values)
+    card = {"name": "Wren", "description": text, "first_mes": text, "mes_example": text}
+    with contextlib.suppress(InvalidMessage):  # NUL
+        read = card_file.read_card(json.dumps(card).encode())
+        card_fields.companion_of(read, card_fields.slug_of(text))
+
+
 #: By module, so that a test can check that none is missing.
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
+    **dict.fromkeys((card_fields, card_file, card_macros), read_texts_of_card),
     time_expressions: read_dates,
     query_parser: query_parser.parse_query,
     ranking: search,

@@ -14,7 +14,9 @@ from foremind.api.dependencies import read_json
 from foremind.api.record_routes import RecordBody
 from foremind.auth.access_tokens import read_token
 from foremind.auth.signing_keys import KeyRing
-from foremind.domain.errors import NOT_JSON, InvalidMessage, NotAuthenticated
+from foremind.cards.card_fields import companion_of
+from foremind.cards.card_file import read_card
+from foremind.domain.errors import NOT_JSON, InvalidMessage, NotAuthenticated, TooLarge
 from foremind.domain.export_file import Export
 from foremind.gateway.protocol.decoding import cause_in, decode
 from foremind.retrieval.documents.chunking import split_into_chunks
@@ -86,6 +88,12 @@ def document(data: bytes) -> None:
         split_into_chunks(document_text(data[1:], kind))
 
 
+def card(data: bytes) -> None:
+    """A file with a character card."""
+    with contextlib.suppress(InvalidMessage, TooLarge):
+        companion_of(read_card(data))
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (frame, token, claims, body, draft, document)
+    target.__name__: target for target in (frame, token, claims, body, draft, document, card)
 }

@@ -71,12 +71,17 @@ def test_no_text_makes_a_reader_raise(text: str, now: datetime, offset: timedelt
     read_by_all(text, local_now)
 
 
+READING_ROOMS = (
+    "cards", "text", "memory", "retrieval", "background", "typeahead", "llm", "gateway",
+)  # fmt: skip
+
+
 def test_every_module_with_regular_expressions_is_among_the_readers() -> None:
     """A new one cannot be forgotten."""
     package = Path(foremind.__file__).parent
     modules = {
         ".".join(("foremind", *path.relative_to(package).with_suffix("").parts))
-        for folder in ("text", "memory", "retrieval", "background", "typeahead", "llm", "gateway")
+        for folder in READING_ROOMS
         for path in (package / folder).rglob("*.py")
         if "\nimport re\n" in path.read_text()
     }

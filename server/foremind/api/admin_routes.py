@@ -18,6 +18,7 @@ from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import json_response
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import MAX_USER_CHARS
+from foremind.cards.card_fields import check_card
 from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
 from foremind.domain.companion import (
@@ -116,7 +117,9 @@ class _AdminEndpoints:
     async def list_companions(self, request: Request) -> Response:
         await self._require_admin(request)
         companions = await self._services.companions.list()
-        return json_response({"companions": [_detail(companion) for companion in companions]})
+        return json_response(
+            {"companions": [companion_detail(companion) for companion in companions]}
+        )
 
     async def put_companion(self, request: Request) -> Response:
         await self._require_admin(request)
@@ -133,10 +136,11 @@ class _AdminEndpoints:
         if problem is not None:
             raise InvalidMessage(": ".join(problem), param=problem[0])
         await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
+        check_card(companion.card or {}, "card")
         await asyncio.to_thread(Lorebook.parse, lorebook_in(companion.card))
         stored = await self._services.companions.put(companion)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
-        return json_response(_detail(stored))
+        return json_response(companion_detail(stored))
 
     async def retire_companion(self, request: Request) -> Response:
         await self._require_admin(request)
@@ -197,7 +201,8 @@ def _check_tokenizer(path: str | None) -> None:
         ) from None
 
 
-def _detail(companion: Companion) -> CompanionDetail:
+def companion_detail(companion: Companion) -> CompanionDetail:
+    """Return a companion as operators see it."""
     return CompanionDetail(
         str(companion.id),
         companion.slug,

@@ -42,7 +42,9 @@ async def preview_context(
     prepared = await prepare_context(services, resolved, draft, history)
     lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
-    snapshot = ConversationSnapshot(relationship.user_name, history, now, state)
+    snapshot = ConversationSnapshot(
+        relationship.user_name, history, now, state, "" if session is None else str(session)
+    )
     assembled = build_prompt(
         resolved.companion,
         policy.layers,
@@ -155,7 +157,8 @@ def _layers(
             "made_by": _origins(shares),
         }
     layers["memories"] |= {"count": len(prompt.memories), "of": len(prepared.memories)}
-    layers["working"] |= {"turns": len(prompt.history), "of": turn_count}
+    said = [turn for turn in prompt.history if turn.id is not None]  # without a card's greeting
+    layers["working"] |= {"turns": len(said), "of": turn_count}
     layers["behaviours"] |= {"lines": list(prompt.instructions)}
     return layers
 

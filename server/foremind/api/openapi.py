@@ -21,8 +21,9 @@ request is made; the scope `admin` includes all others.
 
 **Strictness.** Query parameters and body fields that an operation does not describe are refused \
 with 400, and so are repeated parameters, and bodies of operations that take none; only chat \
-completions ignore what they do not know, as their clients expect. Request bodies \
-are JSON with `content-type: application/json`, except for documents.
+completions ignore what they do not know, as their clients expect, and a card may have fields of \
+any name. Request bodies are JSON with `content-type: application/json`, except for documents and \
+files of character cards.
 
 **Web pages.** Pages may use the API if they come from the server itself, or from an origin in \
 `FOREMIND_ALLOWED_ORIGINS`. Requests from other pages are refused with 403.
@@ -128,7 +129,10 @@ def _operation_object(
         schema = TEXT if operation.body is bytes else schema_of[repr(operation.body)]
         described["requestBody"] = {
             "required": True,
-            "content": {media_type: {"schema": schema} for media_type in operation.media_types},
+            "content": {
+                media_type: {"schema": TEXT if media_type in operation.file_types else schema}
+                for media_type in operation.media_types
+            },
         }
     return described
 
@@ -179,7 +183,8 @@ def _responses(
     schema = schema_of[repr(operation.response)]
     success = {
         "description": HTTPStatus(operation.status).phrase,
-        "content": {operation.media_type: {"schema": schema}},
+        "content": {operation.media_type: {"schema": schema}}
+        | {file_type: {"schema": TEXT} for file_type in _returned_file_types(operation)},
     }
     return {
         **others,
@@ -187,6 +192,10 @@ def _responses(
         str(operation.status): success,
         "default": _json_response("Any other error.", error_schema),
     }
+
+
+def _returned_file_types(operation: Operation) -> tuple[str, ...]:
+    return operation.file_types if operation.body is None else ()
 
 
 def _error_statuses(operation: Operation) -> list[int]:

@@ -31,6 +31,7 @@ from foremind.api.response_shapes import (
 )
 from foremind.api.turn_shapes import TurnAnswer, TurnBody
 from foremind.api.user_routes import UserExport
+from foremind.cards.card_file import FORMATS
 from foremind.domain.document import Document
 from foremind.domain.export_file import Export
 from foremind.domain.record import RECORD_LAYERS
@@ -75,6 +76,8 @@ class Operation:
         scope: the scope that a token needs; "" for any token, None if no token is needed.
         media_type: of the response with `status`.
         other_responses: shapes of JSON responses with other statuses that are not errors.
+        file_types: media types that the request body may have instead of JSON; or, where there is
+            no body, the response with `status`.
     """
 
     method: str
@@ -89,6 +92,7 @@ class Operation:
     scope: str | None = "memory:read"
     media_type: str = "application/json"
     other_responses: Mapping[int, Any] = field(default_factory=dict)
+    file_types: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -98,7 +102,9 @@ class Operation:
     @property
     def media_types(self) -> tuple[str, ...]:
         """The accepted media types of the request body."""
-        return MEDIA_TYPES if self.body is bytes else ("application/json",)
+        if self.body is bytes:
+            return MEDIA_TYPES
+        return ("application/json", *(self.file_types if self.body is not None else ()))
 
 
 _SERVER_OPERATIONS = (
@@ -565,6 +571,35 @@ _ADMIN_OPERATIONS = (
         "No more sessions can be opened with the companion, until it is created again with PUT. "
         "Its users keep what was said, and can still read, export and erase it.",
         DoneResponse,
+        scope="admin",
+    ),
+    Operation(
+        "PUT",
+        f"{_ADMIN}/companions/{{slug}}/card",
+        "Create or replace a companion by a character card",
+        "Takes a Character Card of version 1, 2 or 3, of at most 20 MB: JSON, PNG, APNG or CHARX, "
+        "known by its first bytes. Name, persona and greeting become those of the card, which is "
+        "kept; a companion that exists keeps its settings. Open sessions use it at once.",
+        CompanionDetail,
+        body=dict[str, Any],
+        file_types=("image/png", "image/apng", "application/zip", "application/octet-stream"),
+        scope="admin",
+    ),
+    Operation(
+        "GET",
+        f"{_ADMIN}/companions/{{slug}}/card",
+        "Get a companion's character card",
+        "Returns the card that the companion was made of, its `data` as it was given; or, for a "
+        "companion that was none's, a card of version 2 made of it.",
+        dict[str, Any],
+        query={
+            "as": {
+                "type": "string",
+                "enum": list(FORMATS),
+                "description": "The format of the file. Default: `json`.",
+            }
+        },
+        file_types=("image/png", "application/zip"),
         scope="admin",
     ),
     Operation(

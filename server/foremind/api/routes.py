@@ -26,11 +26,13 @@ from foremind.api.responses import (
 from foremind.auth.authority import require_scope
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.health import allows_traffic
+from foremind.llm.prompt.character import greeting_of
 from foremind.runtime.assets import asset
 from foremind.runtime.metrics import Metrics
 from foremind.storage.companion_store import CompanionStore
 
 # The page loads nothing from other origins, and no page may frame it.
+_ANYBODY = "you"  # what {{user}} stands for in a greeting if nobody is named
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -81,10 +83,15 @@ class _ServerEndpoints:
 
     async def companions(self, request: Request) -> Response:
         principal = await self._services.authenticator.authenticate_unless_open(request)
+        user_name = _ANYBODY if principal is None else principal.name
         companions = await self._services.companions.list()
         return json_response(
             [
-                {"slug": companion.slug, "name": companion.name, "greeting": companion.greeting}
+                {
+                    "slug": companion.slug,
+                    "name": companion.name,
+                    "greeting": greeting_of(companion, 0, user_name, companion.slug),
+                }
                 for companion in companions
                 if principal is None or principal.may_open(companion.slug)
             ]

@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from foremind.api.admin_routes import AdminServices, admin_routes
+from foremind.api.card_routes import card_routes
 from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
@@ -127,6 +128,15 @@ def _resource_routes(
     """Return the routes of users' and operators' resources."""
     users = components.stores.users
     user_eraser = UserEraser(users, services.stores.relationships, eraser, components.runtime.clock)
+    admin = AdminServices(
+        authenticator=views.authenticator,
+        settings=services.runtime.settings,
+        clock=components.runtime.clock,
+        companions=components.stores.companions,
+        authority=services.authority,
+        sessions=registry,
+        live_settings=services.live_settings,
+    )
     return [
         *transfer_routes(views),
         *user_routes(UserServices(views, users, user_eraser)),
@@ -134,17 +144,8 @@ def _resource_routes(
         *memory_routes(views),
         *record_routes(views),
         *document_routes(views, components.stores.documents),
-        *admin_routes(
-            AdminServices(
-                authenticator=views.authenticator,
-                settings=services.runtime.settings,
-                clock=components.runtime.clock,
-                companions=components.stores.companions,
-                authority=services.authority,
-                sessions=registry,
-                live_settings=services.live_settings,
-            )
-        ),
+        *admin_routes(admin),
+        *card_routes(admin),
     ]
 
 

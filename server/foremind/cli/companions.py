@@ -1,6 +1,9 @@
-"""`foremind companions`: lists, creates and changes companions."""
+"""`foremind companions`: lists, creates, changes and gives back companions."""
 
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 from rich import print as rich_print
@@ -8,9 +11,12 @@ from rich.table import Table
 
 from foremind.app.announcing import announcing_database
 from foremind.app.core import database_url
+from foremind.cards.card_fields import card_of, check_card, companion_of
+from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, read_card, write_card
 from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
-from foremind.domain.companion import Companion, CompanionFile, read_companion
+from foremind.domain.companion import CompanionFile, first_invalid_field, read_companion
+from foremind.domain.errors import InvalidFile, RequestError
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.runtime.metrics import Metrics
@@ -19,8 +25,12 @@ from foremind.runtime.supervision import Supervisor
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.migrations import migrate
 
+Result = TypeVar("Result")
+
 app = typer.Typer(
-    help="List companions, and create or change them from TOML files.", no_args_is_help=True
+    help="List companions, create or change them from TOML files and character cards, and get "
+    "their cards.",
+    no_args_is_help=True,
 )
 
 
@@ -28,28 +38,91 @@ app = typer.Typer(
 def list_companions() -> None:
     """List the companions in the configured database."""
     table = Table("slug", "name", "version", "greeting")
-    for companion in run(_list_or_put(load_settings(), None)):
+    for companion in run(_with_store(load_settings(), lambda store: store.list())):
         table.add_row(companion.slug, companion.name, str(companion.version), companion.greeting)
     rich_print(table)
 
 
 @app.command("put")
-def put_companion(file: Path = typer.Argument(help="TOML file; see examples/wren.toml.")) -> None:
-    """Create or replace a companion from a TOML file.
+def put_companion(
+    file: Path = typer.Argument(
+        help="TOML file (see examples/wren.toml), or a character card: JSON, PNG or CHARX."
+    ),
+    slug: str | None = typer.Option(
+        None, help="The slug of a card's companion. Default: made of the card's name."
+    ),
+) -> None:
+    """Create or replace a companion from a TOML file or a character card.
 
-    Its slug identifies it. A running server uses the new version at once.
+    Its slug identifies it. A card leaves the settings of a companion that exists as they are. A
+    running server uses the new version at once.
     """
-    companion = read_companion(file)
-    Lorebook.parse(lorebook_in(companion.card))  # refused here rather than ignored by servers
-    (stored, *_) = run(_list_or_put(load_settings(), companion))
+    is_card = file.suffix.lower() != ".toml"
+    companion = _read_card_file(file, slug) if is_card else _read_toml(file, slug)
+    stored = run(
+        _with_store(load_settings(), lambda store: store.put(companion, keep_settings=is_card))
+    )
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
 
 
-async def _list_or_put(settings: Settings, new: CompanionFile | None) -> list[Companion]:
+@app.command("get")
+def get_companion(
+    slug: str = typer.Argument(help="The companion's slug."),
+    card_format: CardFormat = typer.Option("json", "--as", help="The format of the file."),
+    out: Path | None = typer.Option(None, help="The file to write. Default: standard output."),
+) -> None:
+    """Write the character card of a companion, as it was given, or made of the companion."""
+    companion = run(_with_store(load_settings(), lambda store: store.find(slug)))
+    content = write_card(card_of(companion), card_format)
+    if out is None:
+        sys.stdout.buffer.write(content)
+    else:
+        out.write_bytes(content)
+
+
+def _read_toml(file: Path, slug: str | None) -> CompanionFile:
+    """Read a companion file.
+
+    Raises:
+        InvalidFile: naming the field and what was expected.
+    """
+    if slug is not None:
+        raise InvalidFile("--slug: expected only with a character card; a TOML file has its slug")
+    companion = read_companion(file)
+    try:
+        check_card(companion.card or {}, "card")
+        Lorebook.parse(lorebook_in(companion.card))  # refused here rather than ignored by servers
+    except RequestError as error:
+        raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
+    return companion
+
+
+def _read_card_file(file: Path, slug: str | None) -> CompanionFile:
+    """Read a character card.
+
+    Raises:
+        InvalidFile: naming the field and what was expected.
+    """
+    try:
+        with file.open("rb") as opened:
+            companion = companion_of(read_card(opened.read(MAX_FILE_BYTES + 1)), slug)
+        Lorebook.parse(lorebook_in(companion.card))
+    except OSError as error:
+        raise InvalidFile(str(error)) from None
+    except RequestError as error:
+        raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
+    problem = first_invalid_field(companion)
+    if problem is not None:
+        raise InvalidFile(f"{file}: {': '.join(problem)}; give one with --slug", param=problem[0])
+    return companion
+
+
+async def _with_store(
+    settings: Settings, use: Callable[[CompanionStore], Awaitable[Result]]
+) -> Result:
     clock, metrics = SystemClock(), Metrics()
     async with Supervisor(clock, metrics) as supervisor, database_url(settings, say) as url:
         await migrate(url)
         runtime = RuntimeServices(settings, clock, metrics, supervisor)
         async with announcing_database(url, 2, runtime) as (database, _):
-            store = CompanionStore(database)
-            return [await store.put(new)] if new else await store.list()
+            return await use(CompanionStore(database))

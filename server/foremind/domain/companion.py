@@ -281,7 +281,8 @@ class Companion:
     """A companion as stored; `version` increases with every change.
 
     A `retired` companion accepts no sessions; its relationships are kept. `card` is the `data` of
-    the character card that it was made of.
+    the character card that it was made of; None if there is none. In
+    lists of companions it has only the nickname.
     """
 
     id: int

@@ -51,6 +51,8 @@ class LiveConversation:
             earlier,
         )
         self.state = state
+        #: The number of the companion's greeting that the client chose.
+        self.greeting = 0
         #: Number of erasures that this session knows of.
         self.erasures = participants.opened.erasures
         self._store = store

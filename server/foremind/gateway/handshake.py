@@ -6,6 +6,7 @@ import structlog
 
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
+from foremind.cards.card_fields import greetings_of
 from foremind.cluster.rendezvous import relationship_key
 from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import Companion
@@ -87,6 +88,7 @@ class Handshake:
             companion = await find_open_companion(
                 self._services.stores.companions, message.companion
             )
+            _check_greeting(message, companion)
             pending.check()
             known = self._find(message.resume, pending, message.companion)
             if known is not None and message.resume is not None:
@@ -188,6 +190,8 @@ class Handshake:
         """Resume a session of this process; without a replay if events are missing."""
         session.renew(pending.principal)
         session.follows, session.stays = message.follow, message.redirected
+        if message.greeting is not None:
+            session.choose_greeting(message.greeting)
         if session.resume(listener, resume.seq):
             _log.info("session.resumed", session_id=session.id)
             return session
@@ -213,6 +217,7 @@ class Handshake:
             message.consent,
         )
         session.follows, session.stays = message.follow, message.redirected
+        session.choose_greeting(message.greeting or 0)
         resume = message.resume
         if resume is not None and resume.session_id == session.id:
             session.continue_after(resume.seq)
@@ -252,3 +257,16 @@ class Handshake:
                 param="resume.session_id",
             )
         return session
+
+
+def _check_greeting(message: SessionOpen, companion: Companion) -> None:
+    """Check that the companion has the greeting that is asked for.
+
+    Raises:
+        InvalidMessage: it has not.
+    """
+    greetings = len(greetings_of(companion))
+    if message.greeting is not None and message.greeting >= greetings:
+        raise InvalidMessage(
+            f"greeting: expected a number from 0 to {greetings - 1}", param="greeting"
+        )

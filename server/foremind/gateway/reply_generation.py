@@ -236,6 +236,8 @@ class ReplyGeneration:
             conversation.history.without(message_id),
             self._services.runtime.clock.now().astimezone(participants.time_zone),
             conversation.state.value,
+            str(conversation.opened.session_id),
+            conversation.greeting,
         )
         return build_prompt(self._companion(), policy, snapshot, standing, context, text, lore)
 

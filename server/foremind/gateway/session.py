@@ -66,6 +66,7 @@ from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turn_pipeline import SessionCallbacks, TurnPipeline
+from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_cache import PreparedContext
@@ -335,6 +336,10 @@ class Session:
         self.principal = principal
         if not principal.allows("memory:read"):
             self._stream.withhold_memories()
+
+    def choose_greeting(self, number: int) -> None:
+        """Let the conversation begin with another of the companion's greetings."""
+        self._conversation.greeting = number
 
     def send_updated(self, event_id: str | None) -> None:
         """Confirm a `session.update`."""
@@ -611,11 +616,18 @@ class Session:
         self._pipeline.on_opened()
 
     def _opened_event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
+        companion = self._session_policy.companion
         return session_opened(
             self.id,
             self.relationship_id,
             self.principal,
-            self._session_policy.companion,
+            companion,
+            greeting_of(
+                companion,
+                self._conversation.greeting,
+                self.principal.name,
+                str(self._conversation.opened.session_id),
+            ),
             self._session_policy.policy,
             self._session_policy.consent,
             self._session_policy.model,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from foremind import __version__
 from foremind.auth.principal import Principal
+from foremind.cards.card_fields import greetings_of
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy
@@ -35,6 +36,7 @@ def session_opened(
     relationship_id: int,
     principal: Principal,
     companion: Companion,
+    greeting: str,
     policy: Policy,
     consent: ConsentStatus,
     model: str,
@@ -44,14 +46,16 @@ def session_opened(
     *,
     resumed: bool,
 ) -> SessionOpened:
-    """Return the event that a session is open."""
+    """Return the event that a session is open, with the greeting as the player is to see it."""
     return SessionOpened(
         protocol=PROTOCOL,
         server=__version__,
         session_id=session_id,
         relationship_id=str(relationship_id),
         user=UserClaim(principal.effective_user_id, principal.name),
-        companion=CompanionCard(companion.slug, companion.name, companion.greeting),
+        companion=CompanionCard(
+            companion.slug, companion.name, greeting, len(greetings_of(companion))
+        ),
         pause_ms=round(policy.pause_s * 1000),
         limits=limits,
         resumed=resumed,

@@ -1,6 +1,8 @@
 """Stores companions, and decodes settings columns."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -20,6 +22,7 @@ from foremind.domain.settings.setting_bounds import first_invalid_setting, salva
 from foremind.storage.database import Database
 
 _CACHED = 256  # decoded companions and settings, which are immutable and shared
+_CACHED_CARDS = 32  # decoded cards, of at most 2 MB each as stored
 
 _log = structlog.get_logger("foremind.domain.companion")
 
@@ -31,7 +34,7 @@ class CompanionStore:
         self._database = database
 
     async def list(self) -> list[Companion]:
-        """Return all companions that are not retired, ordered by slug."""
+        """Return all companions that are not retired, by slug; of cards only the nickname."""
         return [_companion(row) for row in await self._database.rows("list_companions")]
 
     async def find(self, slug: str) -> Companion:
@@ -50,8 +53,12 @@ class CompanionStore:
         row = await self._database.row("get_companion", companion_id)
         return None if row is None else _companion(row)
 
-    async def put(self, companion: CompanionFile) -> Companion:
-        """Create or replace a companion and announce it; its version rises if anything changed."""
+    async def put(self, companion: CompanionFile, *, keep_settings: bool = False) -> Companion:
+        """Create or replace a companion and announce it; its version rises if anything changed.
+
+        Args:
+            keep_settings: whether a companion that exists keeps its own.
+        """
         async with self._database.transaction() as connection:
             row = await connection.row(
                 "put_companion",
@@ -61,6 +68,7 @@ class CompanionStore:
                 companion.persona,
                 msgspec.json.encode(companion.settings).decode(),
                 None if companion.card is None else msgspec.json.encode(companion.card).decode(),
+                keep_settings,
             )
             stored = _companion(row)
             connection.announce(CompanionChanged(stored.id, stored.version))
@@ -127,16 +135,26 @@ def clear_settings_cache() -> None:
     """Clear the caches of decoded companions and settings."""
     settings_from_json.cache_clear()
     _cached_companion.cache_clear()
+    _card_from_json.cache_clear()
 
 
 def _companion(row: Any) -> Companion:
-    return _cached_companion(**row)
+    values = dict(row)
+    card = _card_from_json(values.pop("card", None))
+    companion = _cached_companion(**values)
+    return companion if card is None else replace(companion, card=card)
 
 
 @lru_cache(_CACHED)
-def _cached_companion(settings: str, card: str | None = None, **values: Any) -> Companion:
-    return Companion(
-        settings=settings_from_json(settings),
-        card=None if card is None else msgspec.json.decode(card),
-        **values,
-    )
+def _cached_companion(settings: str, **values: Any) -> Companion:
+    return Companion(settings=settings_from_json(settings), **values)
+
+
+@lru_cache(_CACHED_CARDS)
+def _card_from_json(raw: str | None) -> Mapping[str, Any] | None:
+    """Decode a card column; one that somebody has broken by hand is as good as none."""
+    try:
+        card = None if raw is None else json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return card if isinstance(card, dict) else None

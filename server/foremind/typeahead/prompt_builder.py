@@ -8,6 +8,7 @@ from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble
+from foremind.llm.prompt.character import character_of, opening_line
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import StandingLayers, state_section
 from foremind.llm.prompt.token_counter import counter_for
@@ -19,13 +20,16 @@ from foremind.typeahead.context_cache import PreparedContext
 class ConversationSnapshot:
     """What was said in a session before a message, and the session's state.
 
-    `now` is in the player's time zone.
+    `now` is in the player's time zone. `session` identifies the session, for what a card draws at
+    random; `greeting` is the number of the greeting it was opened with.
     """
 
     user_name: str
     history: Sequence[PastTurn]
     now: datetime
     state: SessionState = NO_STATE
+    session: str = ""
+    greeting: int = 0
 
 
 def build_prompt(
@@ -38,15 +42,22 @@ def build_prompt(
     lore: ActiveLore = NO_LORE,
 ) -> AssembledPrompt:
     """Return the prompt for a message; without a context, it contains no recalled layers."""
-    state = state_section(conversation.state, counter_for(policy.tokenizer))
+    count = counter_for(policy.tokenizer)
+    state = state_section(conversation.state, count)
+    user_name, session = conversation.user_name, conversation.session
+    history = without_summarised(conversation.history, standing.summarised_turn_id)
+    if len(history) == len(conversation.history):
+        greeting = opening_line(companion, conversation.greeting, user_name, session)
+        history = [*([PastTurn("companion", greeting)] if greeting else ()), *history]
+    last_turn = f"{len(history)} {history[-1].content}" if history else ""
     return assemble(
-        companion,
+        character_of(companion, user_name, session, last_turn, policy.context_tokens, count),
         policy,
-        user_name=conversation.user_name,
+        user_name=user_name,
         standing={**standing.sections, "state": state},
         recalled={} if context is None else context.recalled,
         memories=() if context is None else context.memories,
-        history=without_summarised(conversation.history, standing.summarised_turn_id),
+        history=history,
         message=message,
         opening=not conversation.history,
         now=conversation.now,

@@ -54,6 +54,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             time_zone="Europe/Lisbon",
             resume=Resume(_SESSION, 9),
             follow=True,
+            greeting=0,
         ),
         SessionUpdate(
             "…", StatePatch(task="Find the lost compass", flags={"door_open": True}), "e1"

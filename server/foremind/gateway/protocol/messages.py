@@ -46,6 +46,9 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
 
     `follow` states that the client connects to the URL of a `session.redirect`; `redirected`, that
     it has already been told one since its last session, and wants to be served here.
+
+    `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
+    own, others are the alternate greetings of its character card.
     """
 
     companion: Identifier
@@ -56,6 +59,7 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     resume: Resume | None = None
     follow: bool = False
     redirected: bool = False
+    greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     event_id: Identifier | None = None
 
 
@@ -112,11 +116,12 @@ ClientMessage = (
 
 
 class CompanionCard(Struct, frozen=True):
-    """The public description of a companion."""
+    """The public description of a companion; `greetings` is how many a session can choose from."""
 
     slug: str
     name: str
     greeting: str
+    greetings: int = 1
 
 
 class Limits(Struct, frozen=True):

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from foremind.domain.companion import Behaviour, Companion
+from foremind.domain.companion import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.behaviours import active_behaviours
+from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import RULES, PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
@@ -51,7 +52,7 @@ class AssembledPrompt:
 
 
 def assemble(
-    companion: Companion,
+    character: Character,
     policy: LayerPolicy,
     *,
     user_name: str,
@@ -84,7 +85,7 @@ def assemble(
     )
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
     turns = without_repeated(history, message) if policy.on("working") else ()
-    fixed_tokens = count(companion.persona + user_name + RULES + message)
+    fixed_tokens = count(character.persona + user_name + RULES + message + character.closing)
     lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
@@ -97,8 +98,8 @@ def assemble(
     )
     shares = [*allocation.standing, *allocation.recalled]
     prompt = Prompt(
-        companion_name=companion.name,
-        persona=companion.persona,
+        companion_name=character.name,
+        persona=character.persona,
         user_name=user_name,
         memories=tuple(memories[number] for number in _shown_lines(shares, "memories")),
         history=tuple(allocation.window),
@@ -108,6 +109,7 @@ def assemble(
         recalled=_ordered(allocation.recalled, _RECALLED_ORDER),
         instructions=tuple(instructions[number] for number in _shown_lines(shares, "behaviours")),
         lore=lore,
+        closing=character.closing,
     )
     return AssembledPrompt(
         prompt,

@@ -82,7 +82,7 @@ class Prompt:
     the message, `recalled` those that do, and `instructions` those of the companion's behaviours
     that apply to it. `added` are sections that were recalled after the model had cached a prompt
     that ended with `recalled`, one tuple for each time. `lore` is what the message activates of the
-    companion's lorebook.
+    companion's lorebook; `closing` are its card's instructions that follow the history.
     """
 
     companion_name: str
@@ -97,6 +97,7 @@ class Prompt:
     instructions: tuple[str, ...] = ()
     added: tuple[tuple[Section, ...], ...] = ()
     lore: ActiveLore = NO_LORE
+    closing: str = ""
 
     @property
     def records(self) -> set[int]:
@@ -167,8 +168,10 @@ class Prompt:
     def _message_preamble(self) -> str:
         blocks = [_tagged(section.layer, section.lines) for section in self.recalled]
         blocks.append(f"Today is {self.now:%A}, {self.now.day} {self.now:%B %Y}.")
-        if self.instructions:
-            lines = [f"- {instruction.strip()}" for instruction in self.instructions]
+        lines = [f"- {instruction.strip()}" for instruction in self.instructions]
+        if self.closing:
+            lines.insert(0, self.closing)
+        if lines:
             blocks.append(_tagged("instructions", lines))
         blocks += [_tagged(section.layer, section.lines) for part in self.added for section in part]
         lore = [entry.text for entry in self.lore.at("recalled")]

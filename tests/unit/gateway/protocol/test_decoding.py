@@ -68,7 +68,7 @@ _FRAMES: list[dict[str, Any]] = [
         "type": "session.open", "companion": "wren", "token": "t",
         "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "consent": True,
         "resume": {"session_id": "s", "seq": 1}, "follow": True, "redirected": False,
-        "event_id": "e1",
+        "greeting": 1, "event_id": "e1",
     },
     {
         "type": "session.update", "token": "t",
@@ -104,7 +104,7 @@ def _accepts(path: str, wrong: str) -> bool:
         return True
     if path.startswith("state.flags."):
         return wrong in ("7", "true")
-    if path == "resume.seq":
+    if path in ("resume.seq", "greeting"):
         return wrong == "7"
     return path in ("consent", "follow", "redirected", "remember") and wrong == "true"
 

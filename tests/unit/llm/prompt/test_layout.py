@@ -8,12 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.companion import Behaviour, Companion, CompanionSettings
+from foremind.domain.companion import Behaviour, CompanionSettings
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_groups import LayerName
 from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
+from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.record_format import (
@@ -89,7 +90,7 @@ def assembled(
     by_layer["memories"] = section("memories", memory_lines(memories, "Ana", NOW), estimate_tokens)
     recalled = {"topics", "episodes", "questions", "vault", "library", "memories"}
     return assemble(
-        Companion(1, "wren", "Wren", "", "You are Wren.", own, 1),
+        Character("Wren", "You are Wren."),
         policy_for(own, load_settings()).layers,
         user_name="Ana",
         standing={name: part for name, part in by_layer.items() if name not in recalled},

@@ -1,0 +1,1 @@
+"""Character cards: files, fields and macros."""
