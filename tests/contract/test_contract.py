@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -22,8 +20,6 @@ from foremind.gateway.protocol.messages import encode
 from foremind.runtime.assets import asset
 from tests.conftest import PATIENCE, StartServer
 from tests.contract.check import check_event, document, validator
-
-HERE = Path(__file__).parent
 
 
 def test_every_message_has_a_valid_example() -> None:
@@ -79,25 +75,6 @@ def test_ids_are_strings_in_both_contracts() -> None:
     check(json.loads(json.dumps(openapi())))
     check(document())
     assert len(checked) > 50
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompletedProcess[str]]:
-    """Return a function that runs node with the locked npm packages."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("node and npm are not installed; CI installs them")
-    folder = tmp_path_factory.mktemp("npm")
-    for name in ("package.json", "package-lock.json", ".npmrc", "validate.mjs"):
-        shutil.copy(HERE / name, folder)
-    subprocess.run([npm, "ci"], cwd=folder, check=True, capture_output=True, timeout=300)
-
-    def run(*command: str) -> CompletedProcess[str]:
-        return subprocess.run(
-            ["node", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=100
-        )
-
-    return run
 
 
 def test_the_official_parser_accepts_the_socket_contract(
