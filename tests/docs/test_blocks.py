@@ -43,7 +43,7 @@ from tests.conftest import (
     owner_of,
 )
 from tests.contract.check import check_event
-from tests.contract.test_contract import node  # noqa: F401 - a fixture
+from tests.contract.conftest import node  # noqa: F401 - a fixture
 from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands

@@ -10,6 +10,7 @@ import numpy as np
 from foremind.domain.companion import Companion, CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import Settings
+from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import MAX_PATTERNS
 from foremind.lore.lorebook import DEFAULT_SCAN_DEPTH, MAX_ENTRIES, Lorebook
@@ -83,7 +84,7 @@ class _LoreDrafts:
         own = CompanionSettings()
         self._companion = Companion(1, "wren", "Wren", "", "You are Wren.", own, 1, card=card)
         self._policy = policy_for(own, settings).layers
-        self._lorebooks = Lorebooks()
+        self._lorebooks, self._macros = Lorebooks(), macro_values(self._companion, "Ana", "")
         self._turns = [
             PastTurn("companion" if turn % 2 else "user", self._text(rng, _WORDS_PER_TURN))
             for turn in range(_TURNS)
@@ -100,7 +101,7 @@ class _LoreDrafts:
         """Activate what the next draft does."""
         draft = next(self._drafts)
         return await lore_for(
-            self._lorebooks, self._companion, self._policy, "Ana", self._turns, draft
+            self._lorebooks, self._companion, self._policy, self._macros, self._turns, draft
         )
 
     def search(self, find: Callable[[str], object]) -> Callable[[], Any]:

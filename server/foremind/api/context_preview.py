@@ -13,6 +13,7 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.settings.setting_groups import LAYERS
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
+from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_budget import BudgetShare
 from foremind.llm.prompt.token_counter import counter_for
@@ -39,11 +40,11 @@ async def preview_context(
         turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
         state, _ = await services.stores.states.read(relationship.id, session)
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
-    prepared = await prepare_context(services, resolved, draft, history)
+    prepared = await prepare_context(services, resolved, draft, history, session)
     lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(
-        relationship.user_name, history, now, state, "" if session is None else str(session)
+        relationship.user_name, history, now, state, _identifier(session)
     )
     assembled = build_prompt(
         resolved.companion,
@@ -75,9 +76,10 @@ async def prepare_context(
     resolved: ResolvedRelationship,
     draft: str,
     history: Sequence[PastTurn] = (),
+    session: UUID | None = None,
 ) -> PreparedContext:
     """Return what is recalled for a draft after some turns, under the settings in force."""
-    scope = _retrieval_scope(services, resolved, history)
+    scope = _retrieval_scope(services, resolved, history, session)
     return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
 
 
@@ -99,6 +101,7 @@ def _retrieval_scope(
     services: RelationshipServices,
     resolved: ResolvedRelationship,
     history: Sequence[PastTurn],
+    session: UUID | None,
 ) -> RetrievalScope:
     relationship, companion, policy = resolved.relationship, resolved.companion, resolved.policy
     return RetrievalScope(
@@ -120,10 +123,14 @@ def _retrieval_scope(
             services.context.lorebooks,
             companion,
             policy.layers,
-            relationship.user_name,
+            macro_values(companion, relationship.user_name, _identifier(session)),
             history,
         ),
     )
+
+
+def _identifier(session: UUID | None) -> str:
+    return "" if session is None else str(session)
 
 
 def _lore(active: ActiveLore, lorebook: Lorebook) -> dict[str, object]:

@@ -8,6 +8,7 @@ import msgspec
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.session_policy import SessionPolicy
+from foremind.llm.prompt.character import macro_values
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.draft_lore import DraftLore, lore_for, mark_of
 from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
@@ -58,12 +59,17 @@ class SessionLore:
         Raises:
             StorageUnavailable: the conversation could not be read.
         """
-        await self._conversation.read_history(message_id)
+        conversation, companion = self._conversation, self._session_policy.companion
+        await conversation.read_history(message_id)
         return await lore_for(
             self._lorebooks,
-            self._session_policy.companion,
+            companion,
             policy.layers,
-            self._conversation.participants.user_name,
-            self._conversation.history.without(message_id),
+            macro_values(
+                companion,
+                conversation.participants.user_name,
+                str(conversation.opened.session_id),
+            ),
+            conversation.history.without(message_id),
             draft,
         )

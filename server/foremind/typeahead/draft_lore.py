@@ -1,16 +1,17 @@
 """What a draft and the conversation before it activate of a companion's lorebook."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from foremind.cards.card_macros import MacroValues, expand_card_macros
 from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
+from foremind.llm.prompt.character import last_turn_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook
-from foremind.lore.macros import expand_macros
 from foremind.runtime.offload import run_or_offload
 from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
 
@@ -50,16 +51,20 @@ async def lore_for(
     lorebooks: Lorebooks,
     companion: Companion,
     policy: LayerPolicy,
-    user_name: str,
+    macros: MacroValues,
     turns: Sequence[PastTurn],
     draft: str,
 ) -> DraftLore:
-    """Return what a draft activates after some turns, oldest first; long work is in a thread."""
+    """Return what a draft activates after some turns, oldest first; long work is in a thread.
+
+    Args:
+        macros: their `moment` is told by the turns.
+    """
     history = mark_of(turns)
     if not has_lorebook(companion):
         return DraftLore(NO_LORE, history)
     book = await lorebooks.load(companion)
-    expand = partial(_expand, companion, user_name)
+    expand = partial(expand_card_macros, values=replace(macros, moment=last_turn_of(turns)))
     work = partial(active_lore, book, policy, tuple(turns), draft, expand)
     return DraftLore(await run_or_offload(_effort(book, turns, draft), work), history)
 
@@ -94,9 +99,3 @@ def _effort(book: Lorebook, turns: Sequence[PastTurn], draft: str) -> int:
     unscanned = sum(len(turn.content) for turn in scanned if not turn.is_scanned_for(book.matcher))
     entries = len(book.entries) * _CHARS_PER_ENTRY if book.recursive else 0
     return len(draft) + unscanned + entries
-
-
-def _expand(companion: Companion, user_name: str, text: str) -> str:
-    nickname = None if companion.card is None else companion.card.get("nickname")
-    name = nickname if isinstance(nickname, str) and nickname.strip() else companion.name
-    return expand_macros(text, name.strip(), user_name)

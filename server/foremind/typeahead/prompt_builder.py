@@ -8,7 +8,7 @@ from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble
-from foremind.llm.prompt.character import character_of, opening_line
+from foremind.llm.prompt.character import character_of, last_turn_of, opening_line
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import StandingLayers, state_section
 from foremind.llm.prompt.token_counter import counter_for
@@ -49,7 +49,7 @@ def build_prompt(
     if len(history) == len(conversation.history):
         greeting = opening_line(companion, conversation.greeting, user_name, session)
         history = [*([PastTurn("companion", greeting)] if greeting else ()), *history]
-    last_turn = f"{len(history)} {history[-1].content}" if history else ""
+    last_turn = last_turn_of(history)
     return assemble(
         character_of(companion, user_name, session, last_turn, policy.context_tokens, count),
         policy,

@@ -5,6 +5,7 @@ from typing import Any
 from foremind.domain.companion import Companion, CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import load_settings
+from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import KeyMatcher, PlainKey
 from foremind.typeahead.draft_lore import DraftLore, lore_for, mark_of
@@ -23,7 +24,7 @@ def companion(*entries: Any, version: int = 1, **card: Any) -> Companion:
 
 async def lore(of: Companion, draft: str, turns: tuple[PastTurn, ...] = TURNS) -> DraftLore:
     """What a draft activates."""
-    return await lore_for(Lorebooks(), of, POLICY, "Ana", turns, draft)
+    return await lore_for(Lorebooks(), of, POLICY, macro_values(of, "Ana", "s"), turns, draft)
 
 
 async def test_the_turns_before_a_draft_are_scanned() -> None:
@@ -45,6 +46,14 @@ async def test_macros_are_the_cards_nickname_and_the_players_name() -> None:
     assert texts((await lore(companion(greeting), "")).active) == ["Wren greets Ana."]
     nicknamed = companion(greeting, nickname="Little bird")
     assert texts((await lore(nicknamed, "")).active) == ["Little bird greets Ana."]
+
+
+async def test_what_is_drawn_at_random_is_drawn_anew_with_each_turn() -> None:
+    """But not with each draft: a prompt prepared before Enter is the one at Enter."""
+    dice = companion(entry("{{roll:1000000}}", constant=True))
+    drawn = [texts((await lore(dice, draft)).active) for draft in ("", "a", "ab")]
+    later = (*TURNS, PastTurn("user", "Well?", 3))
+    assert drawn[0] == drawn[1] == drawn[2] != texts((await lore(dice, "", later)).active)
 
 
 async def test_a_card_without_entries_costs_nothing() -> None:

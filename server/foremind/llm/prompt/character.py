@@ -1,5 +1,6 @@
 """A companion's own texts as they are in a prompt, with the macros of its card replaced. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +13,7 @@ from foremind.cards.card_fields import (
 )
 from foremind.cards.card_macros import MacroValues, expand_card_macros
 from foremind.domain.companion import Companion
+from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import CountTokens
 
 EXAMPLES_SHARE = 1 / 8  # of the model's context, at most, for the examples of a card
@@ -46,14 +48,28 @@ def character_of(
     """
     if companion.card is None:
         return Character(companion.name, companion.persona)
-    values = MacroValues(character_name(companion), user_name, conversation)
+    values = macro_values(companion, user_name, conversation)
     limit = int(context_tokens * EXAMPLES_SHARE)
-    closing_values = MacroValues(values.character, user_name, conversation, last_turn)
     return Character(
         companion.name,
         _persona(companion.persona, tuple(examples_of(companion)), values, limit, count),
-        expand_card_macros(closing_instructions(companion), closing_values),
+        expand_card_macros(
+            closing_instructions(companion),
+            macro_values(companion, user_name, conversation, last_turn),
+        ),
     )
+
+
+def macro_values(
+    companion: Companion, user_name: str, conversation: str, last_turn: str = ""
+) -> MacroValues:
+    """Return what the macros of a companion's card stand for; see `character_of`."""
+    return MacroValues(character_name(companion), user_name, conversation, last_turn)
+
+
+def last_turn_of(history: Sequence[PastTurn]) -> str:
+    """Return what tells the moment of a conversation, for what is drawn anew with each turn."""
+    return f"{len(history)} {history[-1].content}" if history else ""
 
 
 def greeting_of(companion: Companion, number: int, user_name: str, conversation: str) -> str:
@@ -62,8 +78,7 @@ def greeting_of(companion: Companion, number: int, user_name: str, conversation:
     greeting = greetings[number] if number < len(greetings) else greetings[0]
     if companion.card is None:
         return greeting
-    values = MacroValues(character_name(companion), user_name, conversation)
-    return expand_card_macros(greeting, values)
+    return expand_card_macros(greeting, macro_values(companion, user_name, conversation))
 
 
 def opening_line(
