@@ -10,7 +10,7 @@ import msgspec
 from foremind.domain.errors import ModelUnusable
 
 # Incremented when conversion or quantisation changes the resulting vectors.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 # Vectors are stored in a covering index: two bytes per number, at most 2,704 bytes per entry.
 MAX_DIMENSION = 1280
 
