@@ -103,8 +103,9 @@ fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
 pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
 	$(BIN)/python -m tests.pictures
 
-docs: $(VENV)/test.stamp  ## docs/settings.md, from the code, and the figures in documents, from results
+docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients have of them, from the code; figures, from results
 	@$(BIN)/python -m tests.docs.settings_reference --write
+	@$(BIN)/python -m tests.contract.committed
 	@$(BIN)/python -m tests.docs.stated_figures
 
 lock: $(VENV)/test.stamp  ## lock the dependencies again

@@ -10,13 +10,22 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from foremind_client.retry_delay import FIRST_RETRY_S, max_retry_delay
 from foremind_client.route import Route
-from foremind_client.socket_client import Client, Closed, Event, connect, message_send, state_patch
+from foremind_client.socket_client import (
+    MAX_FRAME_BYTES,
+    Client,
+    Closed,
+    Event,
+    connect,
+    fits_frame,
+    message_send,
+    state_patch,
+)
 from foremind_client.token_source import Token, TokenUnavailable, fetch_token, renewal_delay
 
 MERGE_S = 0.05  # keystrokes may be merged for this long, by the protocol
 
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.25, 15.0
 _OPEN_TIMEOUT_S = 30.0
 _ANSWER_TIMEOUT_S = 30.0
 _FINAL_CODES = frozenset({4400, 4403, 4409})  # do not reconnect after these
@@ -75,6 +84,11 @@ class _UnconfirmedState:
     patch: dict[str, Any]
     id: str
 
+    @property
+    def frame(self) -> Event:
+        """The `session.update` that tells it."""
+        return {"type": "session.update", "state": self.patch, "event_id": self.id}
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -120,7 +134,7 @@ class Conversation:
         url: str,
         identity: Identity,
         *,
-        first_retry_s: float = _FIRST_RETRY_S,
+        first_retry_s: float = FIRST_RETRY_S,
         open_timeout_s: float | None = _OPEN_TIMEOUT_S,
         answer_timeout_s: float = _ANSWER_TIMEOUT_S,
         on_lost: Callable[[Exception], None] | None = None,
@@ -190,11 +204,19 @@ class Conversation:
         await asyncio.gather(*self._writes, return_exceptions=True)
 
     def type(self, text: str) -> None:
-        """Send the whole draft, on every keystroke; keystrokes within 50 ms are merged."""
+        """Send the whole draft, on every keystroke; keystrokes within 50 ms are merged.
+
+        A draft that does not fit a frame, or is typed while there is no connection, is not sent.
+        """
         self._draft.text = text
         if self._draft.timer is None:
             loop = asyncio.get_running_loop()
             self._draft.timer = loop.call_later(MERGE_S, self._send_draft)
+
+    def clear(self) -> None:
+        """Say that the player discarded the draft."""
+        self._drop_draft()
+        self._write({"type": "draft.clear"})
 
     def say(
         self,
@@ -213,7 +235,8 @@ class Conversation:
             settings: settings of this turn alone, by name, such as `{"temperature": 0.2}`.
 
         Raises:
-            OverflowError: too many messages wait for their answer.
+            OverflowError: 16 messages wait for their answer.
+            ValueError: the message does not fit a frame.
             Refused: when awaited, the server refused the message.
             Closed: when awaited, the conversation has ended: the server closed it for good, or the
                 block was left.
@@ -240,12 +263,18 @@ class Conversation:
         Args:
             task: the current task; empty for none.
             flags: flags to set; None removes a flag.
+
+        Raises:
+            ValueError: what the server has not confirmed does not fit a frame.
         """
         patch = state_patch(task, flags)
         if self._unconfirmed_state is not None:
             before = self._unconfirmed_state.patch
             patch = {**before, **patch, "flags": {**before.get("flags", {}), **(flags or {})}}
-        self._unconfirmed_state = _UnconfirmedState(patch, uuid.uuid4().hex)
+        unconfirmed = _UnconfirmedState(patch, uuid.uuid4().hex)
+        if not fits_frame(unconfirmed.frame):
+            raise ValueError(f"state: expected at most {MAX_FRAME_BYTES} bytes")
+        self._unconfirmed_state = unconfirmed
         self._send_state()
 
     def cancel(self, response_id: str) -> None:
@@ -273,10 +302,12 @@ class Conversation:
             return known
         if len(self._unanswered) >= _MAX_UNANSWERED:
             raise OverflowError(f"at most {_MAX_UNANSWERED} messages may wait for their answer")
-        self._drop_draft()
-        loop = asyncio.get_running_loop()
         # The message id is also the event id, so that errors can be matched.
         frame = message_send(message_id, text, remember, settings) | {"event_id": message_id}
+        if not fits_frame(frame):
+            raise ValueError(f"text: expected a message of at most {MAX_FRAME_BYTES} bytes")
+        self._drop_draft()
+        loop = asyncio.get_running_loop()
         sent = _PendingMessage(frame, loop.create_future(), loop.create_future())
         if self._failure is not None:
             sent.refuse(self._failure)
@@ -286,7 +317,7 @@ class Conversation:
         return sent
 
     async def _stay_connected(self) -> None:
-        attempt = 0
+        failures = 0  # since a session was opened
         try:
             while True:
                 before = self.connections
@@ -302,10 +333,10 @@ class Conversation:
                     if not (isinstance(error, Closed) and error.code == _ELSEWHERE):
                         self._last_loss = error
                         self._on_lost(error)
-                attempt = 0 if self.connections > before else attempt + 1
-                max_delay_s = min(_LAST_RETRY_S, self._first_retry_s * 2**attempt)
+                failures = 1 if self.connections > before else failures + 1
                 # Full jitter: clients of a failed server do not all reconnect at once.
-                await asyncio.sleep(random.uniform(0, max_delay_s))  # noqa: S311
+                delay_s = random.uniform(0, max_retry_delay(self._first_retry_s, failures))  # noqa: S311
+                await asyncio.sleep(delay_s)
         except Exception as error:
             self._end(error)
             raise
@@ -449,10 +480,7 @@ class Conversation:
 
     def _send_state(self) -> None:
         if self._unconfirmed_state is not None:
-            self._write(
-                {"type": "session.update", "state": self._unconfirmed_state.patch,
-                 "event_id": self._unconfirmed_state.id}
-            )  # fmt: skip
+            self._write(self._unconfirmed_state.frame)
 
     def _confirm_state(self, event_id: str) -> None:
         if self._unconfirmed_state is not None and self._unconfirmed_state.id == event_id:
@@ -482,8 +510,9 @@ class Conversation:
     def _send_draft(self) -> None:
         text = self._draft.text
         self._drop_draft()
-        if text is not None:
-            self._write({"type": "draft.update", "text": text})
+        frame = {"type": "draft.update", "text": text}
+        if text is not None and fits_frame(frame):
+            self._write(frame)
 
     def _drop_draft(self) -> None:
         if self._draft.timer is not None:

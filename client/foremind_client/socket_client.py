@@ -12,6 +12,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
 Event = dict[str, Any]
+MAX_FRAME_BYTES = 65_536  # the server closes connections that exceed it
+
 _CONNECT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 1.0  # for the server to answer a close
 
@@ -119,7 +121,7 @@ class Client:
         Raises:
             Closed: the connection is closed.
         """
-        frame = json.dumps(message, ensure_ascii=False) if isinstance(message, dict) else message
+        frame = _encoded(message) if isinstance(message, dict) else message
         try:
             await self._socket.send(frame)
         except ConnectionClosed as error:
@@ -178,6 +180,11 @@ def message_send(
     return message
 
 
+def fits_frame(message: Event) -> bool:
+    """Return whether the server accepts a frame of this size."""
+    return len(_encoded(message).encode()) <= MAX_FRAME_BYTES
+
+
 def state_patch(task: str | None, flags: dict[str, Any] | None) -> dict[str, Any]:
     """Return the `state` of `session.update`, without the parts that are None."""
     parts = {"task": task, "flags": flags}
@@ -215,6 +222,15 @@ async def connect(
         yield kind(socket)
     finally:
         await socket.close()
+
+
+def _encoded(message: Event) -> str:
+    frame = json.dumps(message, ensure_ascii=False)
+    try:
+        frame.encode()
+    except UnicodeEncodeError:  # half a character; escaped it reaches the server, which says so
+        return json.dumps(message)
+    return frame
 
 
 def _headers(origin: str | None) -> dict[str, str]:

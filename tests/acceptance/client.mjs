@@ -1,6 +1,6 @@
 // Drives foremind.js in Node: says each line of standard input, prints what happens as JSON lines.
 import { createInterface } from "node:readline";
-import { Foremind } from "../../client_demo/foremind.js";
+import { Foremind } from "../../clients/javascript/lib/foremind.js";
 
 const [url, token] = process.argv.slice(2);
 const mind = new Foremind({ companion: "wren", url, token: async () => token });

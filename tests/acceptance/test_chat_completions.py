@@ -24,7 +24,7 @@ from tests.conftest import (
     eventually_async,
     owner_of,
 )
-from tests.contract.conftest import node  # noqa: F401 - a fixture
+from tests.contract.conftest import node, npm_folder  # noqa: F401 - fixtures
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 BEES = "My sister Mira keeps bees in Porto"

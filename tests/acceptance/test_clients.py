@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from foremind_client import Conversation, Identity, Refused
 from tests.conftest import ROOT, StartServer, eventually, owner_of
 from tests.faults.proxy import fault_proxy
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -92,3 +93,24 @@ async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartSer
         "SELECT count(*) FROM turns WHERE speaker = 'user'"
     )
     assert stored == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "field"),
+    [
+        ("x" * 8001, None, "text"),
+        ("Hello \ud83d", None, "text"),
+        ("Hello", {"model": "another"}, "settings.model"),
+    ],
+)
+async def test_what_the_server_refuses_is_told_to_the_sender(
+    start: StartServer, text: str, overrides: dict[str, Any] | None, field: str
+) -> None:
+    """With the field, and it is not sent again; the conversation goes on."""
+    server = await start()
+    async with Conversation(server.url, Identity("wren", user_id="ana")) as wren:
+        with pytest.raises(Refused) as refused:
+            await wren.send(text, settings=overrides)
+        assert refused.value.error["param"] == field
+        assert (await wren.say("Hello"))["status"] == "completed"
+        assert wren.connections == 1

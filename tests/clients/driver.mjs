@@ -1,9 +1,11 @@
 // Drives foremind.js as the conformance suite says: commands in, events out, as JSON lines.
-// Started with the URL and the options as JSON; driver.py does the same with the Python client.
+// Started with the URL, the options as JSON and perhaps the path of the package ws, whose WebSocket
+// is used then; driver.py does the same with the Python client.
 import { createInterface } from "node:readline";
-import { Foremind } from "../../client_demo/foremind.js";
+import { Foremind } from "../../clients/javascript/lib/foremind.js";
 
-const url = process.argv[2];
+const [url, , ws] = process.argv.slice(2);
+const { WebSocket } = ws ? await import(ws) : {};
 const { token, tokens, answerTimeoutMs, impatient, firstRetryMs = 10 } = JSON.parse(process.argv[3]);
 const tell = (what) => console.log(JSON.stringify(what));
 const next = async () => {
@@ -13,7 +15,7 @@ const next = async () => {
 };
 const mind = new Foremind({
   companion: "wren", url, user: { id: "ana" }, token: token ?? (tokens && next), firstRetryMs,
-  answerTimeoutMs,
+  answerTimeoutMs, WebSocket,
 });
 const dispatch = mind.dispatchEvent.bind(mind);
 mind.dispatchEvent = (event) => {
@@ -25,9 +27,20 @@ mind.dispatchEvent = (event) => {
 };
 mind.connect();
 for await (const line of createInterface({ input: process.stdin })) {
-  const command = JSON.parse(line);
-  if ("reopen" in command) mind.close(), mind.connect();
-  for (const text of command.type ?? []) mind.type(text);
-  if ("send" in command) mind.send(command.send, command.how);
-  if ("state" in command) mind.setState(command.state);
+  try {
+    run(JSON.parse(line));
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    tell({ type: "rejected", message: error.message });
+  }
+}
+
+/** Do what a command says; with `times`, the text is repeated. */
+function run({ reopen, type = [], send, how, state, cancel, clear, times = 1 }) {
+  if (reopen) mind.close(), mind.connect();
+  for (const text of type) mind.type(text.repeat(times));
+  if (send !== undefined) mind.send(send.repeat(times), how);
+  if (state) mind.setState({ ...state, task: state.task?.repeat(times) });
+  if (cancel) mind.cancel(cancel);
+  if (clear) mind.clear();
 }

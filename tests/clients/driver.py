@@ -61,14 +61,27 @@ async def run_commands(conversation: Conversation) -> None:
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     while line := await reader.readline():
-        command = json.loads(line)
-        for draft in command.get("type", ()):  # within one moment, however busy the machine is
-            conversation.type(draft)
-        match command:
-            case {"send": text}:
-                conversation.send(text, **command.get("how", {}))
-            case {"state": state}:
-                conversation.set_state(**state)
+        try:
+            run(conversation, json.loads(line))
+        except (ValueError, OverflowError) as error:
+            report({"type": "rejected", "message": str(error)})
+
+
+def run(conversation: Conversation, command: dict[str, Any]) -> None:
+    """Do what a command says; with `times`, the text is repeated."""
+    times = command.get("times", 1)
+    for draft in command.get("type", ()):  # within one moment, however busy the machine is
+        conversation.type(draft * times)
+    match command:
+        case {"send": text}:
+            conversation.send(text * times, **command.get("how", {}))
+        case {"state": state}:
+            task: str | None = state.get("task")
+            conversation.set_state(task and task * times, state.get("flags"))
+        case {"cancel": response_id}:
+            conversation.cancel(response_id)
+        case {"clear": True}:
+            conversation.clear()
 
 
 asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))

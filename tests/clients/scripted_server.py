@@ -21,7 +21,9 @@ _OPENED = {
 
 
 class ScriptedServer:
-    """Replays the steps; a value like `$id` matches anything at first, then only the same again.
+    """Replays the steps; a command is given to the client once it has told the last event.
+
+    A value like `$id` matches anything at first, then only the same again.
 
     `$absent` is a field that must not be there.
 
@@ -30,12 +32,15 @@ class ScriptedServer:
     """
 
     def __init__(
-        self, connections: list[list[Step]], command: Callable[[Step], Awaitable[None]]
+        self,
+        connections: list[list[Step]],
+        command: Callable[[Step, Step | None], Awaitable[None]],
     ) -> None:
         self._connections = connections
         self._command = command
         self._values: dict[str, Any] = {}
         self._next_connection = 0
+        self._last_sent: Step | None = None  # its type and number
         #: Resolves when all steps are done; fails with the first unexpected frame.
         self.played: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -74,12 +79,13 @@ class ScriptedServer:
             case {"send": event}:
                 defaults = _OPENED if event["type"] == "session.opened" else {}
                 await socket.send(json.dumps(defaults | self._substitute(event)))
+                self._last_sent = {"type": event["type"], "seq": event["seq"]}
             case {"close": code}:
                 await socket.close(code)
             case {"abort": True}:
                 socket.transport.abort()
             case {"command": command}:
-                await self._command(command)
+                await self._command(command, self._last_sent)
             case _:
                 raise AssertionError(f"unknown step {step}")
 

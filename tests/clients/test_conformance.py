@@ -10,22 +10,25 @@ from typing import Any
 import pytest
 
 from foremind_client import Closed, Conversation, Identity, Unreachable
+from foremind_client.retry_delay import FIRST_RETRY_S, max_retry_delay
 from foremind_client.token_source import renewal_delay
 from foremind_eval.processes.server_process import free_port
+from tests.clients.client_output import ClientOutput, has_members
 from tests.clients.scripted_server import ScriptedServer, Step, playing
+from tests.contract.check import check_event
+from tests.contract.conftest import npm_folder  # noqa: F401 - a fixture
 from tests.unit.auth.test_access_tokens import token
 
 HERE = Path(__file__).parent
 CONVERSATIONS: list[dict[str, Any]] = json.loads((HERE / "conversations.json").read_text())
+_NODE = shutil.which("node") or "node"
 CLIENTS = {
     "python": [sys.executable, str(HERE / "driver.py")],
     "javascript": [
-        shutil.which("node") or "node",
-        "--experimental-websocket",
-        "--no-warnings",
-        str(HERE / "driver.mjs"),
+        _NODE, "--experimental-websocket", "--no-warnings", str(HERE / "driver.mjs"),
     ],
-}
+    "javascript with ws": [_NODE, str(HERE / "driver.mjs")],
+}  # fmt: skip
 _TIMEOUT_S = 120.0  # patient with a busy machine
 
 
@@ -70,9 +73,59 @@ _CONNECTING = [
 @pytest.mark.parametrize(
     "conversation", CONVERSATIONS, ids=lambda conversation: conversation["name"]
 )
-async def test_a_client_follows_the_recording(client: str, conversation: dict[str, Any]) -> None:
+async def test_a_client_follows_the_recording(
+    client: str, conversation: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     """The server receives the expected frames, and the game the expected events."""
-    await _replay(client, conversation)
+    arguments = []
+    if client == "javascript with ws":
+        packages: Path = request.getfixturevalue("npm_folder") / "node_modules"
+        arguments = [str(packages / "ws" / "wrapper.mjs")]
+    await _replay(client, conversation, *arguments)
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [conversation for conversation in CONVERSATIONS if conversation.get("complete")],
+    ids=lambda conversation: conversation["name"],
+)
+def test_complete_recordings_match_the_contract(conversation: dict[str, Any]) -> None:
+    """Every event that the recorded server sends has the fields of a real one."""
+    sent = [
+        step["send"] for steps in conversation["connections"] for step in steps if "send" in step
+    ]
+    assert sent
+    for event in sent:
+        check_event(event)
+
+
+async def test_delays_between_attempts_double_up_to_a_bound() -> None:
+    """In JavaScript, where the game is told each; random, so that clients do not come together."""
+    refused = [[{"receive": {"type": "session.open"}}, {"close": 4503}]] * 12
+    opened: list[Step] = [
+        {"receive": {"type": "session.open"}},
+        {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
+    ]
+    seen = await _replay(
+        "javascript",
+        {
+            "name": "delays",
+            "options": {"impatient": True, "firstRetryMs": 250},
+            "connections": [*refused, opened],
+            "events": [{"type": "session.opened"}],
+        },
+    )
+    delays = [event["retryMs"] for event in seen if event.get("state") == "waiting"]
+    assert len(delays) == len(refused)
+    for number, delay in enumerate(delays):
+        assert 0 <= delay <= min(15_000, 250 * 2**number)
+    assert len(set(delays)) == len(delays)
+
+
+def test_the_delay_in_python_doubles_up_to_a_bound() -> None:
+    """However long the server is away."""
+    bounds = [max_retry_delay(FIRST_RETRY_S, failures) for failures in (1, 2, 3, 6, 7, 100_000)]
+    assert bounds == [0.25, 0.5, 1.0, 8.0, 15.0, 15.0]
 
 
 @pytest.mark.parametrize("conversation", _CONNECTING, ids=lambda conversation: conversation["name"])
@@ -84,7 +137,7 @@ async def test_a_game_may_connect_at_any_time(conversation: dict[str, Any]) -> N
 async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
     """A message that nobody has answered fails, and the events end."""
 
-    async def command(_: Step) -> None:
+    async def command(_: Step, __: Step | None) -> None:
         pass
 
     opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
@@ -105,47 +158,76 @@ async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
         assert [event["type"] async for event in conversation.events()] == ["session.opened"]
 
 
-async def _replay(client: str, conversation: dict[str, Any]) -> None:
-    process: asyncio.subprocess.Process | None = None
+async def test_of_too_many_unread_events_the_newest_are_kept() -> None:
+    """A game that does not read its events does not fill its memory."""
 
-    async def command(step: Step) -> None:
-        assert process is not None
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(step).encode() + b"\n")
-        await process.stdin.drain()
+    async def command(_: Step, __: Step | None) -> None:
+        pass
+
+    opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
+    steps: list[Step] = [
+        {"receive": {"type": "session.open"}},
+        {"send": opened},
+        {"receive": {"type": "message.send", "id": "$m"}},
+        *({"send": {"type": "moon.rose", "seq": number}} for number in range(2, 1100)),
+        {"send": {"type": "message.accepted", "seq": 1100, "id": "$m", "duplicate": False}},
+    ]
+    script = ScriptedServer([steps], command)
+    async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
+        async with Conversation(url, Identity("wren", user_id="ana")) as conversation:
+            await conversation.send("Hello")
+            events = conversation.events()
+            numbers = [(await anext(events))["seq"] for _ in range(1024)]
+        assert numbers == list(range(77, 1101))
+
+
+async def _replay(
+    client: str, conversation: dict[str, Any], *arguments: str
+) -> list[dict[str, Any]]:
+    """Play a conversation with a client; return all that it said."""
+    output: ClientOutput | None = None
+
+    async def command(step: Step, told: Step | None) -> None:
+        assert output is not None
+        if told is not None:  # what the player does next, the player does knowing it
+            await output.has(told)
+        await output.command(step)
 
     script = ScriptedServer(conversation["connections"], command)
     async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
+        options = json.dumps(conversation.get("options", {}))
         process = await asyncio.create_subprocess_exec(
-            *CLIENTS[client],
-            url,
-            json.dumps(conversation.get("options", {})),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+            *CLIENTS[client], url, options, *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output = ClientOutput(process)
         try:
             for step in conversation.get("commands", ()):
-                await command(step)
+                await command(step, None)
             await script.played
-            await _expect_events(process, conversation["events"])
+            await _expect_events(output, conversation)
             if conversation.get("over"):
                 assert await process.wait() == 0
+            return output.seen
         finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()
+            await output.ended()
 
 
-async def _expect_events(process: asyncio.subprocess.Process, events: list[dict[str, Any]]) -> None:
-    """Read the client's output until all of `events` have occurred, in order."""
-    assert process.stdout is not None
-    remaining = list(events)
-    while remaining:
-        line = await process.stdout.readline()
-        assert line, f"the client ended without {remaining[0]}"
-        event = json.loads(line)
-        if all(event.get(name) == value for name, value in remaining[0].items()):
-            remaining.pop(0)
+async def _expect_events(output: ClientOutput, conversation: dict[str, Any]) -> None:
+    """Wait until all events have occurred, in order.
+
+    Those of a `complete` conversation are all that the server's events lead to.
+    """
+    position = 0
+    for expected in conversation["events"]:
+        while not has_members(event := await output.at(position), expected):
+            position += 1
+            if conversation.get("complete"):
+                assert event["type"] == "state", f"expected {expected}, told {event}"
+        position += 1
 
 
 async def test_an_unreachable_server_is_reported() -> None:

@@ -8,23 +8,29 @@ from subprocess import CompletedProcess
 
 import pytest
 
-HERE = Path(__file__).parent
+from tests.contract.committed import install_npm_packages
 
 
-@pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompletedProcess[str]]:
-    """Return a function that runs node with the locked npm packages."""
-    npm = shutil.which("npm")
-    if npm is None:
+@pytest.fixture(scope="module")
+def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the locked npm packages; installed once for all modules that use it."""
+    if shutil.which("npm") is None:
         pytest.skip("node and npm are not installed; CI installs them")
-    folder = tmp_path_factory.mktemp("npm")
-    for name in ("package.json", "package-lock.json", ".npmrc", "validate.mjs", "cards.mjs"):
-        shutil.copy(HERE / name, folder)
-    subprocess.run([npm, "ci"], cwd=folder, check=True, capture_output=True, timeout=300)
+    folder = tmp_path_factory.getbasetemp() / "npm"
+    if not folder.exists():
+        folder.mkdir()
+        install_npm_packages(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node(npm_folder: Path) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that runs node with the locked npm packages."""
 
     def run(*command: str) -> CompletedProcess[str]:
         return subprocess.run(
-            ["node", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=100
-        )
+            ["node", *command],
+            cwd=npm_folder, capture_output=True, text=True, check=False, timeout=100,
+        )  # fmt: skip
 
     return run

@@ -31,7 +31,7 @@ def documents() -> list[Path]:
     """Return every Markdown file at the root, of each distribution, in docs/ and in deploy/."""
     folders = (ROOT, ROOT / "client", ROOT / "evaluation", ROOT / "deploy")
     return [path for folder in folders for path in folder.glob("*.md")] + [
-        *(ROOT / "docs").glob("**/*.md")
+        path for folder in ("clients", "docs") for path in (ROOT / folder).glob("**/*.md")
     ]
 
 

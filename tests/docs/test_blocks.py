@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+import subprocess
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +44,9 @@ from tests.conftest import (
     owner_of,
 )
 from tests.contract.check import check_event
-from tests.contract.conftest import node  # noqa: F401 - a fixture
+from tests.contract.committed import JAVASCRIPT
+from tests.contract.conftest import node, npm_folder  # noqa: F401 - fixtures
+from tests.contract.test_npm_package import CHECK_TYPES, installed  # noqa: F401 - a fixture
 from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands
@@ -63,6 +66,10 @@ RUN = {
     ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
     ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
+    ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
+    ("docs/clients.md", "npm pack"): "test_the_npm_package_is_made_as_shown",
+    ("docs/clients.md", "import { Foremind"): "test_typescript_accepts_what_is_shown",
+    ("docs/clients.md", "from foremind_client"): "test_a_game_server_talks_as_shown",
     ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
     ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
@@ -291,7 +298,7 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
         routes=[
             Route("/", lambda _: HTMLResponse(html)),
             Route("/token", lambda _: PlainTextResponse(token())),
-            Route("/foremind.js", lambda _: FileResponse(ROOT / "client_demo" / "foremind.js")),
+            Route("/foremind.js", lambda _: FileResponse(JAVASCRIPT / "lib" / "foremind.js")),
             Route("/favicon.ico", lambda _: PlainTextResponse("")),
         ]
     )
@@ -325,6 +332,55 @@ async def test_the_client_in_python_talks(
     exec(f"async def sample():\n{body}", names)
     await names["sample"]()
     assert capsys.readouterr().out.strip()
+
+
+async def test_a_game_server_talks_as_shown(
+    start: StartServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It prints a reply piece by piece, and which setting there is not."""
+    server = await start()
+    text = block("docs/clients.md", "from foremind_client").text
+    body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
+    names: dict[str, Any] = {}
+    exec(f"async def sample():\n{body}", names)
+    await names["sample"]()
+    reply, _, refusal = capsys.readouterr().out.rpartition("invalid_message ")
+    assert reply.strip()
+    assert refusal == "settings.temprature\n"
+
+
+def test_the_npm_package_is_made_as_shown(tmp_path: Path) -> None:
+    """The command, in a copy of the checkout's folder."""
+    (command,) = commands(block("docs/clients.md", "npm pack").text)
+    (tmp_path / "clients").mkdir()
+    shutil.copytree(JAVASCRIPT, tmp_path / "clients" / "javascript")
+    run = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (tmp_path / run.stdout.strip()).is_file()
+
+
+@pytest.mark.usefixtures("installed")
+def test_typescript_accepts_what_is_shown(
+    node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture
+    npm_folder: Path,  # noqa: F811 - the fixture
+) -> None:
+    """In strict mode, with the types of the package."""
+    (npm_folder / "shown.ts").write_text(block("docs/clients.md", "import { Foremind").text)
+    result = node(*CHECK_TYPES, "shown.ts")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.usefixtures("installed")
+async def test_the_npm_package_talks_in_node(
+    start: StartServer,
+    node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture
+) -> None:
+    """The program in its README prints a reply and ends."""
+    server = await start()
+    text = block("clients/javascript/README.md", "import { Foremind }").text
+    text = text.replace("ws://127.0.0.1:8770/v1/ws", server.url)
+    result = await asyncio.to_thread(node, "--input-type=module", "-e", text)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip().splitlines()
 
 
 async def test_the_client_of_openai_in_python_talks(

@@ -54,6 +54,7 @@ def _names() -> frozenset[str]:
     folders = (
         "client",
         "client_demo",
+        "clients",
         "deploy",
         "docs",
         "evaluation",

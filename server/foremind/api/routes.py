@@ -119,8 +119,12 @@ def routes(services: HttpServices, resource_routes: Sequence[BaseRoute]) -> list
 
 
 def page() -> ASGIApp:
-    """Return the fallback app: it serves the demo page's files, and 404 for anything else."""
+    """Return the fallback app: it serves the demo page's files, and 404 for anything else.
+
+    Among them is the JavaScript client, of which the page has no copy.
+    """
     files = StaticFiles(directory=asset("client_demo"), html=True)
+    files.all_directories.append(asset("clients/javascript/lib"))
 
     async def serve_file(request: Request) -> Response:
         path = files.get_path(request.scope)

@@ -1,5 +1,6 @@
 """The AsyncAPI 3 contract, generated from the message types and one example of each. Pure."""
 
+import inspect
 from typing import Any, get_args
 
 import msgspec
@@ -33,9 +34,12 @@ def asyncapi() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         (*messages, *events), ref_template="#/components/schemas/{name}"
     )
-    for event in events:
-        # Defaults are sent too: clients can rely on every field.
-        schemas[event.__name__]["required"] = list(schemas[event.__name__]["properties"])
+    _, sent_by_clients = msgspec.json.schema_components(messages)
+    for name, schema in schemas.items():
+        schema["description"] = inspect.cleandoc(schema["description"])
+        if name not in sent_by_clients:
+            # Defaults are sent too: clients can rely on every field.
+            schema["required"] = list(schema["properties"])
     return {
         "asyncapi": "3.0.0",
         "info": {

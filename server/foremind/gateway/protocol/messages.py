@@ -178,7 +178,7 @@ class ContextTimings(Struct, frozen=True):
 
 
 class ResponseTimings(Struct, frozen=True):
-    """Milliseconds since `message.send` arrived; None if there was no first token."""
+    """Milliseconds since `message.send` arrived; null if there was no first token."""
 
     first_token_ms: float | None
     total_ms: float
@@ -206,7 +206,7 @@ class Event(Struct, tag_field="type"):
 
 
 class SessionOpened(Event, tag="session.opened", kw_only=True):
-    """The session is open. `model` is None when the offline model answers.
+    """The session is open. `model` is null when the offline model answers.
 
     If `resumed`, `seq` echoes the client's and the missed events follow; otherwise `turns` are the
     newest of the conversation.
@@ -238,7 +238,7 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
 class SessionUpdated(Event, tag="session.updated", kw_only=True):
     """`session.update` was applied: the token's expiry and scopes, and the current state.
 
-    `expires_at` is None if the server runs open; `event_id` echoes the client's.
+    `expires_at` is null if the server runs open; `event_id` echoes the client's.
     """
 
     expires_at: datetime | None
@@ -272,7 +272,7 @@ class MessageAccepted(Event, tag="message.accepted", kw_only=True):
     """The message is durably stored; `ready_ms` is the time from its arrival to the model request.
 
     `ahead` is what the language model did for it speculatively, before Enter. If `remembered` is
-    False, no memory is derived from it and it is erased when its session ends.
+    false, no memory is derived from it and it is erased when its session ends.
     """
 
     id: str

@@ -1,10 +1,10 @@
 /**
- * Foremind client: talks the socket protocol, version 1, from a page or a game.
+ * Foremind client: talks the socket protocol, version 1, from a page, a game or Node.
  *
  *   import { Foremind } from "./foremind.js";
  *   const mind = new Foremind({ companion: "wren", user: { id: "u1", name: "Ana" } });
- *   mind.addEventListener("context.ready", ({ detail }) => console.log(detail.memories));
- *   mind.addEventListener("response.output_text.delta", ({ detail }) => show(detail.delta));
+ *   mind.on("context.ready", (event) => console.log(event.memories));
+ *   mind.on("response.output_text.delta", (event) => show(event.delta));
  *   mind.connect();
  *   input.oninput = () => mind.type(input.value);   // every keystroke; merged for 50 ms
  *   mind.send(input.value);                         // Enter; survives a lost connection
@@ -16,9 +16,7 @@
  * `session.redirect` says, and comes back where it cannot get there.
  *
  * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
- * `detail`. Besides these there is "state", with detail { state, code, reason }: "connecting",
- * "open", "waiting" (until the next try) or "closed" (for good: `close()` was called, the server
- * said not to reconnect, or it refused to open the session).
+ * `detail`; `on` gives that alone. Besides these there is "state", see `StateChange`.
  */
 
 const MERGE_MS = 50; // what the protocol allows a client to hold keystrokes back
@@ -26,6 +24,7 @@ const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 15_000;
 const RESUBMIT_MS = 1_000; // after a retryable error
 const MAX_UNACCEPTED = 16; // messages kept for sending again
+const MAX_FRAME_BYTES = 65_536; // the server closes connections that exceed it
 const FINAL_CODES = new Set([4400, 4403, 4409]); // do not reconnect after these
 const NOT_AUTHENTICATED = 4401;
 const MAX_REFUSALS = 3; // fresh tokens that may be refused in a row
@@ -42,23 +41,40 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
  *   where it fails, it is asked again like a connection that cannot be made
  * @property {string} [url] the socket; by default that of the page's own server
+ * @property {new (url: string) => any} [WebSocket] the class to connect with; by default the global
+ *   one. Node has one from version 22 on; before that, give it the one of the package `ws`
  * @property {number} [firstRetryMs] longest wait before the first attempt to reconnect; it doubles
  *   up to 15 s
  * @property {number} [answerTimeoutMs] how long a server may take to open a session or to store a
  *   message; one that is silent for longer is connected to again
  */
 
+/** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
+
 /**
- * An event of the server, as `GET /v1/asyncapi.json` describes it.
- * @typedef {{type: string, seq: number, [field: string]: any}} ServerEvent
+ * What "state" tells of the connection.
+ * @typedef {Object} StateChange
+ * @property {State} state "waiting": until the next attempt. "closed": for good, as `close()` was
+ *   called, the server said not to reconnect, or it refused to open the session
+ * @property {number} [code] with which the connection was closed; 0 if it never was one
+ * @property {string} [reason]
+ * @property {number} [retryMs] how long "waiting" lasts
  */
 
-/** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
+/**
+ * An event of the server, also one of a later version.
+ * @typedef {{type: string, seq: number, [field: string]: any}} AnyEvent
+ */
+
+/**
+ * What is dispatched, by its type: every event of the server, and "state".
+ * @typedef {import("./protocol.js").ServerEvents & {state: StateChange}} Events
+ */
 
 export class Foremind extends EventTarget {
   /** @type {Options} */
   #options;
-  /** @type {WebSocket | null} */
+  /** A WebSocket, of whichever class. @type {any} */
   #socket = null;
   #closed = false;
   #attempt = 0;
@@ -100,10 +116,59 @@ export class Foremind extends EventTarget {
    */
   #unaccepted = new Map();
 
-  /** @param {Options} options */
+  /**
+   * @param {Options} options
+   * @throws {TypeError} naming the option that is missing
+   */
   constructor(options) {
     super();
+    if (!options?.companion) throw new TypeError("companion: expected the slug of a companion");
+    if (!options.url && typeof location === "undefined") {
+      throw new TypeError("url: expected ws://HOST:PORT/v1/ws; there is no page to take it from");
+    }
+    if (!options.WebSocket && typeof WebSocket === "undefined") {
+      throw new TypeError("WebSocket: expected a class such as that of the package ws; none is global");
+    }
     this.#options = options;
+  }
+
+  /**
+   * Have every event of a type handled.
+   * @template {keyof Events} Type
+   * @param {Type} type
+   * @param {(event: Events[Type]) => void} handle is given the event itself
+   * @returns {() => void} ends it
+   */
+  on(type, handle) {
+    /** @param {Event} event */
+    const listener = (event) => handle(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
+    super.addEventListener(type, listener);
+    return () => super.removeEventListener(type, listener);
+  }
+
+  /**
+   * As of any `EventTarget`; an event's `detail` is of its type.
+   * @template {keyof Events} Type
+   * @overload
+   * @param {Type} type
+   * @param {(event: CustomEvent<Events[Type]>) => void} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   * @returns {void}
+   */
+  /**
+   * @overload
+   * @param {string} type
+   * @param {EventListenerOrEventListenerObject | null} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   * @returns {void}
+   */
+  /**
+   * @param {string} type
+   * @param {any} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   */
+  addEventListener(type, listener, options) {
+    super.addEventListener(type, listener, options);
   }
 
   /** True while messages go straight to the server. */
@@ -120,7 +185,8 @@ export class Foremind extends EventTarget {
   }
 
   /**
-   * Tell the whole draft as it now stands; call it on every keystroke.
+   * Tell the whole draft as it now stands; call it on every keystroke. One that fits no frame, or
+   * was typed while there is no connection, is not told.
    * @param {string} text
    */
   type(text) {
@@ -142,17 +208,19 @@ export class Foremind extends EventTarget {
    * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
    * @param {Object<string, any>} [how.settings] settings of this turn alone, by name
    * @returns {string} the message's id
-   * @throws {RangeError} while too many messages wait for the server
+   * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */
   send(text, { remember = true, settings } = {}) {
     if (this.#unaccepted.size >= MAX_UNACCEPTED) {
-      throw new RangeError("too many messages wait for the server");
+      throw new RangeError(`at most ${MAX_UNACCEPTED} messages may wait for the server`);
     }
     const id = newId();
-    this.#forgetDraft();
     // The event id of a message is its own, so that an error can be told to be about it.
-    const frame = { type: "message.send", id, text, settings, event_id: id };
-    this.#unaccepted.set(id, remember ? frame : { ...frame, remember });
+    const base = { type: "message.send", id, text, settings, event_id: id };
+    const frame = remember ? base : { ...base, remember };
+    if (!fits(frame)) throw new RangeError(`text: expected a message of at most ${MAX_FRAME_BYTES} bytes`);
+    this.#forgetDraft();
+    this.#unaccepted.set(id, frame);
     this.#submit(id);
     return id;
   }
@@ -161,12 +229,15 @@ export class Foremind extends EventTarget {
    * Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
    * what is sent after it, and is told again after a lost connection until the server knows.
    * @param {{task?: string, flags?: Object<string, boolean | number | string | null>}} state
+   * @throws {RangeError} if what the server does not know yet fits no frame
    */
   setState({ task, flags }) {
     const before = this.#untold?.patch;
     const patch = { ...before, flags: { ...before?.flags, ...flags } };
     if (task !== undefined) patch.task = task;
-    this.#untold = { id: newId(), patch };
+    const untold = { id: newId(), patch };
+    if (!fits(stateUpdate(untold))) throw new RangeError(`state: expected at most ${MAX_FRAME_BYTES} bytes`);
+    this.#untold = untold;
     this.#tellState();
   }
 
@@ -278,8 +349,8 @@ export class Foremind extends EventTarget {
       if (attempt === this.#dialled) this.#lost(0, `no token: ${error}`);
       return;
     }
-    const { url = ownServer() } = this.#options;
-    const socket = new WebSocket(this.#owner ?? url);
+    const { url = ownServer(), WebSocket: Socket = WebSocket } = this.#options;
+    const socket = new Socket(this.#owner ?? url);
     this.#socket = socket;
     this.#expectAnswer();
     const tooLate = this.#owner && setTimeout(() => {
@@ -297,10 +368,11 @@ export class Foremind extends EventTarget {
       const open = { type: "session.open", companion, time_zone, follow: true, redirected };
       socket.send(JSON.stringify({ ...open, ...who, ...resume }));
     };
-    socket.onmessage = ({ data }) => {
+    socket.onerror = () => {}; // it is closed next; an error that nobody handles ends a program in Node
+    socket.onmessage = (/** @type {{data: string}} */ { data }) => {
       if (this.#socket === socket) this.#receive(JSON.parse(data));
     };
-    socket.onclose = ({ code, reason }) => {
+    socket.onclose = (/** @type {{code: number, reason: string}} */ { code, reason }) => {
       if (this.#socket === socket) this.#lost(code, reason);
     };
   }
@@ -339,7 +411,7 @@ export class Foremind extends EventTarget {
     }, Math.min(delay * 1000, 2 ** 31 - 1)); // what a timer can wait for
   }
 
-  /** @param {ServerEvent} event */
+  /** @param {AnyEvent} event */
   #receive(event) {
     this.#stopExpecting();
     if (event.type === "session.opened") {
@@ -428,9 +500,7 @@ export class Foremind extends EventTarget {
   }
 
   #tellState() {
-    if (!this.#untold) return;
-    const { id, patch } = this.#untold;
-    this.#write({ type: "session.update", state: patch, event_id: id });
+    if (this.#untold) this.#write(stateUpdate(this.#untold));
   }
 
   /** @param {string | null | undefined} id of what the server knows, or will never take */
@@ -473,8 +543,9 @@ export class Foremind extends EventTarget {
     // Full jitter: clients that lost the same server do not come back at the same moment.
     const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
     const longest = Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt++);
-    this.#retry = setTimeout(() => this.#dial(), Math.random() * longest);
-    this.#tell("waiting", code, reason); // last: a game may connect at once
+    const retryMs = Math.random() * longest;
+    this.#retry = setTimeout(() => this.#dial(), retryMs);
+    this.#tell("waiting", code, reason, retryMs); // last: a game may connect at once
   }
 
   /**
@@ -489,7 +560,8 @@ export class Foremind extends EventTarget {
   #flushDraft() {
     const text = this.#draft;
     this.#forgetDraft();
-    if (text !== null) this.#write({ type: "draft.update", text });
+    const frame = { type: "draft.update", text };
+    if (text !== null && fits(frame)) this.#write(frame);
   }
 
   #forgetDraft() {
@@ -507,10 +579,27 @@ export class Foremind extends EventTarget {
    * @param {State} state
    * @param {number} [code]
    * @param {string} [reason]
+   * @param {number} [retryMs]
    */
-  #tell(state, code, reason) {
-    this.dispatchEvent(new CustomEvent("state", { detail: { state, code, reason } }));
+  #tell(state, code, reason, retryMs) {
+    this.dispatchEvent(new CustomEvent("state", { detail: { state, code, reason, retryMs } }));
   }
+}
+
+/**
+ * The message that tells what goes on.
+ * @param {{id: string, patch: object}} untold
+ */
+function stateUpdate({ id, patch }) {
+  return { type: "session.update", state: patch, event_id: id };
+}
+
+/**
+ * Whether the server takes a frame of this size; one that it does not would be sent for ever.
+ * @param {object} message
+ */
+function fits(message) {
+  return new TextEncoder().encode(JSON.stringify(message)).length <= MAX_FRAME_BYTES;
 }
 
 function ownServer() {

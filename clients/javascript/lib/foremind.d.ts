@@ -1,0 +1,231 @@
+/**
+ * @typedef {Object} Options
+ * @property {string} companion slug of the companion to talk with
+ * @property {{id: string, name: string}} [user] who is talking, where the server runs open
+ * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
+ *   not; or what gets one, which is asked for every connection, and again before a token expires;
+ *   where it fails, it is asked again like a connection that cannot be made
+ * @property {string} [url] the socket; by default that of the page's own server
+ * @property {new (url: string) => any} [WebSocket] the class to connect with; by default the global
+ *   one. Node has one from version 22 on; before that, give it the one of the package `ws`
+ * @property {number} [firstRetryMs] longest wait before the first attempt to reconnect; it doubles
+ *   up to 15 s
+ * @property {number} [answerTimeoutMs] how long a server may take to open a session or to store a
+ *   message; one that is silent for longer is connected to again
+ */
+/** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
+/**
+ * What "state" tells of the connection.
+ * @typedef {Object} StateChange
+ * @property {State} state "waiting": until the next attempt. "closed": for good, as `close()` was
+ *   called, the server said not to reconnect, or it refused to open the session
+ * @property {number} [code] with which the connection was closed; 0 if it never was one
+ * @property {string} [reason]
+ * @property {number} [retryMs] how long "waiting" lasts
+ */
+/**
+ * An event of the server, also one of a later version.
+ * @typedef {{type: string, seq: number, [field: string]: any}} AnyEvent
+ */
+/**
+ * What is dispatched, by its type: every event of the server, and "state".
+ * @typedef {import("./protocol.js").ServerEvents & {state: StateChange}} Events
+ */
+export class Foremind extends EventTarget {
+    /**
+     * @param {Options} options
+     * @throws {TypeError} naming the option that is missing
+     */
+    constructor(options: Options);
+    /**
+     * Have every event of a type handled.
+     * @template {keyof Events} Type
+     * @param {Type} type
+     * @param {(event: Events[Type]) => void} handle is given the event itself
+     * @returns {() => void} ends it
+     */
+    on<Type extends keyof Events>(type: Type, handle: (event: Events[Type]) => void): () => void;
+    /**
+     * As of any `EventTarget`; an event's `detail` is of its type.
+     * @template {keyof Events} Type
+     * @overload
+     * @param {Type} type
+     * @param {(event: CustomEvent<Events[Type]>) => void} listener
+     * @param {boolean | AddEventListenerOptions} [options]
+     * @returns {void}
+     */
+    addEventListener<Type extends keyof Events>(type: Type, listener: (event: CustomEvent<Events[Type]>) => void, options?: boolean | AddEventListenerOptions | undefined): void;
+    /**
+     * @overload
+     * @param {string} type
+     * @param {EventListenerOrEventListenerObject | null} listener
+     * @param {boolean | AddEventListenerOptions} [options]
+     * @returns {void}
+     */
+    addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions | undefined): void;
+    /** True while messages go straight to the server. */
+    get open(): boolean;
+    /** Connect, and stay connected until `close()`. */
+    connect(): void;
+    /**
+     * Tell the whole draft as it now stands; call it on every keystroke. One that fits no frame, or
+     * was typed while there is no connection, is not told.
+     * @param {string} text
+     */
+    type(text: string): void;
+    /** Tell that the draft was given up. */
+    clear(): void;
+    /**
+     * Press Enter. The message is kept and sent again after a lost connection until the server has
+     * stored it; its id makes sure that it is stored and answered once.
+     * @param {string} text
+     * @param {Object} [how]
+     * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
+     * @param {Object<string, any>} [how.settings] settings of this turn alone, by name
+     * @returns {string} the message's id
+     * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+     */
+    send(text: string, { remember, settings }?: {
+        remember?: boolean | undefined;
+        settings?: {
+            [x: string]: any;
+        } | undefined;
+    }): string;
+    /**
+     * Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
+     * what is sent after it, and is told again after a lost connection until the server knows.
+     * @param {{task?: string, flags?: Object<string, boolean | number | string | null>}} state
+     * @throws {RangeError} if what the server does not know yet fits no frame
+     */
+    setState({ task, flags }: {
+        task?: string;
+        flags?: {
+            [x: string]: boolean | number | string | null;
+        };
+    }): void;
+    /**
+     * Stop a reply.
+     * @param {string} responseId as in response.created
+     */
+    cancel(responseId: string): void;
+    /**
+     * Forget a memory for good, with everything that quotes it.
+     * @param {string} memoryId as in context.ready and memory.stored
+     * @returns {Promise<{memories: string[], turns: number, records: number, reread: number, layers: Record<string, number>, remade: Record<string, number>, shortened: number}>} the receipt
+     * @throws {Error} saying why it could not be done
+     */
+    forget(memoryId: string): Promise<{
+        memories: string[];
+        turns: number;
+        records: number;
+        reread: number;
+        layers: Record<string, number>;
+        remade: Record<string, number>;
+        shortened: number;
+    }>;
+    /**
+     * Ask the server something about this relationship, or have it changed.
+     * @param {string} method
+     * @param {string} path below `/v1/relationships/{id}`
+     * @param {object} [body] sent as JSON
+     * @returns {Promise<any>} the answer
+     * @throws {Error} saying why it could not be done
+     */
+    request(method: string, path: string, body?: object): Promise<any>;
+    /**
+     * Everything that is known of this user, with every companion.
+     * @returns {Promise<object>}
+     * @throws {Error} saying why it could not be done
+     */
+    exportUser(): Promise<object>;
+    /**
+     * Erase this user everywhere, with every companion and for good; the session ends.
+     * @returns {Promise<object>} how much there was
+     * @throws {Error} saying why it could not be done
+     */
+    eraseUser(): Promise<object>;
+    /**
+     * Restore what was exported, as this user's relationship with this companion.
+     * @param {object} exported
+     * @returns {Promise<{id: string}>}
+     * @throws {Error} saying why it could not be done
+     */
+    restore(exported: object): Promise<{
+        id: string;
+    }>;
+    /** Leave for good. */
+    close(): void;
+    #private;
+}
+export type Options = {
+    /**
+     * slug of the companion to talk with
+     */
+    companion: string;
+    /**
+     * who is talking, where the server runs open
+     */
+    user?: {
+        id: string;
+        name: string;
+    } | undefined;
+    /**
+     * a signed token, where it does
+     * not; or what gets one, which is asked for every connection, and again before a token expires;
+     * where it fails, it is asked again like a connection that cannot be made
+     */
+    token?: string | (() => string | Promise<string>) | undefined;
+    /**
+     * the socket; by default that of the page's own server
+     */
+    url?: string | undefined;
+    /**
+     * the class to connect with; by default the global
+     * one. Node has one from version 22 on; before that, give it the one of the package `ws`
+     */
+    WebSocket?: (new (url: string) => any) | undefined;
+    /**
+     * longest wait before the first attempt to reconnect; it doubles
+     * up to 15 s
+     */
+    firstRetryMs?: number | undefined;
+    /**
+     * how long a server may take to open a session or to store a
+     * message; one that is silent for longer is connected to again
+     */
+    answerTimeoutMs?: number | undefined;
+};
+export type State = "connecting" | "open" | "waiting" | "closed";
+/**
+ * What "state" tells of the connection.
+ */
+export type StateChange = {
+    /**
+     * "waiting": until the next attempt. "closed": for good, as `close()` was
+     * called, the server said not to reconnect, or it refused to open the session
+     */
+    state: State;
+    /**
+     * with which the connection was closed; 0 if it never was one
+     */
+    code?: number | undefined;
+    reason?: string | undefined;
+    /**
+     * how long "waiting" lasts
+     */
+    retryMs?: number | undefined;
+};
+/**
+ * An event of the server, also one of a later version.
+ */
+export type AnyEvent = {
+    type: string;
+    seq: number;
+    [field: string]: any;
+};
+/**
+ * What is dispatched, by its type: every event of the server, and "state".
+ */
+export type Events = import("./protocol.js").ServerEvents & {
+    state: StateChange;
+};
