@@ -13,11 +13,13 @@ from typing import Any
 
 from foremind.api.openapi import openapi
 from foremind.gateway.protocol.asyncapi import asyncapi
+from tests.contract.gdscript_types import gdscript
 from tests.contract.typescript_types import declarations
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = ROOT / "docs" / "contracts"
 JAVASCRIPT = ROOT / "clients" / "javascript"
+GODOT = ROOT / "clients" / "godot"
 _NPM_FILES = ("package.json", "package-lock.json", ".npmrc", "validate.mjs", "cards.mjs")
 
 
@@ -28,6 +30,7 @@ def generated() -> dict[Path, str]:
         CONTRACTS / "asyncapi.json": _json(socket),
         CONTRACTS / "openapi.json": _json(openapi()),
         JAVASCRIPT / "lib" / "protocol.d.ts": declarations(socket),
+        GODOT / "foremind_protocol.gd": gdscript(socket),
     }
 
 

@@ -35,6 +35,7 @@ from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import browser, page  # noqa: F401 - fixtures
+from tests.clients.test_godot import check_scripts
 from tests.conftest import (
     PATIENCE,
     ROOT,
@@ -44,7 +45,7 @@ from tests.conftest import (
     owner_of,
 )
 from tests.contract.check import check_event
-from tests.contract.committed import JAVASCRIPT
+from tests.contract.committed import GODOT, JAVASCRIPT
 from tests.contract.conftest import node, npm_folder  # noqa: F401 - fixtures
 from tests.contract.test_npm_package import CHECK_TYPES, installed  # noqa: F401 - a fixture
 from tests.docs.markdown import Block, block, blocks
@@ -67,6 +68,7 @@ RUN = {
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
     ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
+    ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
     ("docs/clients.md", "npm pack"): "test_the_npm_package_is_made_as_shown",
     ("docs/clients.md", "import { Foremind"): "test_typescript_accepts_what_is_shown",
     ("docs/clients.md", "from foremind_client"): "test_a_game_server_talks_as_shown",
@@ -356,6 +358,18 @@ def test_the_npm_package_is_made_as_shown(tmp_path: Path) -> None:
     shutil.copytree(JAVASCRIPT, tmp_path / "clients" / "javascript")
     run = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (tmp_path / run.stdout.strip()).is_file()
+
+
+def test_the_script_shown_for_godot_is_only_parsed(tmp_path: Path) -> None:
+    """And linted; what it uses of the autoload is there."""
+    text = block("docs/clients.md", "extends Control").text
+    (tmp_path / "shown.gd").write_text(text)
+    check_scripts(tmp_path / "shown.gd")
+    autoload = (GODOT / "foremind.gd").read_text("utf-8")
+    used = set(re.findall(r"Foremind\.(\w+)", text))
+    assert used == {"companion", "user_id", "event_received", "type", "send", "open"}
+    for name in used:
+        assert re.search(rf"^(var|func|signal) {name}\b", autoload, re.M), name
 
 
 @pytest.mark.usefixtures("installed")

@@ -8,6 +8,9 @@
  *
  * `follow` states that the client connects to the URL of a `session.redirect`; `redirected`, that
  * it has already been told one since its last session, and wants to be served here.
+ *
+ * `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
+ * own, others are the alternate greetings of its character card.
  */
 export interface SessionOpen {
   type: "session.open";
@@ -19,6 +22,7 @@ export interface SessionOpen {
   resume?: Resume | null;
   follow?: boolean;
   redirected?: boolean;
+  greeting?: number | null;
   event_id?: string | null;
 }
 
@@ -298,12 +302,13 @@ export interface SessionOpened {
 }
 
 /**
- * The public description of a companion.
+ * The public description of a companion; `greetings` is how many a session can choose from.
  */
 export interface CompanionCard {
   slug: string;
   name: string;
   greeting: string;
+  greetings: number;
 }
 
 /**

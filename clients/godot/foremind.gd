@@ -1,0 +1,260 @@
+extends Node
+## A conversation with a companion of Foremind, for an autoload named Foremind.
+##
+## A lost connection is resumed, and a message is sent again until the server has stored it.
+## Redirects to other gateways are not followed: any gateway serves any session.
+
+## Every event of the server, as the contract describes it. Its numbers are floats, as in any JSON.
+signal event_received(event: Dictionary)
+## "connecting", "open", "waiting" (until the next attempt) or "closed" (for good).
+signal state_changed(state: String, code: int, reason: String)
+
+const Protocol := preload("foremind_protocol.gd")
+const MERGE_S := 0.05  # what the protocol allows a client to hold keystrokes back
+const FIRST_RETRY_S := 0.25
+const LAST_RETRY_S := 15.0
+const MAX_DOUBLINGS := 16  # more than reach the last delay
+const RESUBMIT_S := 1.0  # after a retryable error
+const ANSWER_TIMEOUT_S := 30.0  # to open a session, or to store a message
+const MAX_UNACCEPTED := 16  # messages kept for sending again
+const MAX_FRAME_BYTES := 65536  # the server closes connections that exceed it
+const INBOUND_BYTES := 1048576  # `session.opened` may hold thirty long turns
+const FINAL_CODES: Array[int] = [4400, 4401, 4403, 4409]
+
+## The socket of the server.
+var url := "ws://127.0.0.1:8770/v1/ws"
+## The slug of the companion.
+var companion := ""
+## A signed token; empty where the server runs open. It is read for every connection.
+var token := ""
+## Who plays, where there is no token.
+var user_id := ""
+## What the companion calls the player, where there is no token.
+var user_name := ""
+
+var _socket: WebSocketPeer = null
+var _wanted := false  # between `open` and `close`
+var _greeted := false  # `session.open` was sent on this connection
+var _opened := false
+var _session_id := ""
+var _seq := 0
+var _failures := 0  # since a session was opened
+var _retry_s := 0.0  # until the next attempt
+var _silent_s := 0.0  # for which an answer has been awaited
+var _draft := ""
+var _draft_s := -1.0  # until the draft is told; negative if there is none
+var _unaccepted := {}  # message id -> its message, in order
+var _resubmit_s := {}  # message id -> seconds until it is sent again
+
+
+func _process(delta: float) -> void:
+	if _socket == null:
+		_wait_for_retry(delta)
+		return
+	_socket.poll()
+	if _socket.get_ready_state() == WebSocketPeer.STATE_OPEN and not _greeted:
+		_greet()
+	while _socket != null and _socket.get_available_packet_count() > 0:
+		_read(_socket.get_packet().get_string_from_utf8())
+	if _socket == null:
+		return
+	if _socket.get_ready_state() == WebSocketPeer.STATE_CLOSED:
+		_lose(_socket.get_close_code(), _socket.get_close_reason())
+		return
+	_tell_draft(delta)
+	_submit_again(delta)
+	_watch_silence(delta)
+
+
+## Connect, and stay connected until `close`.
+func open() -> void:
+	if _socket != null:
+		return
+	_wanted = true
+	_dial()
+
+
+## Leave for good. Messages that are not stored are kept for a later `open`.
+func close() -> void:
+	_wanted = false
+	_hang_up()
+	state_changed.emit("closed", 1000, "")
+
+
+## Tell the whole draft as it now stands; call it whenever the text changes.
+func type(text: String) -> void:
+	_draft = text
+	if _draft_s < 0.0:
+		_draft_s = MERGE_S
+
+
+## Tell that the player discarded the draft.
+func clear() -> void:
+	_draft_s = -1.0
+	_write(Protocol.draft_clear())
+
+
+## Send a message, and again after a lost connection until the server has stored it. Returns its id,
+## or an empty text, with an error in the log, if it fits no frame or too many others wait.
+func send(text: String, optional := {}) -> String:
+	if _unaccepted.size() >= MAX_UNACCEPTED:
+		push_error("Foremind: at most %d messages may wait for the server" % MAX_UNACCEPTED)
+		return ""
+	var id := Crypto.new().generate_random_bytes(16).hex_encode()
+	var message := Protocol.message_send(id, text, optional)
+	message["event_id"] = id  # so that an error can be told to be about it
+	if not _fits(message):
+		push_error("Foremind: text: expected a message of at most %d bytes" % MAX_FRAME_BYTES)
+		return ""
+	_draft_s = -1.0
+	_unaccepted[id] = message
+	_submit(id)
+	return id
+
+
+## Stop a reply; its id is in `response.created`.
+func cancel(response_id: String) -> void:
+	_write(Protocol.response_cancel(response_id))
+
+
+## Give the session a fresh token before the present one expires.
+func renew(fresh_token: String) -> void:
+	token = fresh_token
+	_write(Protocol.session_update({"token": token}))
+
+
+func _wait_for_retry(delta: float) -> void:
+	if not _wanted:
+		return
+	_retry_s -= delta
+	if _retry_s <= 0.0:
+		_dial()
+
+
+func _dial() -> void:
+	state_changed.emit("connecting", 0, "")
+	_socket = WebSocketPeer.new()
+	_socket.inbound_buffer_size = INBOUND_BYTES
+	_socket.outbound_buffer_size = INBOUND_BYTES
+	_greeted = false
+	_silent_s = 0.0
+	var failure := _socket.connect_to_url(url)
+	if failure != OK:
+		_lose(0, error_string(failure))
+
+
+func _greet() -> void:
+	_greeted = true
+	var who := {"token": token}
+	if token.is_empty():
+		who = {"user": {"id": user_id, "name": user_id if user_name.is_empty() else user_name}}
+	if not _session_id.is_empty():
+		who["resume"] = {"session_id": _session_id, "seq": _seq}
+	_socket.send_text(JSON.stringify(Protocol.session_open(companion, who)))
+
+
+func _read(text: String) -> void:
+	var parsed: Variant = JSON.parse_string(text)
+	if not parsed is Dictionary:
+		return
+	var event: Dictionary = parsed
+	_silent_s = 0.0
+	var was_opened := _opened
+	if event["type"] == Protocol.SESSION_OPENED:
+		_opened = true
+		_failures = 0
+		_session_id = event["session_id"]
+		state_changed.emit("open", 0, "")
+	if _opened:
+		_seq = int(event["seq"])
+	match event["type"]:
+		Protocol.MESSAGE_ACCEPTED:
+			_forget(event["id"])
+		Protocol.ERROR:
+			_take_error(event["error"])
+	event_received.emit(event)
+	if _opened and not was_opened:
+		for id: String in _unaccepted:
+			_submit(id)
+
+
+func _take_error(error: Dictionary) -> void:
+	var id: Variant = error["event_id"]
+	if id != null and _unaccepted.has(id):
+		if error["retryable"]:
+			_resubmit_s[id] = RESUBMIT_S
+		else:
+			_forget(id)
+	# What is wrong with a token is told by the close code that follows.
+	if _opened or error["code"] == "not_authenticated":
+		return
+	_wanted = _wanted and error["retryable"]
+	_lose(0, error["message"])
+
+
+func _lose(code: int, reason: String) -> void:
+	_hang_up()
+	if not _wanted or code in FINAL_CODES:
+		_wanted = false
+		state_changed.emit("closed", code, reason)
+		return
+	# Full jitter: clients that lost the same server do not come back at the same moment.
+	var longest_s := minf(LAST_RETRY_S, FIRST_RETRY_S * pow(2.0, mini(_failures, MAX_DOUBLINGS)))
+	_failures += 1
+	_retry_s = randf() * longest_s
+	state_changed.emit("waiting", code, reason)
+
+
+func _hang_up() -> void:
+	_opened = false
+	_draft_s = -1.0
+	_resubmit_s.clear()
+	if _socket != null:
+		_socket.close()
+		_socket = null
+
+
+func _tell_draft(delta: float) -> void:
+	if _draft_s < 0.0:
+		return
+	_draft_s -= delta
+	if _draft_s < 0.0:
+		var message := Protocol.draft_update(_draft)
+		if _fits(message):
+			_write(message)
+
+
+func _submit_again(delta: float) -> void:
+	for id: String in _resubmit_s.keys():
+		_resubmit_s[id] -= delta
+		if _resubmit_s[id] <= 0.0:
+			_resubmit_s.erase(id)
+			_submit(id)
+
+
+## The server may be gone without a word.
+func _watch_silence(delta: float) -> void:
+	if _opened and _unaccepted.is_empty():
+		_silent_s = 0.0
+		return
+	_silent_s += delta
+	if _silent_s > ANSWER_TIMEOUT_S:
+		_lose(0, "the server does not answer")
+
+
+func _submit(id: String) -> void:
+	_write(_unaccepted[id])
+
+
+func _forget(id: String) -> void:
+	_unaccepted.erase(id)
+	_resubmit_s.erase(id)
+
+
+func _fits(message: Dictionary) -> bool:
+	return JSON.stringify(message).to_utf8_buffer().size() <= MAX_FRAME_BYTES
+
+
+func _write(message: Dictionary) -> void:
+	if _opened:
+		_socket.send_text(JSON.stringify(message))
