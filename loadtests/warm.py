@@ -11,6 +11,9 @@ Two questions in one run, with the modes interleaved:
 
 - alone: each player converses for a while, so that their own last prompt is still in the slot;
 - shared: every message follows one of another player.
+
+Beside the times, the tokens that the model still had to read after Enter: these do not depend on
+how busy the machine is.
 """
 
 import argparse
@@ -22,11 +25,14 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import httpx2
 
 from foremind.app.core import core
 from foremind.domain.companion import CompanionFile, CompanionSettings
@@ -46,6 +52,7 @@ MODES: dict[str, CompanionSettings] = {
 }
 _BEFORE_ENTER_S = 0.2  # after the last key
 _READING_S = 2.0  # after a reply, before the next key
+_TOKENS_READ = "llamacpp:prompt_tokens_total "
 _FACTS = (
     "My sister Lena got married in Faro last summer.",
     "I am saving for a small red boat.",
@@ -88,14 +95,14 @@ def main() -> None:
             "FOREMIND_LLM_SLOTS": "1",
             "FOREMIND_CONTEXT_TOKENS": f"{CONTEXT_TOKENS}",
             # Background work would compete for the slot.
-            "FOREMIND_LAYERS_OFF": '["summary", "episodes", "topics", "scratchpad", "hot", '
-            '"questions", "opening"]',
+            "FOREMIND_LAYERS_OFF": '["profile", "summary", "episodes", "topics", "scratchpad", '
+            '"hot", "questions", "opening"]',
             _KEY: "ignored",
         }
         scratch_settings = settings.in_scratch(Path(scratch))
         asyncio.run(_store_companions(scratch_settings))
         with running_server(scratch_settings, variables) as (socket, _):
-            asyncio.run(_measure(socket, options.messages, options.questions))
+            asyncio.run(_measure(socket, url, options.messages, options.questions))
 
 
 async def _store_companions(settings: Settings) -> None:
@@ -109,7 +116,15 @@ async def _store_companions(settings: Settings) -> None:
             await parts.stores.companions.put(CompanionFile(mode, "Wren", persona, settings=own))
 
 
-async def _measure(url: str, messages: int, questions: list[str] | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """How long after Enter the first word came, and how many tokens were read until then."""
+
+    first_word_ms: float
+    tokens_read: int
+
+
+async def _measure(url: str, model_url: str, messages: int, questions: list[str] | None) -> None:
     """Measure each question, and print and write its result at once."""
     path = RESULTS / "warm.json"
     RESULTS.mkdir(exist_ok=True)
@@ -118,27 +133,32 @@ async def _measure(url: str, messages: int, questions: list[str] | None) -> None
         report = {"messages": messages}
     for question in questions or ("alone", "shared"):
         block = len(_MESSAGES) if question == "alone" else 1
-        report[question] = _compare(await _times(url, messages, block))
+        report[question] = _compare(await _answers(url, model_url, messages, block))
         print(json.dumps({question: report[question]}, indent=2), flush=True)
         path.write_text(json.dumps(report, indent=2) + "\n")
 
 
-async def _times(url: str, messages: int, block: int) -> dict[str, list[float]]:
-    """Return the milliseconds to the first word, after `block` messages of each mode in turn."""
-    times_ms: dict[str, list[float]] = {mode: [] for mode in MODES}
-    async with _players(url) as players:
+async def _answers(url: str, model_url: str, messages: int, block: int) -> dict[str, list[_Answer]]:
+    """Return each mode's answers, where modes take turns after `block` messages."""
+    answers: dict[str, list[_Answer]] = {mode: [] for mode in MODES}
+    async with _players(url, model_url) as players:
         for first in range(0, messages, block):
             for mode, player in players.items():
                 for number in range(first, min(first + block, messages)):
-                    times_ms[mode].append(await player.send(_MESSAGES[number % len(_MESSAGES)]))
-    return times_ms
+                    answers[mode].append(await player.send(_MESSAGES[number % len(_MESSAGES)]))
+    return answers
 
 
 class _Player:
-    """Types at human speed, and measures the time from Enter to the first word."""
+    """Types at human speed, and measures the time from Enter to the first word.
 
-    def __init__(self, client: Client, seed: int) -> None:
+    Args:
+        model: a client of the model server.
+    """
+
+    def __init__(self, client: Client, model: httpx2.AsyncClient, seed: int) -> None:
         self._client = client
+        self._model = model
         self._random = random.Random(seed)
 
     async def tell(self, text: str) -> None:
@@ -148,24 +168,32 @@ class _Player:
         while awaited:
             awaited.discard((await self._client.next_event())["type"])
 
-    async def send(self, text: str) -> float:
-        """Type a message and press Enter; return the milliseconds until the first word."""
+    async def send(self, text: str) -> _Answer:
+        """Type a message, press Enter, and wait for the reply."""
         await self._read_events(_READING_S)
         for interval_s, draft in TYPISTS[0].type(text, self._random):
             await self._read_events(interval_s)
             await self._client.draft(draft)
         await self._read_events(_BEFORE_ENTER_S)
+        read_before = await self._tokens_read()
         entered = time.perf_counter()
         await self._client.send(text)
-        first_word_ms = None
+        answer = None
         while True:
             event = await self._client.next_event()
-            if event["type"] == "response.output_text.delta" and first_word_ms is None:
+            if event["type"] == "response.output_text.delta" and answer is None:
                 first_word_ms = (time.perf_counter() - entered) * 1000
+                answer = _Answer(first_word_ms, await self._tokens_read() - read_before)
             if event["type"] == "response.done":
-                if first_word_ms is None:
+                if answer is None:
                     sys.exit(f"The reply was empty: {event}")
-                return first_word_ms
+                return answer
+
+    async def _tokens_read(self) -> int:
+        """Return how many tokens of prompts the model has read, what it had cached left out."""
+        metrics = (await self._model.get("/metrics")).raise_for_status().text
+        (value,) = (line for line in metrics.splitlines() if line.startswith(_TOKENS_READ))
+        return int(float(value.removeprefix(_TOKENS_READ)))
 
     async def _read_events(self, seconds: float) -> None:
         """Read and discard events for some time."""
@@ -179,22 +207,27 @@ _numbers = itertools.count()
 
 
 @asynccontextmanager
-async def _players(url: str) -> AsyncIterator[dict[str, _Player]]:
+async def _players(url: str, model_url: str) -> AsyncIterator[dict[str, _Player]]:
     """Open a session of a new player for each mode, who has told the companion some facts."""
     async with AsyncExitStack() as stack:
         players: dict[str, _Player] = {}
+        model = await stack.enter_async_context(
+            httpx2.AsyncClient(base_url=model_url.removesuffix("/v1"))
+        )
         for mode in MODES:
             client = await stack.enter_async_context(connect(url))
             user_id = f"{mode}-{next(_numbers)}"
             await client.open_session(mode, user_id=user_id, name="Ana")
             # The same seed: all type the same messages at the same speed.
-            players[mode] = _Player(client, seed=1)
+            players[mode] = _Player(client, model, seed=1)
             for fact in _FACTS:
                 await players[mode].tell(fact)
         yield players
 
 
-def _compare(times_ms: dict[str, list[float]]) -> dict[str, Any]:
+def _compare(answers: dict[str, list[_Answer]]) -> dict[str, Any]:
+    times_ms = {mode: [answer.first_word_ms for answer in given] for mode, given in answers.items()}
+    tokens = {mode: [answer.tokens_read for answer in given] for mode, given in answers.items()}
     cold = times_ms["cold"]
     return {
         mode: {
@@ -204,13 +237,14 @@ def _compare(times_ms: dict[str, list[float]]) -> dict[str, Any]:
             },
             "p50_of_cold": round(median(times) / median(cold), 4),
             "p90_of_cold": round(_percentile(times, 90) / _percentile(cold, 90), 4),
+            "tokens_read": {"p50": median(tokens[mode]), "p90": _percentile(tokens[mode], 90)},
         }
         for mode, times in times_ms.items()
     }
 
 
-def _percentile(times: list[float], percent: int) -> float:
-    return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
+def _percentile(values: Sequence[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 if __name__ == "__main__":

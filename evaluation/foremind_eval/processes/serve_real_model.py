@@ -24,6 +24,7 @@ def main() -> None:
     parameters.n_parallel = 1
     parameters.port = int(sys.argv[1])
     parameters.cpuparams.n_threads = 2
+    parameters.endpoint_metrics = True
     _server = xllamacpp.Server(parameters)  # serves as long as it is referenced
     threading.Event().wait()
 
