@@ -27,7 +27,7 @@ from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import BuildTimings, ContextCache, PreparedContext
-from foremind.typeahead.prefetcher import Prefetcher
+from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
 from foremind_eval.doubles.virtual_time import VirtualClock, VirtualLoop
 from loadtests.recordings import Recording, read_recordings
 
@@ -120,7 +120,8 @@ class _Replay:
                 builder = _Builder(embedder, scope)
                 prefetcher = Prefetcher(
                     cast("Any", builder), cache, partial(_same, cast("Any", scope)),
-                    lambda *_: None, lambda: (0.5, True), 1.0, clock, metrics,
+                    PrefetchCallbacks(lambda _: None, lambda *_: None),
+                    lambda: (0.5, True), 1.0, clock, metrics,
                 )  # fmt: skip
                 group.create_task(
                     self._typist(

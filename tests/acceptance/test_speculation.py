@@ -1,15 +1,19 @@
 """Speculation by the language model before Enter: prefill, and replies held back until Enter."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+from starlette.responses import StreamingResponse
 
 from foremind.llm.prompt.prefill_chunks import shared_prefix_chars
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.test_embedding_server import double
 from tests.acceptance.test_http import request
 from tests.acceptance.test_message_path import PROMISE, metric_value, send_and_wait, type_text
 from tests.acceptance.world import World
@@ -124,25 +128,60 @@ async def test_what_is_recalled_while_a_sentence_is_typed_is_prefilled_with_it(
         assert spoken[:-1] == prefilled[:-1]
 
 
-async def test_the_model_reads_along_but_not_every_letter(start: StartServer) -> None:
-    """From the third word on, so that at most the last few letters are left for Enter."""
+async def test_the_model_reads_every_draft_that_settles_to_its_end(start: StartServer) -> None:
+    """From the third word on, so that nothing is left to read where one is sent as it is."""
     clock = ManualClock()
     async with scripted_model() as model:
         server = await start(clock, llm_url=model.url, llm_ahead="prefill")
         client = await server.session()
-        for draft, times in (("I won a", 1), ("I won a marathon", 2), ("I won a marathons", 2)):
+        drafts = ("I won a ", "I won a marathons", "I won a marathon", "I won a marathon.")
+        for times, draft in enumerate(drafts, 1):
             await type_text(client, server, draft)
             await clock.advance(0.2)
             assert (await client.expect("context.ready"))["trigger"] == "eager"
             await eventually(partial(_has_prefilled, server, times))
-        await type_text(client, server, f"{draft} yesterday")
+            prefilled = model.script.prefill_requests[-1]["messages"]
+            # A space is read with the next word.
+            assert prefilled[-1]["content"].endswith(f"\n\n{draft.rstrip()}")
+        await send_and_wait(client, draft)
+        assert model.script.player_requests[-1]["messages"] == prefilled
+
+
+async def test_a_draft_is_read_before_its_context_is_ready(
+    start: StartServer, model: ConvertedEncoder
+) -> None:
+    """With what was recalled for the draft before it, as its own context may come too late."""
+    clock, release = ManualClock(), asyncio.Event()
+
+    async def late() -> AsyncIterator[bytes]:
+        yield b" "
+        await release.wait()
+
+    async with scripted_model() as llm, double(lambda _: StreamingResponse(late())) as embedder:
+        embedder.encoder = model.encoder()
+        server = await start(
+            clock,
+            llm_url=llm.url,
+            llm_ahead="prefill",
+            embedding_url=embedder.url,
+            embedding_timeout_s=60.0,
+        )
+        client = await server.session()
+        await type_text(client, server, "I won a")
         await clock.advance(0.2)
-        await eventually(partial(_has_prefilled, server, 3))
-        ends = [
-            request["messages"][-1]["content"].split()[-1]
-            for request in model.script.prefill_requests
-        ]
-        assert ends[-3:] == ["a", "marathon", "yesterday"]
+        assert (await client.expect("context.ready"))["draft"] == "I won a"
+        await eventually(partial(_has_prefilled, server, 1))
+        embedder.spoilt = True
+        for times, draft in ((2, "I won a prize"), (3, "I won a prize yesterday")):
+            await type_text(client, server, draft)
+            await clock.advance(0.2)
+            await eventually(partial(_has_prefilled, server, times))
+            prefilled = llm.script.prefill_requests[-1]
+            assert prefilled["messages"][-1]["content"].endswith(draft)
+        release.set()  # with no vector, so that the text is embedded locally
+        events = await send_and_wait(client, draft)
+        assert events["message.accepted"]["ahead"] == "prefill"
+        assert llm.script.player_requests[-1]["messages"] == prefilled["messages"]
 
 
 async def test_a_speculative_reply_is_released_by_enter(start: StartServer) -> None:

@@ -70,7 +70,7 @@ from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher
+from foremind.typeahead.prefetcher import ContextAtEnter, PrefetchCallbacks, Prefetcher
 
 NOT_AUTHENTICATED = 4401
 REPLACED = 4409
@@ -538,7 +538,7 @@ class Session:
             services.context.builder,
             services.context.cache,
             self._lore.retrieval_scope,
-            self._on_prepared,
+            PrefetchCallbacks(self._on_settled, self._on_prepared),
             lambda: (session_policy.policy.pause_s, session_policy.policy.eager),
             services.runtime.settings.recall_timeout_s,
             services.runtime.clock,
@@ -636,6 +636,9 @@ class Session:
             self._state.value,
             resumed=resumed,
         )
+
+    def _on_settled(self, draft: str) -> None:
+        self._pipeline.on_settled(draft)
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         self._session_policy.observe_layers_version(context.cache_key.layers_version)

@@ -6,7 +6,7 @@ at Enter equals the one it was generated from, character by character.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,24 +19,19 @@ from foremind.gateway.gated_reply import GatedReply
 from foremind.gateway.protocol.messages import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefill_chunks import prompt_chars, shared_prefix_chars
 from foremind.llm.prompt.prefix_reuse import reuse_prefix
 from foremind.llm.slots import Preempted
 from foremind.llm.speculative_model import SpeculativeChatModel
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
 from foremind.typeahead.context_cache import PreparedContext
+from foremind.typeahead.prefill_policy import ends_sentence, part_to_prefill
 
 if TYPE_CHECKING:
     from foremind.llm.openai_model import OpenAIChatModel
 
-_MAX_PREFILLS = 32  # per message
-_MAX_SETTLED_PREFILLS = 24  # of these, before any pause
-_MIN_WORDS = 3  # in a draft that is settled but no sentence: fewer recall something else than more
-_MIN_UNREAD_CHARS = 8  # in a settled draft's prompt: two tokens, which Enter may as well read
 _MAX_REPLIES = 2  # per message
 _REPLY_TTL_S = 30.0  # a reply not claimed within this time is dropped
-_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -79,31 +74,56 @@ class SpeculativeGeneration:
         self._reply_expiry: Timer | None = None
         self._begin_message()
 
+    def on_settled(self, draft: str) -> None:
+        """The draft has settled: prefill it with what was recalled for the one before.
+
+        Its own context may recall the same, or come too late for Enter.
+        """
+        server, mode = self._server()
+        if server is None or mode == "off" or self._prefilled is None:
+            return
+        if part_to_prefill(draft, "eager", self._prefills) == "all":
+            prompt = replace(self._prefilled.prompt, message=draft.rstrip())
+            self._prefill(server, prompt.messages())
+
     def on_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context is ready for the current draft."""
         server, mode = self._server()
-        if server is None or mode == "off" or self._prefills >= _MAX_PREFILLS:
+        if server is None or mode == "off":
+            return
+        part = part_to_prefill(draft, trigger, self._prefills)
+        if part is None:
             return
         paused = trigger == "pause"
-        finished = draft.rstrip().endswith(_SENTENCE_ENDS)
-        if not paused and self._prefills >= _MAX_SETTLED_PREFILLS:
-            return
-        assembled = self._assemble(draft, context)
-        if paused or finished or len(draft.split()) >= _MIN_WORDS:
+        # A space after a word is read with the next word.
+        assembled = self._assemble(draft if paused else draft.rstrip(), context)
+        if part == "all":
             # What is typed next continues the draft, and what was recalled stays in its place.
             assembled = self.reuse_prefix(assembled)
-            messages = assembled.prompt.messages()
-            if not paused and self._unread_chars(messages) < _MIN_UNREAD_CHARS:
-                return
             self._prefilled = assembled
-        elif not self._prefills:  # too little to search for: what does not depend on the draft
-            messages = assembled.prompt.messages()[:-1]
-        else:
+        messages = assembled.prompt.messages()
+        replies = mode == "reply" and paused and ends_sentence(draft)
+        self._prefill(
+            server,
+            messages if part == "all" else messages[:-1],
+            assembled if replies else None,
+            again=paused,
+        )
+
+    def _prefill(
+        self,
+        server: "OpenAIChatModel",
+        messages: Sequence[Message],
+        reply_to: AssembledPrompt | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Prefill a prompt, unless it was the last one and is not to be read `again`."""
+        if not again and messages == self._candidate.messages:
             return
-        replies = mode == "reply" and paused and finished
         self._prefills += 1
         # A prefill in flight continues with the new prompt, which mostly shares its prefix.
-        self._candidate = _Candidate(messages, assembled if replies else None)
+        self._candidate = _Candidate(messages, reply_to)
         if self._task is None:
             self._task = begin(self._run(server), "model-ahead")
 
@@ -183,10 +203,6 @@ class SpeculativeGeneration:
             and reply.alive
             and model.promote()
         )
-
-    def _unread_chars(self, messages: Sequence[Message]) -> int:
-        """Return how many characters of a prompt are not being prefilled yet."""
-        return prompt_chars(messages) - shared_prefix_chars(self._candidate.messages, messages)
 
     def _begin_message(self) -> None:
         self._prefills = self._finished = self._replies = 0

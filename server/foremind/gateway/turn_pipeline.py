@@ -158,6 +158,11 @@ class TurnPipeline:
         if not self.busy:
             self._replies.speculation.on_draft(text)
 
+    def on_settled(self, draft: str) -> None:
+        """The draft has settled: the model may read it before its context is ready."""
+        if not self.busy:
+            self._replies.speculation.on_settled(draft)
+
     def on_context(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context is ready for the draft: the model may work speculatively."""
         if not self.busy and self._conversation.loaded:

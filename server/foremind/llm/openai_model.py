@@ -230,7 +230,9 @@ class OpenAIChatModel:
             cached_chars = max(
                 self.slots.cached_chars(messages), shared_prefix_chars(chunk, messages)
             )
-            if cached_chars >= prompt_chars(messages):
+            if cached_chars >= prompt_chars(messages) and (
+                chunk == list(messages) or self._has_read_to_its_end(messages)
+            ):
                 return
             chunk = prompt_prefix(messages, cached_chars + self._client.prefill_chunk_chars)
             started = time.perf_counter()
@@ -245,6 +247,14 @@ class OpenAIChatModel:
             )
             if elapsed_s > _SLOW_CHUNK_S and stop_if_slow:
                 return
+
+    def _has_read_to_its_end(self, messages: Sequence[Message]) -> bool:
+        """Return whether a prompt that was read also ends there, if it ends with a message.
+
+        That of a longer draft lacks what the server's chat template puts behind the message.
+        """
+        ends_open = not messages or messages[-1]["role"] != "user"
+        return ends_open or self.slots.caches(messages)
 
     async def stream_speculatively(
         self, prompt: Prompt, on_lease: Callable[[SlotLease], None]

@@ -179,6 +179,10 @@ class SlotPool:
         """Return how many leading characters of a prompt some slot has probably cached."""
         return max((shared_prefix_chars(prompt, messages) for prompt in self._prompts), default=0)
 
+    def caches(self, messages: Sequence[Message]) -> bool:
+        """Return whether some slot has probably cached this very prompt, and how it ends."""
+        return list(messages) in self._prompts
+
     def promote(self, lease: SlotLease) -> None:
         """Turn preemptible work into foreground work."""
         for leases in (self._speculative, self._background):

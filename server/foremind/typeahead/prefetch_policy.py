@@ -26,6 +26,7 @@ ALLOWANCE_S_PER_CHAR = 0.0021
 _WORD_S, _UNKNOWN_WORD_S = 0.045, 0.055
 _SATURATED_WORD_S = 0.140  # about what lies between two keys
 _PART_OF_WORD_S = 0.180  # a draft that is hardly ever sent as it is
+_UNPREPARED_S = 0.080  # where nothing is prefetched: few keys follow each other within it
 _AFTER_SIGN, _AFTER_SPACE = 0.5, 0.75
 _MAX_WORD_CHARS = 32  # of the last word are examined
 # A word counts as complete if at least this share of the words that begin like it end with it.
@@ -89,6 +90,10 @@ class PrefetchPolicy:
         share = max(0.0, (utilization - _BUSY) / (_SATURATED - _BUSY))
         settle = _WORD_S + share * (_SATURATED_WORD_S - _WORD_S)
         return settle * {"sign": _AFTER_SIGN, "space": _AFTER_SPACE}.get(ending, 1.0)
+
+    def unprepared_settle_s(self, draft: str) -> float | None:
+        """Return when a draft for which nothing is prefetched is settled; None within a word."""
+        return None if self._ending(draft) == "part of a word" else _UNPREPARED_S
 
     def _ending(self, draft: str) -> _Ending:
         last = _WORD_AT_END.search(draft[-_MAX_WORD_CHARS:])

@@ -40,6 +40,20 @@ class ContextAtEnter:
     trigger: Trigger | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PrefetchCallbacks:
+    """What is called as a draft is typed, with the draft as typed.
+
+    Attributes:
+        on_settled: it has settled, whether or not a context is prefetched for it.
+        on_ready: a context for it is ready (its text is equal once normalised); with what triggered
+            its build.
+    """
+
+    on_settled: Callable[[str], None]
+    on_ready: Callable[[str, PreparedContext, Trigger], None]
+
+
 @dataclass(slots=True)
 class _Build:
     text: str
@@ -52,8 +66,6 @@ class Prefetcher:
 
     Args:
         current_scope: returns whose memories to search, and the versions in force now.
-        on_ready: called with the draft as typed, the context for it (equal once normalised), and
-            what triggered its build.
         pacing: returns the idle time in seconds that counts as a pause, and whether to prefetch at
             settled drafts as well as at pauses.
         timeout_s: deadline for retrieval on Enter, after which the reply has no memories.
@@ -64,7 +76,7 @@ class Prefetcher:
         builder: ContextBuilder,
         cache: ContextCache,
         current_scope: Callable[[], RetrievalScope],
-        on_ready: Callable[[str, PreparedContext, Trigger], None],
+        callbacks: PrefetchCallbacks,
         pacing: Callable[[], tuple[float, bool]],
         timeout_s: float,
         clock: Clock,
@@ -73,7 +85,7 @@ class Prefetcher:
         self._builder = builder
         self._cache = cache
         self._current_scope = current_scope
-        self._on_ready = on_ready
+        self._callbacks = callbacks
         self._timeout_s = timeout_s
         self._clock = clock
         self._metrics = metrics
@@ -82,6 +94,7 @@ class Prefetcher:
         self._policy = PrefetchPolicy(builder.word_share)
         self._draft = ""
         self._typed = ""
+        self._held_back = False  # once settled, the draft has no context prefetched
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._in_flight: _Build | None = None
@@ -97,8 +110,12 @@ class Prefetcher:
         settle_s = self._settle_s(text) if searchable and eager else None
         if draft == self._draft:  # but a trailing space may have completed a word
             if settle_s is not None:
+                self._held_back = False
                 self._debouncer.settle_by(now + settle_s)
         else:
+            self._held_back = settle_s is None
+            if self._held_back and eager:
+                settle_s = self._policy.unprepared_settle_s(text)
             self._draft = draft
             self._cancel_superseded(draft)
             if searchable:
@@ -179,7 +196,9 @@ class Prefetcher:
                 if self._timer is None or until < self._timer_at:
                     self._wake_at(until)
             case DraftSettled(draft):
-                self._start(draft, "eager")
+                self._callbacks.on_settled(self._typed)
+                if not self._held_back:
+                    self._start(draft, "eager")
                 self._poll(now)
             case TypingPaused(draft):
                 self._start(draft, "pause")
@@ -203,7 +222,7 @@ class Prefetcher:
         fresh = self._builder.is_fresh(self._current_scope().relationship_id)
         cached = self._valid(draft, self._current_scope) if fresh else None
         if cached is not None:
-            self._on_ready(self._typed, cached, trigger)
+            self._callbacks.on_ready(self._typed, cached, trigger)
             return
         if trigger == "eager":
             self._policy.spent(self._builder.typical_cpu_s)
@@ -243,7 +262,7 @@ class Prefetcher:
         self._metrics.prepared.labels(build.trigger).inc()
         context = build.task.result()
         if context.text == self._draft and "memories" not in context.missing_layers:
-            self._on_ready(self._typed, context, build.trigger)
+            self._callbacks.on_ready(self._typed, context, build.trigger)
 
     async def _build(
         self,

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import Preempted, SlotLease, SlotPool
 
 
@@ -267,3 +268,14 @@ async def test_restoring_the_cache_preempts_nothing() -> None:
     assert not restoring.done()
     with slots.foreground():
         assert await restoring == "preempted"
+
+
+async def test_a_prompt_is_cached_to_its_end_if_it_was_sent_itself() -> None:
+    """A longer one begins with it, but a server's chat template ends each message."""
+    slots = SlotPool(1)
+    shorter: list[Message] = [{"role": "user", "content": "I won a marathon"}]
+    longer: list[Message] = [{"role": "user", "content": "I won a marathons"}]
+    slots.record_prompt(longer)
+    assert slots.cached_chars(shorter) == len("I won a marathon") and not slots.caches(shorter)
+    slots.record_prompt(shorter)
+    assert slots.caches(shorter) and not slots.caches(longer)

@@ -74,6 +74,16 @@ def test_the_busier_the_embedder_the_less_is_prefetched() -> None:
     assert policy.settle_s("I am here", 0.9) == "busy"
 
 
+def test_what_is_not_prefetched_settles_as_well_but_not_within_a_word() -> None:
+    """The model may read it; a hasty Enter comes after 80 ms."""
+    policy = policy_spent(2 * ALLOWANCE_S)
+    assert policy.settle_s("I am here", 0.0) == "allowance"
+    for draft in ("I am here", "I am here?", "I am here ", "the Foremind"):
+        settled = policy.unprepared_settle_s(draft)
+        assert settled is not None and settled <= 0.08
+    assert policy.unprepared_settle_s("I am har") is None
+
+
 @given(
     gaps=st.lists(st.floats(0.02, 2.0), min_size=1, max_size=80),
     cost=st.floats(0.0005, 0.02),
