@@ -20,6 +20,8 @@ let mind = null;
 let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
 let reply = null; // { id, element } while the companion speaks
+let last = { id: null, item: null, reply: null, index: 0, count: 1 }; // the last exchange
+let editing = null; // the id of the message in whose place the draft is sent
 const sent = new Map(); // message id -> its element
 
 /** A text as the server compares drafts. */
@@ -49,6 +51,43 @@ function note(item, text) {
   item.querySelector(".note")?.remove();
   item.append(Object.assign(document.createElement("span"), { className: "note", textContent: text }));
   toEnd();
+}
+
+/** A small button at a turn. */
+function action(item, label, name, act, disabled = false) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "act", textContent: label, disabled });
+  button.setAttribute("aria-label", name);
+  button.onclick = act;
+  item.append(button);
+}
+
+/** What can be done about the last exchange, at its message and its reply. */
+function showActions() {
+  for (const button of document.querySelectorAll("#turns .act, #turns .which")) button.remove();
+  const { id, item, reply: answer, index, count } = last;
+  if (!id) return;
+  if (item) action(item, "edit", "Edit your last message", edit);
+  if (!answer) return;
+  if (count > 1) {
+    action(answer, "‹", "The reply before", () => mind.choose(id, index - 1), index === 0);
+    answer.append(Object.assign(document.createElement("span"), { className: "which", textContent: `${index + 1}/${count}` }));
+    action(answer, "›", "The reply after", () => mind.choose(id, index + 1), index + 1 === count);
+  }
+  action(answer, "again", "Another reply", () => mind.regenerate(id));
+}
+
+function edit() {
+  editing = last.id;
+  $("draft").value = last.item.querySelector(".text").textContent;
+  typed();
+  $("draft").focus();
+}
+
+/** Another reply stands, or is about to, in place of the one that is shown. */
+function replaceReply(messageId, index, count) {
+  if (messageId !== last.id) last = { id: messageId, item: sent.get(messageId) ?? null, reply: null };
+  last.reply?.remove();
+  last = { ...last, reply: null, index, count };
 }
 
 function notice(text) {
@@ -100,7 +139,13 @@ function opened({ companion, turns, pause_ms, model, user, resumed }) {
   $("turns").replaceChildren();
   reply = null;
   if (companion.greeting) addTurn("companion", companion.greeting);
-  for (const turn of turns) addTurn(turn.speaker, turn.text);
+  last = { id: null, item: null, reply: null, index: 0, count: 1 };
+  for (const turn of turns) {
+    const item = addTurn(turn.speaker, turn.text);
+    if (turn.message_id) last = { id: turn.message_id, item, reply: null, index: 0, count: 1 };
+    else if (turn.reply_to === last.id) last = { ...last, reply: item, index: turn.index, count: turn.count };
+  }
+  showActions();
   $("turns").append(...pending);
   notice(
     model === null
@@ -132,8 +177,10 @@ function listen(client) {
     sent.get(id)?.classList.remove("waiting");
     timeline.accepted(context, ready_ms, ahead);
   });
-  on("response.created", ({ response_id }) => {
+  on("response.created", ({ response_id, message_id, index, count }) => {
     reply = { id: response_id, element: null };
+    replaceReply(message_id, index, count);
+    showActions();
     lamp("idle", "speaking");
   });
   on("response.output_text.delta", ({ response_id, delta }) => {
@@ -151,8 +198,17 @@ function listen(client) {
     } else if (status === "cancelled" && reply?.element) {
       note(reply.element, "stopped");
     }
-    if (reply?.id === response_id) reply = null;
+    if (reply?.id === response_id) {
+      last.reply = reply.element;
+      reply = null;
+      showActions();
+    }
     if ($("lamp").dataset.state === "idle") lamp("idle");
+  });
+  on("response.chosen", ({ message_id, turn }) => {
+    replaceReply(message_id, turn.index, turn.count);
+    last.reply = addTurn("companion", turn.text);
+    showActions();
   });
   on("turn.stored", ({ turn }) => addTurn(turn.speaker, turn.text));
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
@@ -176,6 +232,7 @@ function typed() {
   draft.style.height = `${draft.scrollHeight}px`;
   clearTimeout(recalling);
   if (!draft.value.trim()) {
+    editing = null;
     mind?.clear();
     lamp("idle");
     return;
@@ -191,7 +248,12 @@ function send() {
   if (!text.trim() || !mind) return;
   clearTimeout(recalling);
   timeline.enter();
-  const id = mind.send(text);
+  const id = editing ? mind.edit(editing, text) : mind.send(text);
+  if (editing && editing === last.id) {
+    last.item?.remove();
+    last.reply?.remove();
+  }
+  editing = null;
   const item = addTurn("user", text);
   item.classList.add("waiting");
   sent.set(id, item);

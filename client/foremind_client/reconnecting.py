@@ -19,7 +19,10 @@ from foremind_client.socket_client import (
     Event,
     connect,
     fits_frame,
+    message_edit,
     message_send,
+    response_choose,
+    response_regenerate,
     state_patch,
 )
 from foremind_client.token_source import Token, TokenUnavailable, fetch_token, renewal_delay
@@ -58,7 +61,7 @@ class _Redirected(Exception):
 
 @dataclass(slots=True)
 class _PendingMessage:
-    frame: Event  # its `message.send`
+    frame: Event  # its `message.send`, `message.edit` or `response.regenerate`
     accepted: "asyncio.Future[Event]"
     done: "asyncio.Future[Event]"
     resend_timer: asyncio.TimerHandle | None = None
@@ -254,6 +257,52 @@ class Conversation:
         """Send a message like `say`; the future is its `message.accepted`: it is stored."""
         return self._enqueue(text, message_id, remember, settings).accepted
 
+    def edit(
+        self,
+        message_id: str,
+        text: str,
+        edited_id: str | None = None,
+        *,
+        remember: bool = True,
+        settings: dict[str, Any] | None = None,
+    ) -> "asyncio.Future[Event]":
+        """Put another text in the place of the last message; the future is as of `say`.
+
+        Args:
+            message_id: of the last message, which is forgotten with all replies to it.
+            edited_id: of the message that takes its place.
+            remember, settings: as of `say`.
+
+        Raises:
+            As `say`; `Refused` also if it is not the last message.
+        """
+        edited_id = edited_id or uuid.uuid4().hex
+        frame = message_edit(message_id, edited_id, text, remember, settings)
+        return self._keep(edited_id, frame).done
+
+    def regenerate(
+        self,
+        message_id: str,
+        request_id: str | None = None,
+        *,
+        settings: dict[str, Any] | None = None,
+    ) -> "asyncio.Future[Event]":
+        """Ask for another reply to the last message; the future is its `response.done`.
+
+        The replies before can be chosen again. Errors are as of `edit`.
+
+        Args:
+            message_id: of the last message.
+            request_id: of this request.
+            settings: settings of this reply alone, by name.
+        """
+        request_id = request_id or uuid.uuid4().hex
+        return self._keep(request_id, response_regenerate(message_id, request_id, settings)).done
+
+    def choose(self, message_id: str, index: int) -> None:
+        """Choose which reply to the last message stands; the event `response.chosen` follows."""
+        self._write(response_choose(message_id, index))
+
     def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
         """Change the session state; parts that are not given stay.
 
@@ -297,13 +346,17 @@ class Conversation:
         self, text: str, message_id: str | None, remember: bool, settings: dict[str, Any] | None
     ) -> _PendingMessage:
         message_id = message_id or uuid.uuid4().hex
+        return self._keep(message_id, message_send(message_id, text, remember, settings))
+
+    def _keep(self, message_id: str, frame: Event) -> _PendingMessage:
+        """Send a frame again until it is accepted, and wait for its reply."""
         known = self._unanswered.get(message_id)
         if known is not None:
             return known
         if len(self._unanswered) >= _MAX_UNANSWERED:
             raise OverflowError(f"at most {_MAX_UNANSWERED} messages may wait for their answer")
         # The message id is also the event id, so that errors can be matched.
-        frame = message_send(message_id, text, remember, settings) | {"event_id": message_id}
+        frame = frame | {"event_id": message_id}
         if not fits_frame(frame):
             raise ValueError(f"text: expected a message of at most {MAX_FRAME_BYTES} bytes")
         self._drop_draft()
@@ -455,10 +508,21 @@ class Conversation:
             case {"type": "error", "error": error}:
                 self._on_error(error)
 
+    def _key_of(self, message_id: str) -> str | None:
+        """Return what awaits a message's reply: its own id, or that of a request for another."""
+        if message_id in self._unanswered:
+            return message_id
+        for key, sent in self._unanswered.items():
+            is_request = sent.frame["type"] == "response.regenerate"
+            if is_request and sent.frame["message_id"] == message_id:
+                return key
+        return None
+
     def _on_accepted(self, message_id: str, event: Event) -> None:
-        sent = self._unanswered.get(message_id)
-        if sent is None:
+        key = self._key_of(message_id)
+        if key is None:
             return
+        sent = self._unanswered[key]
         if not sent.accepted.done():
             sent.accepted.set_result(event)
         if event["duplicate"]:
@@ -472,7 +536,7 @@ class Conversation:
             self._on_answered(message_id, accepted)
 
     def _on_answered(self, message_id: str, event: Event) -> None:
-        sent = self._unanswered.pop(message_id, None)
+        sent = self._unanswered.pop(self._key_of(message_id) or "", None)
         if sent is not None and not sent.done.done():
             if not sent.accepted.done():
                 sent.accepted.set_result(event)

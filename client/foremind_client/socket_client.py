@@ -102,6 +102,48 @@ class Client:
         await self.send_raw(message_send(message_id, text, remember, settings))
         return message_id
 
+    async def edit(
+        self,
+        message_id: str,
+        text: str,
+        edited_id: str | None = None,
+        *,
+        remember: bool = True,
+        settings: dict[str, Any] | None = None,
+    ) -> str:
+        """Put another text in the place of the last message; return the id of that message.
+
+        Args:
+            message_id: of the last message.
+            edited_id: under which the edit may be sent again safely.
+            remember, settings: as of `send`.
+        """
+        edited_id = edited_id or uuid.uuid4().hex
+        await self.send_raw(message_edit(message_id, edited_id, text, remember, settings))
+        return edited_id
+
+    async def regenerate(
+        self,
+        message_id: str,
+        request_id: str | None = None,
+        *,
+        settings: dict[str, Any] | None = None,
+    ) -> str:
+        """Ask for another reply to the last message; return the id of this request.
+
+        Args:
+            message_id: of the last message.
+            request_id: under which the request may be sent again safely.
+            settings: settings of this reply alone, by name.
+        """
+        request_id = request_id or uuid.uuid4().hex
+        await self.send_raw(response_regenerate(message_id, request_id, settings))
+        return request_id
+
+    async def choose(self, message_id: str, index: int) -> None:
+        """Choose which reply to the last message stands, by its index from 0."""
+        await self.send_raw(response_choose(message_id, index))
+
     async def set_state(self, task: str | None = None, flags: dict[str, Any] | None = None) -> None:
         """Change the session state; parts that are not given stay.
 
@@ -178,6 +220,25 @@ def message_send(
     if settings is not None:
         message["settings"] = settings
     return message
+
+
+def message_edit(
+    message_id: str, edited_id: str, text: str, remember: bool, settings: dict[str, Any] | None
+) -> Event:
+    """Return a `message.edit`, without the fields that have their defaults."""
+    sent = message_send(edited_id, text, remember, settings)
+    return sent | {"type": "message.edit", "message_id": message_id}
+
+
+def response_regenerate(message_id: str, request_id: str, settings: dict[str, Any] | None) -> Event:
+    """Return a `response.regenerate`, without the fields that have their defaults."""
+    message: Event = {"type": "response.regenerate", "id": request_id, "message_id": message_id}
+    return message if settings is None else message | {"settings": settings}
+
+
+def response_choose(message_id: str, index: int) -> Event:
+    """Return a `response.choose`."""
+    return {"type": "response.choose", "message_id": message_id, "index": index}
 
 
 def fits_frame(message: Event) -> bool:

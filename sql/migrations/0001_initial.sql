@@ -117,6 +117,8 @@ CREATE TABLE turns (
     speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
     message_id text,
     reply_to bigint,
+    -- Of a reply: its place among those that were made to the same message.
+    position integer NOT NULL DEFAULT 0,
     status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
     content text NOT NULL,
     created_at timestamptz NOT NULL,
@@ -131,8 +133,10 @@ CREATE TABLE turns (
     -- Which process is answering a user's turn, and until when at the latest.
     answering_by bigint,
     answering_until timestamptz,
+    -- The client's id of the last request for another reply to a user's turn.
+    regenerated_by text,
     PRIMARY KEY (relationship_id, id),
-    -- A turn is answered once.
+    -- Of the replies to a turn, one stands.
     UNIQUE (relationship_id, reply_to),
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions,
     FOREIGN KEY (relationship_id, reply_to) REFERENCES turns,
@@ -145,6 +149,20 @@ CREATE INDEX turns_unkept ON turns (relationship_id, session_id) WHERE NOT kept;
 -- Idempotency: a message id is stored once. It is the user's, also across companions; a sharded
 -- database can enforce it only within a relationship, and is given such an index instead.
 CREATE UNIQUE INDEX turns_by_message ON turns (user_id, message_id);
+
+-- Replies to the last message of a session that do not stand: the player had another one made, or
+-- chose another. Nothing is derived from them. They are deleted when a later message is answered,
+-- when the session is closed, and by every erasure.
+CREATE TABLE alternative_replies (
+    relationship_id bigint NOT NULL,
+    turn_id bigint NOT NULL,
+    position integer NOT NULL,
+    status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
+    content text NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (relationship_id, turn_id, position),
+    FOREIGN KEY (relationship_id, turn_id) REFERENCES turns ON DELETE CASCADE
+);
 
 -- -------------------------------------------------------------------------------------------------
 -- What is remembered
@@ -463,8 +481,9 @@ DECLARE
     protected text;
 BEGIN
     FOREACH protected IN ARRAY ARRAY[
-        'session_states', 'turns', 'memories', 'memory_sources', 'memory_facts', 'memory_changes',
-        'memory_terms', 'records', 'record_sources', 'record_revisions', 'audit'
+        'session_states', 'turns', 'alternative_replies', 'memories', 'memory_sources',
+        'memory_facts', 'memory_changes', 'memory_terms', 'records', 'record_sources',
+        'record_revisions', 'audit'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', protected);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', protected);

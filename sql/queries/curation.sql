@@ -257,11 +257,15 @@ SELECT id, active_at FROM sessions WHERE relationship_id = $1 AND closed_at IS N
 ORDER BY active_at;
 
 -- name: close_session
--- Closes a session and deletes its state, unless it was active meanwhile.
+-- Closes a session, unless it was active meanwhile; deletes its state, and replies that do not stand.
 WITH closed AS (
     UPDATE sessions SET closed_at = $3
     WHERE id = $1 AND relationship_id = $2 AND active_at <= $4
     RETURNING id
+), alternatives AS (
+    DELETE FROM alternative_replies AS other USING turns AS message
+    WHERE other.relationship_id = $2 AND message.relationship_id = $2
+        AND message.id = other.turn_id AND message.session_id IN (SELECT id FROM closed)
 )
 DELETE FROM session_states
 WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)

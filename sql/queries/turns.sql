@@ -110,7 +110,11 @@ SELECT
             SELECT FROM turns AS reply WHERE reply.relationship_id = $1 AND reply.reply_to = $2
         ) AS answered,
     content <> $3 AND removed_at IS NULL AND NOT corrected AS differs,
-    kept, answering_by, answering_until
+    kept, answering_by, answering_until,
+    (
+        SELECT count(*) FROM alternative_replies AS other
+        WHERE other.relationship_id = $1 AND other.turn_id = $2
+    ) AS alternatives
 FROM turns AS turn WHERE relationship_id = $1 AND id = $2;
 
 -- name: claim_turn
@@ -152,8 +156,12 @@ WITH due AS (
 ), turn AS (
     INSERT INTO turns
         (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at,
-         kept)
-    SELECT id, $2::uuid, $3::bigint, 'companion', $4::bigint, $5, $6, $7::timestamptz, $10
+         kept, position)
+    SELECT id, $2::uuid, $3::bigint, 'companion', $4::bigint, $5, $6, $7::timestamptz, $10,
+        coalesce((
+            SELECT max(other.position) + 1 FROM alternative_replies AS other
+            WHERE other.relationship_id = $1 AND other.turn_id = $4::bigint
+        ), 0)
     FROM due
     ON CONFLICT (relationship_id, reply_to) DO NOTHING
     RETURNING id
@@ -166,18 +174,43 @@ WITH due AS (
 SELECT id FROM turn;
 
 -- name: find_turn
--- Reads a turn that was not erased.
-SELECT id, speaker, message_id, status, content, created_at
-FROM turns WHERE relationship_id = $1 AND id = $2 AND removed_at IS NULL;
+-- Reads a turn that was not erased; of a reply, what it answers and which of the replies it is.
+SELECT turn.id, turn.speaker, turn.message_id, turn.status, turn.content, turn.created_at,
+    asked.message_id AS answers,
+    (
+        SELECT count(*) FROM alternative_replies AS other
+        WHERE other.relationship_id = $1 AND other.turn_id = turn.reply_to
+            AND other.position < turn.position
+    ) AS index,
+    1 + (
+        SELECT count(*) FROM alternative_replies AS other
+        WHERE other.relationship_id = $1 AND other.turn_id = turn.reply_to
+    ) AS count
+FROM turns AS turn
+LEFT JOIN turns AS asked
+    ON asked.relationship_id = turn.relationship_id AND asked.id = turn.reply_to
+WHERE turn.relationship_id = $1 AND turn.id = $2 AND turn.removed_at IS NULL;
 
 -- name: recent_turns
--- Lists the last turns of a relationship, oldest first.
-SELECT id, speaker, message_id, status, content, created_at
+-- Lists the last turns of a relationship, oldest first; of replies also which they are, as above.
+SELECT latest.id, latest.speaker, latest.message_id, latest.status, latest.content,
+    latest.created_at, asked.message_id AS answers,
+    (
+        SELECT count(*) FROM alternative_replies AS other
+        WHERE other.relationship_id = $1 AND other.turn_id = latest.reply_to
+            AND other.position < latest.position
+    ) AS index,
+    1 + (
+        SELECT count(*) FROM alternative_replies AS other
+        WHERE other.relationship_id = $1 AND other.turn_id = latest.reply_to
+    ) AS count
 FROM (
-    SELECT id, speaker, message_id, status, content, created_at
+    SELECT relationship_id, id, speaker, message_id, status, content, created_at, reply_to, position
     FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id DESC LIMIT $2
 ) AS latest
-ORDER BY id;
+LEFT JOIN turns AS asked
+    ON asked.relationship_id = latest.relationship_id AND asked.id = latest.reply_to
+ORDER BY latest.id;
 
 -- name: session_turns
 -- Lists the last turns of a session, oldest first.

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.browser import ensure_browser
 from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -337,3 +338,36 @@ async def test_a_foreign_page_changes_nothing_on_a_server_in_open_mode(
     for table in ("revocations", "documents", "audit"):
         assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
     assert not server.app.registry.draining
+
+
+async def test_the_last_message_is_edited_and_its_reply_made_anew_and_chosen(
+    start: StartServer, page: Page
+) -> None:
+    """By small buttons with names; what is shown is what stands, also after a reload."""
+    replies = iter(["First.", "Second.", "Third."])
+    script = Script(background=lambda _: "{}")
+    script.reply = lambda _: [next(replies)]
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        await enter(page, server)
+        await page.keyboard.type("My boat is called Zephyrine")
+        await page.keyboard.press("Enter")
+        reply = page.locator("#turns li.companion").last
+        await expect(reply.locator(".text")).to_have_text("First.")
+        await page.get_by_role("button", name="Another reply").click()
+        await expect(reply.locator(".text")).to_have_text("Second.")
+        await expect(reply.locator(".which")).to_have_text("2/2")
+        await expect(page.get_by_role("button", name="The reply after")).to_be_disabled()
+        await page.get_by_role("button", name="The reply before").click()
+        await expect(reply.locator(".text")).to_have_text("First.")
+        await page.reload()
+        await expect(reply.locator(".which")).to_have_text("1/2")
+        await page.get_by_role("button", name="Edit your last message").click()
+        await expect(page.locator("#draft")).to_have_value("My boat is called Zephyrine")
+        await page.locator("#draft").fill("My boat is called Halcyon")
+        await page.keyboard.press("Enter")
+        await expect(reply.locator(".text")).to_have_text("Third.")
+        await expect(page.locator("#turns li.user .text")).to_have_text("My boat is called Halcyon")
+        await expect(page.locator("#turns li.companion")).to_have_count(2)
+        await page.reload()
+        await expect(page.locator("#turns li.user .text")).to_have_text("My boat is called Halcyon")

@@ -22,7 +22,7 @@ from foremind.api.memory_routes import Correction
 from foremind.api.operations import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
-from foremind.api.turn_shapes import TurnBody
+from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
 from foremind.memory.erase import ErasureReceipt
@@ -54,6 +54,14 @@ REQUEST_BODIES: dict[type, Any] = {
     JsonRpcMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     TurnBody: {"id": "planted", "companion": "wren", "text": "Give everything away"},
     dict[str, Any]: {"name": "Wren", "description": "You give everything away."},  # a card
+    EditBody: {
+        "id": "planted",
+        "message_id": "m",
+        "companion": "wren",
+        "text": "Give everything away",
+    },
+    RegenerateBody: {"id": "planted", "message_id": "m", "companion": "wren"},
+    ChooseBody: {"message_id": "m", "companion": "wren", "index": 0},
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}
 

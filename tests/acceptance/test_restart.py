@@ -36,7 +36,7 @@ def postgres_processes(folder: Path) -> list[str]:
 class Process:
     """`foremind serve` as a process of its own."""
 
-    def __init__(self, settings: Settings, port: int) -> None:
+    def __init__(self, settings: Settings, port: int, **environment: str) -> None:
         self.url = f"ws://127.0.0.1:{port}/v1/ws"
         self._port = port
         self._environment = {
@@ -45,6 +45,7 @@ class Process:
             "FOREMIND_DATA_DIR": str(settings.data_dir),
             "FOREMIND_PORT": str(port),
             "FOREMIND_LOG_LEVEL": "error",
+            **environment,
         }
         if settings.database_url is not None:
             self._environment["FOREMIND_DATABASE_URL"] = settings.database_url.get_secret_value()

@@ -113,7 +113,15 @@ async def test_a_turn_is_answered_whole(start: StartServer, model: ScriptedModel
     assert answer == {
         "duplicate": False,
         "remembered": True,
-        "replies": [{"companion": "wren", "text": "Of course.", "status": "completed"}],
+        "replies": [
+            {
+                "companion": "wren",
+                "text": "Of course.",
+                "status": "completed",
+                "index": 0,
+                "count": 1,
+            }
+        ],
         "context": "miss",
         "memories": [],
     }
@@ -149,7 +157,7 @@ async def test_a_turn_is_streamed_with_the_events_of_the_socket(
     ]
     assert done == {
         "type": "response.done", "response_id": response_id, "status": "completed",
-        "text": "Of course.", "error": None,
+        "text": "Of course.", "error": None, "index": 0, "count": 1,
     }  # fmt: skip
     async with door.stream("Good morning") as stream:
         repeated = [event async for event in stream]
@@ -252,7 +260,7 @@ async def test_a_reply_that_breaks_off_is_kept_as_far_as_it_came(start: StartSer
         door = await door_to(await start(llm_url=model.url))
         for _ in range(2):
             (reply,) = (await door.turn("Count for me")).json()["replies"]
-            assert reply == {"companion": "wren", "text": "One two ", "status": "failed"}
+            assert (reply["text"], reply["status"]) == ("One two ", "failed")
 
 
 async def test_a_message_is_answered_by_the_next_server_if_its_own_stops(

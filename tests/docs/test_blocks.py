@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -97,7 +97,11 @@ RUN = {
     ("docs/mcp.md", '{"mcpServers"'): "test_memory_tools_are_used_as_shown",
     ("docs/mcp.md", "from mcp import"): "test_memory_tools_are_used_as_shown",
     ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_valid",
-    ("docs/protocol.md", "→ {"): "test_the_protocol_by_example_is_what_is_sent",
+    (
+        "docs/protocol.md",
+        '→ {"type": "session.open"',
+    ): "test_the_protocol_by_example_is_what_is_sent",
+    ("docs/protocol.md", '→ {"type": "message.edit"'): "test_edits_by_example_are_what_is_sent",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
     ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
     ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
@@ -244,7 +248,7 @@ async def test_a_card_is_put_and_given_back(shell: Shell) -> None:
 async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> None:
     """Every frame has exactly the fields that it has on the socket."""
     client = await (await start()).connect()
-    shown = list(_frames(block("docs/protocol.md", "→ {").text))
+    shown = list(_frames(block("docs/protocol.md", '→ {"type": "session.open"').text))
     expected = {frame["type"] for arrow, frame in shown if arrow == "←"}
     received: dict[str, dict[str, Any]] = {}
 
@@ -269,6 +273,36 @@ async def test_the_protocol_by_example_is_what_is_sent(start: StartServer) -> No
     await receive("error")
     received["session.opened"] = await _open(await (await start()).connect())
     assert expected <= received.keys()
+    _check_fields(shown, received)
+
+
+async def test_edits_by_example_are_what_is_sent(start: StartServer) -> None:
+    """The same is true of a message that is edited, answered again, and whose reply is chosen."""
+    client = await (await start()).session()
+    shown = list(_frames(block("docs/protocol.md", '→ {"type": "message.edit"').text))
+    await client.send("What did I promise?", "m1")
+    await client.expect("response.done")
+    received: dict[str, dict[str, Any]] = {}
+    every: dict[str, dict[str, Any]] = {}
+    for arrow, frame in shown:
+        if arrow == "→":
+            await client.send_raw(frame)
+            ends = "response.chosen" if frame["type"] == "response.choose" else "response.done"
+            received.clear()
+            while ends not in received:
+                event = await client.next_event()
+                received[event["type"]] = every[event["type"]] = event
+        else:
+            event = received[frame["type"]]
+            for name in ("id", "message_id", "duplicate", "index", "count"):
+                assert frame.get(name) == event.get(name), (frame["type"], name)
+    _check_fields(shown, every)
+
+
+def _check_fields(
+    shown: Sequence[tuple[str, dict[str, Any]]], received: Mapping[str, dict[str, Any]]
+) -> None:
+    """Check that the events of an example have the fields of those that were received."""
     for arrow, frame in shown:
         if arrow == "←":
             assert frame.keys() == received[frame["type"]].keys(), frame["type"]

@@ -111,7 +111,7 @@ export class Foremind extends EventTarget {
    */
   #untold = null;
   /**
-   * The frames of message.send by message id, until message.accepted.
+   * The frames of message.send, message.edit and response.regenerate by id, until message.accepted.
    * @type {Map<string, {type: string, id: string, [field: string]: any}>}
    */
   #unaccepted = new Map();
@@ -211,18 +211,74 @@ export class Foremind extends EventTarget {
    * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */
   send(text, { remember = true, settings } = {}) {
+    return this.#keep({ type: "message.send", text, settings, ...(remember ? {} : { remember }) });
+  }
+
+  /**
+   * Put another text in the place of the last message, which is then forgotten with all replies to
+   * it. It is kept and sent again as a message is.
+   * @param {string} messageId of the last message
+   * @param {string} text
+   * @param {Object} [how] as for `send`
+   * @param {boolean} [how.remember]
+   * @param {Object<string, any>} [how.settings]
+   * @returns {string} the id of the message that takes its place
+   * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+   */
+  edit(messageId, text, { remember = true, settings } = {}) {
+    const frame = { type: "message.edit", message_id: messageId, text, settings };
+    return this.#keep({ ...frame, ...(remember ? {} : { remember }) });
+  }
+
+  /**
+   * Ask for another reply to the last message; the ones before can be chosen again. The request is
+   * kept and sent again as a message is.
+   * @param {string} messageId of the last message
+   * @param {Object} [how]
+   * @param {Object<string, any>} [how.settings] settings of this reply alone, by name
+   * @returns {string} the id of the request
+   * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+   */
+  regenerate(messageId, { settings } = {}) {
+    return this.#keep({ type: "response.regenerate", message_id: messageId, settings });
+  }
+
+  /**
+   * Choose which reply to the last message stands; `response.chosen` says that it does.
+   * @param {string} messageId of the last message
+   * @param {number} index as in response.created, from 0
+   */
+  choose(messageId, index) {
+    this.#write({ type: "response.choose", message_id: messageId, index });
+  }
+
+  /** @param {{type: string, [field: string]: any}} message */
+  #keep(message) {
     if (this.#unaccepted.size >= MAX_UNACCEPTED) {
       throw new RangeError(`at most ${MAX_UNACCEPTED} messages may wait for the server`);
     }
     const id = newId();
     // The event id of a message is its own, so that an error can be told to be about it.
+<<<<<<< HEAD:clients/javascript/lib/foremind.js
     const base = { type: "message.send", id, text, settings, event_id: id };
     const frame = remember ? base : { ...base, remember };
     if (!fits(frame)) throw new RangeError(`text: expected a message of at most ${MAX_FRAME_BYTES} bytes`);
     this.#forgetDraft();
     this.#unaccepted.set(id, frame);
+=======
+    this.#unaccepted.set(id, { ...message, id, event_id: id });
+>>>>>>> fe1416d (Edit the last message, regenerate and choose replies over every door):client_demo/foremind.js
     this.#submit(id);
     return id;
+  }
+
+  /** @param {string} messageId that the server has stored, or is answering again */
+  #accepted(messageId) {
+    this.#unaccepted.delete(messageId);
+    for (const [id, frame] of this.#unaccepted) {
+      const again = frame.type === "response.regenerate" && frame.message_id === messageId;
+      if (again) this.#unaccepted.delete(id);
+    }
   }
 
   /**
@@ -426,7 +482,7 @@ export class Foremind extends EventTarget {
       this.#tell("open");
     }
     if (this.#open && this.#session) this.#session.seq = event.seq;
-    if (event.type === "message.accepted") this.#unaccepted.delete(event.id);
+    if (event.type === "message.accepted") this.#accepted(event.id);
     if (event.type === "session.updated") this.#told(event.event_id);
     if (event.type === "error") this.#refused(event.error);
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));

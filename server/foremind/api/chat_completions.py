@@ -50,7 +50,9 @@ _SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
 #: How Open WebUI begins what it asks of a model besides: for titles, tags, follow-ups.
 _TASK = "### Task:"
 #: The fields of a turn that an error may name, as they are called here.
-_FIELDS = {"companion": "model", "text": "messages", "id": "messages"}
+_FIELDS = {
+    "companion": "model", "text": "messages", "id": "messages", "message_id": "messages",
+}  # fmt: skip
 _IGNORED_ROLES = frozenset({"system", "developer", "tool", "function"})
 
 

@@ -29,7 +29,14 @@ from foremind.api.response_shapes import (
     Status,
     TurnPage,
 )
-from foremind.api.turn_shapes import TurnAnswer, TurnBody
+from foremind.api.turn_shapes import (
+    ChooseBody,
+    ChosenAnswer,
+    EditBody,
+    RegenerateBody,
+    TurnAnswer,
+    TurnBody,
+)
 from foremind.api.user_routes import UserExport
 from foremind.cards.card_file import FORMATS
 from foremind.domain.document import Document
@@ -212,6 +219,39 @@ _TURN_OPERATIONS = (
         "or in open mode, `user` names the player; any other token names its own.",
         TurnAnswer,
         body=TurnBody,
+        scope="chat",
+    ),
+    Operation(
+        "POST",
+        "/v1/turns/edit",
+        "Edit the last message",
+        "Stores a message in place of the last one of the session, which is erased with its "
+        "replies and all that was derived from them, and returns the reply as `POST /v1/turns` "
+        "does. 400 with the code `not_last_message` or `nothing_said` if `message_id` does not "
+        "name that message. The same `id` again changes nothing.",
+        TurnAnswer,
+        body=EditBody,
+        scope="chat",
+    ),
+    Operation(
+        "POST",
+        "/v1/turns/regenerate",
+        "Make another reply",
+        "Makes another reply to the last message of the session, and returns it as `POST "
+        "/v1/turns` does. The one before is forgotten, and can be chosen again. The same `id` "
+        "again makes no further reply. `message_id` is checked as for an edit.",
+        TurnAnswer,
+        body=RegenerateBody,
+        scope="chat",
+    ),
+    Operation(
+        "POST",
+        "/v1/turns/choose",
+        "Choose a reply",
+        "Lets one of the replies to the last message of the session stand, and returns it. The "
+        "one before is forgotten, and can be chosen again. `message_id` is checked as for an edit.",
+        ChosenAnswer,
+        body=ChooseBody,
         scope="chat",
     ),
 )

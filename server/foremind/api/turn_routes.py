@@ -1,9 +1,9 @@
-"""`POST /v1/turns`: one turn without a socket, answered whole or as server-sent events."""
+"""Turns without a socket: one is made, edited, answered again; whole or as server-sent events."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -15,6 +15,10 @@ from foremind.api.dependencies import read_json
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
 from foremind.api.turn_shapes import (
+    ChooseBody,
+    ChosenAnswer,
+    EditBody,
+    RegenerateBody,
     Reply,
     ReplyCreated,
     ReplyDone,
@@ -29,9 +33,18 @@ from foremind.api.turn_shapes import (
 from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, end_of
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
-from foremind.domain.turn_request import TurnBegun, TurnDone, TurnEvent, TurnPiece, TurnRequest
+from foremind.domain.turn_request import (
+    ChosenReply,
+    ReplyChoice,
+    TurnBegun,
+    TurnDone,
+    TurnEvent,
+    TurnPiece,
+    TurnRequest,
+)
 
 _RESERVED = ("world", "scene", "to")
+_Body = TypeVar("_Body", TurnBody, EditBody, RegenerateBody, ChooseBody)
 
 
 class TurnMaker(Protocol):
@@ -41,6 +54,9 @@ class TurnMaker(Protocol):
         self, principal: Principal, request: TurnRequest
     ) -> AbstractAsyncContextManager[AsyncIterator[TurnEvent]]:
         """Yield what comes of a message; leaving the block stops the reply."""
+
+    async def choose(self, principal: Principal, choice: ReplyChoice) -> ChosenReply:
+        """Let one of the replies to the last message stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,8 @@ class TurnServices:
 class _BegunTurn:
     """A message that is stored, and whose reply begins; `events` are what is still to come."""
 
-    body: TurnBody
+    companion: str
+    message_id: str
     begun: TurnBegun
     events: AsyncIterator[TurnEvent]
     with_memories: bool
@@ -67,7 +84,7 @@ class _BegunTurn:
             turn_id=str(begun.turn_id),
             duplicate=begun.duplicate,
             remembered=begun.remembered,
-            replies=[Reply(self.body.companion, done.text, done.status)],
+            replies=[Reply(self.companion, done.text, done.status, done.index, done.count)],
             context=begun.context,
             memories=list(begun.memories) if self.with_memories else [],
         )
@@ -80,14 +97,13 @@ class _BegunTurn:
 
     async def _stream(self) -> AsyncGenerator[StreamEvent, None]:
         """Yield the events of a stream; an error ends it."""
-        body, begun = self.body, self.begun
-        response_id = begun.response_id
+        begun, response_id = self.begun, self.begun.response_id
         if not begun.duplicate:
-            yield TurnContext(body.text, list(begun.memories) if self.with_memories else [])
+            yield TurnContext(begun.text, list(begun.memories) if self.with_memories else [])
         yield TurnAccepted(
-            body.id, str(begun.turn_id), begun.duplicate, begun.context, begun.remembered
+            self.message_id, str(begun.turn_id), begun.duplicate, begun.context, begun.remembered
         )
-        yield ReplyCreated(response_id, body.id, body.companion)
+        yield ReplyCreated(response_id, self.message_id, self.companion)
         try:
             async for event in self.events:
                 match event:
@@ -95,7 +111,9 @@ class _BegunTurn:
                         yield ReplyPiece(response_id, event.text)
                     case TurnDone():
                         error = None if event.error is None else error_body(event.error).error
-                        yield ReplyDone(response_id, event.status, event.text, error)
+                        yield ReplyDone(
+                            response_id, event.status, event.text, error, event.index, event.count
+                        )
         except ForemindError as error:  # the status is sent already
             yield TurnFailed(error_body(error).error)
 
@@ -105,17 +123,55 @@ class _TurnEndpoints:
         self._services = services
 
     async def make_turn(self, request: Request) -> Response:
-        caller = await self._services.authenticator.authenticate_caller(request)
-        body = await read_json(request, TurnBody)
+        principal, body = await self._read(request, TurnBody)
         _check_reserved(body)
+        asked = TurnRequest(body.companion, body.id, body.text, body.settings, body.remember)
+        return await self._answer(request, principal, asked)
+
+    async def edit_turn(self, request: Request) -> Response:
+        principal, body = await self._read(request, EditBody)
+        asked = TurnRequest(
+            body.companion,
+            body.id,
+            body.text,
+            body.settings,
+            body.remember,
+            replaces=body.message_id,
+        )
+        return await self._answer(request, principal, asked)
+
+    async def regenerate_reply(self, request: Request) -> Response:
+        principal, body = await self._read(request, RegenerateBody)
+        asked = TurnRequest(body.companion, body.id, "", body.settings, regenerates=body.message_id)
+        return await self._answer(request, principal, asked)
+
+    async def choose_reply(self, request: Request) -> Response:
+        principal, body = await self._read(request, ChooseBody)
+        choice = ReplyChoice(body.companion, body.message_id, body.index)
+        chosen = await self._services.turns.choose(principal, choice)
+        reply = Reply(body.companion, chosen.text, chosen.status, chosen.index, chosen.count)
+        return json_response(ChosenAnswer(str(chosen.turn_id), reply))
+
+    async def _read(self, request: Request, shape: type[_Body]) -> tuple[Principal, _Body]:
+        """Return who makes a request, and its body.
+
+        Raises:
+            RequestError: it is not allowed, or malformed.
+        """
+        caller = await self._services.authenticator.authenticate_caller(request)
+        body = await read_json(request, shape)
         user = body.user or request.query_params.get("user")
         principal = self._services.authenticator.strict_player(caller, user, body.name)
         request.state.connection.mark_identified()
-        asked = TurnRequest(body.companion, body.id, body.text, body.settings, body.remember)
+        return principal, body
+
+    async def _answer(self, request: Request, principal: Principal, asked: TurnRequest) -> Response:
         async with AsyncExitStack() as stack:
             turn = self._services.turns.turn(principal, asked)
             begun, events = await while_connected(request.receive, begin_turn(stack, turn))
-            reply = _BegunTurn(body, begun, events, principal.allows("memory:read"))
+            message_id = asked.regenerates or asked.id
+            with_memories = principal.allows("memory:read")
+            reply = _BegunTurn(asked.companion, message_id, begun, events, with_memories)
             if EVENT_STREAM in request.headers.get("accept", ""):
                 return StreamedTurn(reply.encoded_events(), stack.pop_all())
             done = await while_connected(request.receive, end_of(events))
@@ -140,5 +196,11 @@ def _check_reserved(body: TurnBody) -> None:
 
 
 def turn_routes(services: TurnServices) -> list[BaseRoute]:
-    """Return the route of turns without a socket."""
-    return [Route("/v1/turns", _TurnEndpoints(services).make_turn, methods=["POST"])]
+    """Return the routes of turns without a socket."""
+    endpoints = _TurnEndpoints(services)
+    return [
+        Route("/v1/turns", endpoints.make_turn, methods=["POST"]),
+        Route("/v1/turns/edit", endpoints.edit_turn, methods=["POST"]),
+        Route("/v1/turns/regenerate", endpoints.regenerate_reply, methods=["POST"]),
+        Route("/v1/turns/choose", endpoints.choose_reply, methods=["POST"]),
+    ]

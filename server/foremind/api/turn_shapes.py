@@ -39,12 +39,65 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: Any = None
 
 
+class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message in place of the last one, whose id is `message_id`.
+
+    The other fields are those of a new message; `id` is its own.
+    """
+
+    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    companion: Slug
+    text: str
+    user: str | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    remember: bool = True
+    settings: dict[str, msgspec.Raw] | None = None
+
+
+class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request for another reply to the last message, whose id is `message_id`.
+
+    `id` is the client's for this request: the same one again makes no further reply. `user`, `name`
+    and `settings` are as in a new message.
+    """
+
+    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    companion: Slug
+    user: str | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    settings: dict[str, msgspec.Raw] | None = None
+
+
+class ChooseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of the replies to the last message stands, by its `index` from 0."""
+
+    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    companion: Slug
+    index: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    user: str | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+
+
 class Reply(msgspec.Struct, frozen=True):
-    """What a companion said; a reply that `failed` or was `cancelled` is not complete."""
+    """What a companion said; a reply that `failed` or was `cancelled` is not complete.
+
+    It is number `index`, from 0, of the `count` replies to its message that can be chosen among.
+    """
 
     companion: str
     text: str
     status: Status
+    index: int = 0
+    count: int = 1
+
+
+class ChosenAnswer(msgspec.Struct, frozen=True):
+    """The reply that stands now, and its turn."""
+
+    turn_id: str
+    reply: Reply
 
 
 class TurnAnswer(msgspec.Struct, frozen=True):
@@ -97,12 +150,17 @@ class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
 
 
 class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
-    """The reply has ended, and is stored as far as it came; `error` is why it failed."""
+    """The reply has ended, and is stored as far as it came; `error` is why it failed.
+
+    It is number `index`, from 0, of the `count` replies to its message that can be chosen among.
+    """
 
     response_id: str
     status: Status
     text: str
     error: ErrorDetail | None = None
+    index: int = 0
+    count: int = 1
 
 
 class TurnFailed(msgspec.Struct, frozen=True, tag="error"):

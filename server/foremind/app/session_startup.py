@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 
+from foremind.app.builders import build_eraser
 from foremind.app.core import Core
 from foremind.auth.authority import Authority
 from foremind.background.post_reply import PostReplyBehaviours
@@ -12,6 +13,7 @@ from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.llm.model_selection import ChatModels
+from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.retrieval.access_counts import AccessCounts
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.index.index_cache import IndexedCandidates
@@ -55,6 +57,7 @@ async def start_session_services(
         chat_models=chat_models,
         deduplicator=Deduplicator(EnterPrecedence()),
         after_reply=AfterReplyServices(behaviours, components.ingester, access_counts, worker),
+        exchanges=ExchangeChanges(components.database, build_eraser(components), runtime.clock),
     )
 
 

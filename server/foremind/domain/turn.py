@@ -37,7 +37,11 @@ class OpenedSession:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A stored message of the user or the companion."""
+    """A stored message of the user or the companion.
+
+    Of a reply, `answers` is the id of the message that it answers, if it is stored; the reply is
+    number `index`, from 0, of the `count` that can be chosen among.
+    """
 
     id: int
     speaker: Speaker
@@ -45,6 +49,9 @@ class Turn:
     status: Status
     content: str
     created_at: datetime
+    answers: str | None = None
+    index: int = 0
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class StoredTurn:
 
     `duplicate`: it had been stored before; `answered`: it has a reply; `elsewhere`: another process
     is answering it; `kept`: it may be remembered, as was decided when it was first sent;
-    `in_force`: what the reply must reflect.
+    `in_force`: what the reply must reflect; `alternatives`: how many replies to it do not stand.
     """
 
     id: int
@@ -93,6 +100,7 @@ class StoredTurn:
     elsewhere: bool = False
     kept: bool = True
     in_force: InForce | None = None
+    alternatives: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ class TurnRequest:
         remember: otherwise no memory is derived from it, and it is erased after its session.
         time_zone: the player's, an IANA name; None for the stored one.
         earlier: what was said before the stored turns of the session; the prompt has it, too.
+        replaces: the id of the last message, in whose place it stands from then on.
+        regenerates: the id of the last message, to which another reply is made; then there is no
+            text, and the id is that of the request.
     """
 
     companion: str
@@ -44,6 +47,28 @@ class TurnRequest:
     time_zone: str | None = None
     session: SessionChoice = "current"
     earlier: Sequence[EarlierTurn] = ()
+    replaces: str | None = None
+    regenerates: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyChoice:
+    """Which of the replies to the last message is to stand, by its index from 0."""
+
+    companion: str
+    message_id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenReply:
+    """The reply that stands now: number `index`, from 0, of `count`."""
+
+    turn_id: int
+    text: str
+    status: Status
+    index: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +91,13 @@ class TurnBegun:
     """The message is stored, and its reply begins.
 
     Attributes:
-        duplicate: the message had been stored before, so that `memories` and `prompt_tokens` are
-            unknown, and empty.
+        duplicate: the message had been stored before, and its reply is not made by this request.
+            Where it is not made now, `memories` and `prompt_tokens` are unknown, and empty.
         context: whether it was prepared before the message arrived.
         memories: those in the prompt, best first.
         prompt_tokens: by the configured tokenizer, or estimated.
         response_id: of the reply.
+        text: of the message, if its reply is made now.
     """
 
     turn_id: int
@@ -81,6 +107,7 @@ class TurnBegun:
     memories: Sequence[MemoryView] = ()
     response_id: str = ""
     prompt_tokens: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +122,7 @@ class TurnDone:
     """The reply has ended, and is stored as far as it came.
 
     Attributes:
-        text: the whole reply.
+        text: the whole reply; it is number `index`, from 0, of `count` that can be chosen among.
         reply_tokens: counted as `prompt_tokens` are.
         error: why it `failed`.
     """
@@ -104,6 +131,8 @@ class TurnDone:
     text: str
     reply_tokens: int
     error: ForemindError | None = None
+    index: int = 0
+    count: int = 1
 
 
 TurnEvent = TurnBegun | TurnPiece | TurnDone

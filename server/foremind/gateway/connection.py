@@ -33,6 +33,7 @@ from foremind.gateway.protocol.decoding import (
 )
 from foremind.gateway.protocol.messages import (
     ErrorEvent,
+    MessageEdit,
     MessageSend,
     SessionOpen,
     SessionRedirect,
@@ -209,7 +210,7 @@ class Connection:
                 cause = cause_in(raw)
                 raise
             cause, kind = cause_of(message), kind_of(message)
-            chars = len(message.text) if isinstance(message, MessageSend) else chars
+            chars = len(message.text) if isinstance(message, MessageSend | MessageEdit) else chars
             if self._session is not None:
                 if isinstance(message, SessionUpdate):
                     await self._handshake.update(self._session, message)

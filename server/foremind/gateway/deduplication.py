@@ -14,8 +14,12 @@ class TurnInProgress:
         loop = asyncio.get_running_loop()
         self._relationship_id = relationship_id
         self._text_hash = hash(text)
+        #: What the connection that answers it waits for it as.
+        self.key = ""
         #: Whether another process is answering it and this one only waits.
         self.elsewhere = False
+        #: Whether its message was stored a moment before, in place of another one.
+        self.stored_before = False
         #: Whether the stored message may be remembered.
         self.kept = True
         #: Resolved once the message is stored: its turn id, None if it could not be stored.

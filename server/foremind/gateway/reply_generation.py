@@ -142,7 +142,14 @@ class ReplyGeneration:
             superseded: whether a newer message is waiting, which stops the reply at once.
         """
         reply = turn.reply
-        self._emit(ResponseCreated(response_id=reply.id, message_id=turn.message.id))
+        self._emit(
+            ResponseCreated(
+                response_id=reply.id,
+                message_id=turn.message.id,
+                index=turn.stored.alternatives,
+                count=turn.stored.alternatives + 1,
+            )
+        )
         erased = turn.erasures != self._conversation.erasures
         if superseded or erased:
             reply.cancel()
@@ -175,6 +182,9 @@ class ReplyGeneration:
                     total_ms=round(total_s * 1000, 3),
                 ),
                 error=None if result.error is None else error_body(result.error, DecodingProblem()),
+                message_id=turn.message.id,
+                index=turn.stored.alternatives,
+                count=turn.stored.alternatives + 1,
             )
         )
         _log.info("response.done", status=result.status, chars=len(result.text))

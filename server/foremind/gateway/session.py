@@ -44,8 +44,12 @@ from foremind.gateway.protocol.messages import (
     ErrorEvent,
     Event,
     MessageAccepted,
+    MessageEdit,
     MessageSend,
     ResponseCancel,
+    ResponseChoose,
+    ResponseRegenerate,
+    Revision,
     SessionOpen,
     SessionOpened,
     SessionRedirect,
@@ -56,6 +60,7 @@ from foremind.gateway.protocol.messages import (
 )
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
+from foremind.gateway.revisions import SessionRevisions
 from foremind.gateway.session_events import (
     context_ready,
     memory_stored,
@@ -361,6 +366,10 @@ class Session:
                 self._pipeline.on_draft("")
             case MessageSend():
                 self._send(message, arrived)
+            case MessageEdit() | ResponseRegenerate():
+                self._revise(message, arrived)
+            case ResponseChoose():
+                self._pipeline.choose(message, self._session_policy.policy)
             case ResponseCancel():
                 if not self._pipeline.cancel(message.response_id):
                     raise InvalidMessage(
@@ -379,7 +388,16 @@ class Session:
             message = replace(message, remember=False)
         self._pipeline.send(message, self._policy_of(message), arrived)
 
-    def _policy_of(self, message: MessageSend) -> Policy:
+    def _revise(self, revision: Revision, arrived: float) -> None:
+        if isinstance(revision, MessageEdit):
+            if not revision.text.strip():
+                raise InvalidMessage("text: expected text that is not blank", param="text")
+            self._own_messages[revision.id] = None
+            if self._session_policy.consent == "missing":
+                revision = replace(revision, remember=False)
+        self._pipeline.revise(revision, self._policy_of(revision), arrived)
+
+    def _policy_of(self, message: MessageSend | Revision) -> Policy:
         return self._session_policy.policy_of(message, player=not self.principal.admin)
 
     async def _reflects(
@@ -574,6 +592,13 @@ class Session:
             services,
             callbacks,
             self._lore.retrieval_scope,
+            SessionRevisions(
+                self._conversation,
+                services,
+                lambda: session_policy.companion.name,
+                lambda: self.principal.user_id,
+                callbacks.token,
+            ),
         )
 
     def _fail_message(self, error: ForemindError, cause: DecodingProblem) -> None:

@@ -8,7 +8,7 @@ from foremind.domain.policy import Policy, overlay_settings, policy_for
 from foremind.domain.settings.setting_levels import effective_settings, merge_turn_settings
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
-from foremind.gateway.protocol.messages import ConsentStatus, MessageSend
+from foremind.gateway.protocol.messages import ConsentStatus, MessageSend, Revision
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_builder import RetrievalScope
@@ -84,7 +84,7 @@ class SessionPolicy:
         """Reset the layers version to unknown: a change may have been missed."""
         self._layers_version = -1
 
-    def policy_of(self, message: MessageSend, *, player: bool) -> Policy:
+    def policy_of(self, message: MessageSend | Revision, *, player: bool) -> Policy:
         """Return the settings in force for one turn.
 
         Args:

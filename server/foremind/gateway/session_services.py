@@ -9,6 +9,7 @@ from foremind.cluster.freshness import Freshness
 from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.live_settings import LiveSettings
 from foremind.llm.model_selection import ChatModels
+from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.access_counts import AccessCounts
 from foremind.runtime.services import RuntimeServices
@@ -39,3 +40,4 @@ class SessionServices:
     chat_models: ChatModels
     after_reply: AfterReplyServices
     deduplicator: Deduplicator
+    exchanges: ExchangeChanges

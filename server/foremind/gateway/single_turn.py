@@ -1,7 +1,7 @@
 """Makes one turn of a relationship without a socket, in a session of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
@@ -22,7 +22,18 @@ from foremind.domain.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.domain.turn_request import TurnBegun, TurnDone, TurnEvent, TurnPiece, TurnRequest
+from foremind.domain.turn import Status
+from foremind.domain.turn_request import (
+    ChosenReply,
+    EarlierTurn,
+    ReplyChoice,
+    SessionChoice,
+    TurnBegun,
+    TurnDone,
+    TurnEvent,
+    TurnPiece,
+    TurnRequest,
+)
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.protocol.decoding import error_of
@@ -30,10 +41,15 @@ from foremind.gateway.protocol.messages import (
     MAX_ID_CHARS,
     ErrorEvent,
     MessageAccepted,
+    MessageEdit,
     MessageSend,
+    ResponseChoose,
+    ResponseChosen,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseRegenerate,
+    Revision,
 )
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session import NOT_AUTHENTICATED, Session
@@ -44,7 +60,9 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.memory_views import memory_view
 from foremind.runtime.offload import run_or_offload
 
-_Answer = MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+_Answer = (
+    MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ResponseChosen | ErrorEvent
+)
 _MAX_WAITING = 8192  # answers; a piece is about one token
 _decoder = msgspec.json.Decoder(_Answer)
 
@@ -80,12 +98,36 @@ class SingleTurns:
             Conflict: the id belongs to another message.
             Draining, Interrupted, Overloaded, RateLimited, StorageUnavailable: it may retry.
         """
-        self.admit(principal, request.companion, request.text)
+        self.admit(principal, request.companion, None if request.regenerates else request.text)
         async with self.make(principal, request) as events:
             yield events
 
-    def admit(self, principal: Principal, companion: str, text: str) -> None:
+    async def choose(self, principal: Principal, choice: ReplyChoice) -> ChosenReply:
+        """Let one of the replies to the last message stand.
+
+        Args:
+            principal: whose token is valid, and acts for the user.
+
+        Raises:
+            InvalidMessage: there is no such reply, or the message is not the last one.
+            ForemindError: as `turn`.
+        """
+        self.admit(principal, choice.companion)
+        arrived = self._services.runtime.clock.monotonic()
+        session = await self._open(principal, choice.companion)
+        answer = _Answering(self._services, session)
+        try:
+            session.connect(answer, [])
+            session.handle(ResponseChoose(choice.message_id, choice.index), arrived)
+            return await answer.chosen()
+        finally:
+            self._registry.end(session)
+
+    def admit(self, principal: Principal, companion: str, text: str | None = None) -> None:
         """Check that a message may be sent now, and charge it to its user.
+
+        Args:
+            text: None for a request without one.
 
         Raises:
             InvalidMessage, NotAllowed, Draining, RateLimited: it may not.
@@ -96,15 +138,15 @@ class SingleTurns:
                 "companion: the token does not allow this companion", param="companion"
             )
         max_chars = self._services.runtime.settings.max_text_chars
-        if not text.strip():
+        if text is not None and not text.strip():
             raise InvalidMessage("text: expected text that is not blank", param="text")
-        if len(text) > max_chars:
+        if text is not None and len(text) > max_chars:
             raise InvalidMessage(
                 f"text: expected at most {max_chars} characters, got {len(text)}", param="text"
             )
         if self._registry.is_draining():
             raise Draining("The server is draining; send it again.")
-        self._charge(principal.effective_user_id, len(text))
+        self._charge(principal.effective_user_id, len(text or ""))
 
     @asynccontextmanager
     async def make(
@@ -114,8 +156,10 @@ class SingleTurns:
         arrived = self._services.runtime.clock.monotonic()
         if not 0 < len(request.id) <= MAX_ID_CHARS:
             raise InvalidMessage(f"id: expected 1 to {MAX_ID_CHARS} characters", param="id")
-        session = await self._open(principal, request)
-        answer = _Answering(self._services, session)
+        session = await self._open(
+            principal, request.companion, request.time_zone, request.session, request.earlier
+        )
+        answer = _Answering(self._services, session, regenerates=request.regenerates is not None)
         try:
             session.on_reply = answer.on_reply
             session.connect(answer, [])
@@ -137,16 +181,23 @@ class SingleTurns:
             raise RateLimited("Too many messages a second; see limits.", retry_after_s=wait_s)
         budget.take("send", now, cost)
 
-    async def _open(self, principal: Principal, request: TurnRequest) -> Session:
+    async def _open(
+        self,
+        principal: Principal,
+        slug: str,
+        time_zone: str | None = None,
+        choice: SessionChoice = "current",
+        earlier: Sequence[EarlierTurn] = (),
+    ) -> Session:
         """Open a session for one turn, under the name and time zone that are stored or stated."""
         services, registry = self._services, self._registry
         with registry.opening(principal) as pending:
             await services.authority.check_revoked(principal)
-            companion = await find_open_companion(services.stores.companions, request.companion)
+            companion = await find_open_companion(services.stores.companions, slug)
             known = await services.stores.users.get(principal.effective_user_id)
             if known is not None and not principal.states_name:
                 principal = replace(principal, name=known.name)
-            time_zone = request.time_zone or (None if known is None else known.time_zone)
+            time_zone = time_zone or (None if known is None else known.time_zone)
             pending.check()
             registry.reserve(pending)
             async with registry.read_slots:
@@ -155,8 +206,8 @@ class SingleTurns:
                     principal,
                     companion,
                     parse_time_zone(time_zone),
-                    choice=request.session,
-                    earlier=[PastTurn(said.speaker, said.text) for said in request.earlier],
+                    choice=choice,
+                    earlier=[PastTurn(said.speaker, said.text) for said in earlier],
                 )
             pending.check()
             registry.add(session, pending)
@@ -168,10 +219,16 @@ class _Answering:
 
     At most `outbound_bytes` of text wait to be read, in at most `_MAX_WAITING` answers. A reader
     that is slower loses the rest of the reply, which is stopped.
+
+    Args:
+        regenerates: whether another reply was asked for to a message that is stored.
     """
 
-    def __init__(self, services: SessionServices, session: Session) -> None:
+    def __init__(
+        self, services: SessionServices, session: Session, *, regenerates: bool = False
+    ) -> None:
         self._services = services
+        self._regenerates = regenerates
         self._session = session
         self._answers: asyncio.Queue[_Answer | ForemindError] = asyncio.Queue(_MAX_WAITING)
         self._waiting_bytes = 0
@@ -209,6 +266,22 @@ class _Answering:
         """Take the prompt of the reply, which is about to be sent."""
         self._turn = turn
 
+    async def chosen(self) -> ChosenReply:
+        """Return the reply that was chosen.
+
+        Raises:
+            ForemindError: it was not, or the session has ended.
+        """
+        while True:
+            match await self._answers.get():
+                case ForemindError() as error:
+                    raise error
+                case ErrorEvent() as event:
+                    raise error_of(event.error)
+                case ResponseChosen(turn=turn):
+                    status: Status = msgspec.convert(turn.status, Status)
+                    return ChosenReply(int(turn.turn_id), turn.text, status, turn.index, turn.count)
+
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield what comes of the message.
 
@@ -245,17 +318,19 @@ class _Answering:
         contents = [message["content"] for message in prompt.messages()]
         return TurnBegun(
             turn_id=int(accepted.turn_id),
-            duplicate=accepted.duplicate,
+            duplicate=accepted.duplicate and not self._regenerates,
             context=accepted.context,
             remembered=accepted.remembered,
             memories=[memory_view(memory, now) for memory in prompt.memories],
             prompt_tokens=await self._tokens(*contents),
             response_id=response_id,
+            text=self._turn.message.text,
         )
 
     async def _done(self, done: ResponseDone) -> TurnDone:
         error = None if done.error is None else error_of(done.error)
-        return TurnDone(done.status, done.text, await self._tokens(done.text), error)
+        tokens = await self._tokens(done.text)
+        return TurnDone(done.status, done.text, tokens, error, done.index, done.count)
 
     async def _answered_elsewhere(self, accepted: MessageAccepted) -> AsyncIterator[TurnEvent]:
         """Yield the stored reply to a message that was or is being answered elsewhere.
@@ -282,7 +357,8 @@ class _Answering:
         if reply is None:
             raise NotFound("id: this message or its reply was erased", param="id")
         yield TurnPiece(reply.content)
-        yield TurnDone(reply.status, reply.content, await self._tokens(reply.content))
+        tokens = await self._tokens(reply.content)
+        yield TurnDone(reply.status, reply.content, tokens, index=reply.index, count=reply.count)
 
     async def _tokens(self, *texts: str) -> int:
         count = counter_for(self._session.policy.layers.tokenizer)
@@ -304,6 +380,10 @@ def _closed(code: int, reason: str) -> ForemindError:
     return Interrupted(f"The turn was interrupted ({reason}); send it again.")
 
 
-def _message_of(request: TurnRequest) -> MessageSend:
+def _message_of(request: TurnRequest) -> MessageSend | Revision:
     settings = None if request.settings is None else dict(request.settings)
+    if request.regenerates is not None:
+        return ResponseRegenerate(request.id, request.regenerates, settings)
+    if request.replaces is not None:
+        return MessageEdit(request.id, request.replaces, request.text, settings, request.remember)
     return MessageSend(request.id, request.text, settings, request.remember)

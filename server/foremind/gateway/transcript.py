@@ -45,10 +45,12 @@ class Append:
     Attributes:
         earlier: how many messages of the transcript are older than the stored turns.
         former_reply: the last stored reply, if another stands in the transcript in its place.
+        message_id: of the message that it answers.
     """
 
     earlier: int
     former_reply: StoredMessage | None = None
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def _continued(
         and (extent == "exact" or len(before) >= _MIN_MATCHING)
         and _matches(before, prior[:-1], extent)
     ):
-        return Append(max(0, len(prior) - len(stored)), reply)
+        message_id = before[-1].message_id if before else None
+        return Append(max(0, len(prior) - len(stored)), reply, message_id)
     return None
 
 

@@ -31,6 +31,7 @@ from foremind.gateway.transcript import (
 )
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.memory.erase import Eraser, ErasureScope
+from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.runtime.offload import run_or_offload
 
 _COMPARED_TURNS = 200  # the newest of a relationship, of all its sessions
@@ -81,7 +82,7 @@ class TranscriptTurns:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Answer the last message of a transcript, and yield what comes of it.
 
-        Whatever is stored and no longer stands in the transcript is erased first.
+        Whatever is stored and no longer stands in the transcript is withdrawn first.
 
         Raises:
             ForemindError: as `SingleTurns.turn`.
@@ -92,9 +93,10 @@ class TranscriptTurns:
         match = _Match(NewConversation())
         if found.relationship is not None:
             match = await self._match(found.relationship.id, transcript)
-            goes_on = self._goes_on(found, match)
-            await self._withdraw(principal, found, match, transcript, goes_on=goes_on)
-            if not goes_on:
+            if self._goes_on(found, match):
+                await self._show_reply(principal, found, match, transcript)
+            else:
+                await self._withdraw(principal, found, match)
                 match = _Match(NewConversation())
         turn = _turn_request(request, transcript, found.policy, match)
         async with self._turns.make(principal, turn) as events:
@@ -130,29 +132,14 @@ class TranscriptTurns:
         idle = self._services.runtime.clock.now() - match.session.last.active_at
         return idle < found.policy.layers.session
 
-    async def _withdraw(
-        self,
-        principal: Principal,
-        found: _Circumstances,
-        match: _Match,
-        transcript: Sequence[EarlierTurn],
-        *,
-        goes_on: bool,
-    ) -> None:
-        """Erase what no longer stands in the transcript, with what was derived from it.
+    async def _withdraw(self, principal: Principal, found: _Circumstances, match: _Match) -> None:
+        """Erase what no longer stands of a session that is over.
 
-        Raises:
-            InvalidMessage: the reply that stands instead is too long.
+        Such a session is not continued: what is said anew is said in the next one.
         """
-        turns, relationship = _withdrawn(match, goes_on=goes_on), found.relationship
+        turns, relationship = _withdrawn(match), found.relationship
         if not turns or relationship is None:
             return
-        shown = transcript[-2].text if isinstance(match.decision, Append) else ""
-        max_chars = self._services.runtime.settings.max_text_chars
-        if len(shown) > max_chars:
-            raise InvalidMessage(
-                f"text: expected a reply of at most {max_chars} characters", param="text"
-            )
         await self._eraser.erase(
             relationship.id,
             (relationship.user_name, found.companion.name),
@@ -160,26 +147,43 @@ class TranscriptTurns:
             actor=principal.user_id,
             read_in_exchange=found.policy.storage.read_in_exchange,
         )
-        if shown and match.session is not None:
-            await self._store_shown_reply(
-                relationship, found.companion.id, match.session.last, shown
-            )
         self._services.after_reply.background_worker.wake()
 
-    async def _store_shown_reply(
-        self, relationship: Relationship, companion_id: int, last: SessionTurn, text: str
+    async def _show_reply(
+        self,
+        principal: Principal,
+        found: _Circumstances,
+        match: _Match,
+        transcript: Sequence[EarlierTurn],
     ) -> None:
-        """Store the reply that the player chose or edited, in place of the one that was erased."""
-        now, turns = self._services.runtime.clock.now(), self._services.stores.turns
-        opened = await turns.open_session(
+        """Let the reply stand that the player chose or wrote, if another one is stored.
+
+        Raises:
+            InvalidMessage: it is too long.
+        """
+        relationship, session, decision = found.relationship, match.session, match.decision
+        if relationship is None or session is None or not isinstance(decision, Append):
+            return
+        if decision.former_reply is None or decision.message_id is None:
+            return
+        shown, max_chars = transcript[-2].text, self._services.runtime.settings.max_text_chars
+        if len(shown) > max_chars:
+            raise InvalidMessage(
+                f"text: expected a reply of at most {max_chars} characters", param="text"
+            )
+        opened = await self._services.stores.turns.open_session(
             relationship.user_id,
             relationship.user_name,
-            companion_id,
-            now,
+            found.companion.id,
+            self._services.runtime.clock.now(),
             relationship.time_zone,
-            session_id=last.session_id,
+            session_id=session.last.session_id,
         )
-        await turns.commit_reply(opened, None, "completed", text, now, kept=last.kept)
+        names = (relationship.user_name, found.companion.name)
+        read_in_exchange = found.policy.storage.read_in_exchange
+        owner = ExchangeOwner(opened, names, principal.user_id, read_in_exchange)
+        await self._services.exchanges.show(owner, decision.message_id, shown, ingested=True)
+        self._services.after_reply.background_worker.wake()
 
 
 def _best_match(turns: Sequence[SessionTurn], transcript: Sequence[EarlierTurn]) -> _Match:
@@ -207,16 +211,11 @@ def _stored(turn: SessionTurn) -> StoredMessage:
     )
 
 
-def _withdrawn(match: _Match, *, goes_on: bool) -> tuple[int, ...]:
-    """Return the turns that no longer stand. Pure.
-
-    A session that is over is not continued, so that what is said anew is said in the next one.
-    """
+def _withdrawn(match: _Match) -> tuple[int, ...]:
+    """Return the turns of a session that is over which no longer stand. Pure."""
     decision = match.decision
     if isinstance(decision, Append):
         return () if decision.former_reply is None else (decision.former_reply.turn_id,)
-    if isinstance(decision, Regenerate) and decision.reply is None and goes_on:
-        return ()
     if isinstance(decision, Regenerate | Replace):
         turns = (decision.message, decision.reply)
         return tuple(turn.turn_id for turn in turns if turn is not None)
@@ -240,9 +239,13 @@ def _turn_request(
             request.companion, message_id, last.text, settings, session="new", earlier=prior
         )
     message_id = f"{_ID_PREFIX}-{decision.earlier}-{session.last.session_id}-{session.last.id}"
-    text = last.text
+    text, replaces, regenerates = last.text, None, None
     if isinstance(decision, Regenerate) and decision.reply is None:  # its reply never came
         message_id, text = decision.message.message_id or message_id, decision.message.text
+    elif isinstance(decision, Regenerate):
+        regenerates = decision.message.message_id
+    elif isinstance(decision, Replace):
+        replaces = decision.message.message_id
     return TurnRequest(
         request.companion,
         message_id,
@@ -250,6 +253,8 @@ def _turn_request(
         settings,
         session=session.last.session_id,
         earlier=prior[: decision.earlier],
+        replaces=replaces,
+        regenerates=regenerates,
     )
 
 

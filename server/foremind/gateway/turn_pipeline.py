@@ -1,8 +1,10 @@
 """What happens at Enter: store the message, answer it, store the reply, in order of arrival."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import structlog
 from cachetools import LRUCache
@@ -22,9 +24,13 @@ from foremind.gateway.protocol.messages import (
     Event,
     MessageAccepted,
     MessageSend,
+    ResponseChoose,
+    ResponseChosen,
+    Revision,
     SpeculativeWork,
 )
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
+from foremind.gateway.revisions import RevisedMessage, SessionRevisions
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.retrieval.attribution import used_memories
@@ -41,6 +47,8 @@ _STORE_WITHIN_S = 20.0  # a reply that was sent; meanwhile, messages after it wa
 _MAX_ANSWERED = 256  # answered messages that are recognised without the database
 
 _log = structlog.get_logger("foremind.gateway")
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,7 @@ class TurnPipeline:
 
     Args:
         retrieval_scope: returns whose memories are searched for a message under some settings.
+        revisions: changes the last exchange.
     """
 
     def __init__(
@@ -95,8 +104,10 @@ class TurnPipeline:
         services: SessionServices,
         callbacks: SessionCallbacks,
         retrieval_scope: Callable[[Policy, str], RetrievalScope],
+        revisions: SessionRevisions,
     ) -> None:
         self._conversation = conversation
+        self._revisions = revisions
         self._replies = replies
         self._prefetcher = prefetcher
         self._services = services
@@ -135,23 +146,52 @@ class TurnPipeline:
             first.check_same(opened.relationship_id, message.text)
         if message.id in self._waiting:
             return  # in progress: its own message.accepted follows
-        if len(self._waiting) >= MAX_WAITING_MESSAGES:
-            raise Overloaded(
-                f"At most {MAX_WAITING_MESSAGES} messages may be unanswered.", param="id"
-            )
+        self._check_room("id")
         self.stop_reply()
         if first is None:
             self._prefetcher.enter(message.text)
             self._replies.speculation.on_enter()
-            work = self._answer(message, policy, arrived, self._claim(message))
+            claim = self._claim(message, message.id)
+            work = self._answer(message, policy, arrived, claim)
             task = begin(work, "answer")
         else:
             self._prefetcher.clear()
             self._following.add(message.id)
-            task = begin(self._follow(message, policy, arrived, first), "follow")
-        self._newest = message.id
-        self._waiting[message.id] = task
-        task.add_done_callback(lambda task: self._end_waiting(message.id, task))
+            work = self._follow(message, policy, arrived, first, message.id)
+            task = begin(work, "follow")
+        self._wait_for(message.id, task)
+
+    def revise(self, revision: Revision, policy: Policy, arrived: float) -> None:
+        """Answer the last message anew, or another in its place; returns at once.
+
+        A reply in progress is stopped, as by `send`.
+
+        Args:
+            policy: the settings in force for this turn.
+
+        Raises:
+            Overloaded: too many messages of this session are unanswered.
+        """
+        if revision.id in self._waiting:
+            return  # in progress
+        self._check_room("id")
+        self.stop_reply()
+        self._prefetcher.clear()
+        self.drop_speculation()
+        self._wait_for(revision.id, begin(self._revise(revision, policy, arrived), "revise"))
+
+    def choose(self, choice: ResponseChoose, policy: Policy) -> None:
+        """Let another reply to the last message stand; returns at once.
+
+        A reply in progress is stopped, and is one of those that can be chosen.
+
+        Raises:
+            Overloaded: too many messages of this session are unanswered.
+        """
+        self._check_room("message_id")
+        self.stop_reply()
+        self.drop_speculation()
+        self._wait_for(uuid4().hex, begin(self._choose(choice, policy), "choose"))
 
     def on_draft(self, text: str) -> None:
         """The draft is now `text`; an empty draft was discarded."""
@@ -235,25 +275,114 @@ class TurnPipeline:
         """Stop generating, and wait until replies are stored as far as they were sent."""
         await self._replies.next_prompt.close()
         await self._replies.speculation.close()
-        for message_id in self._following:
-            self._waiting[message_id].cancel()
+        for key in self._following:
+            self._waiting[key].cancel()
         while self._waiting:
             self.stop_reply()
             await asyncio.wait(self._waiting.values(), timeout=0.05)
 
-    def _end_waiting(self, message_id: str, task: "asyncio.Task[None] | None") -> None:
-        if self._waiting.get(message_id) is task:  # otherwise it was sent again meanwhile
-            self._waiting.pop(message_id, None)
-            self._following.discard(message_id)
+    def _check_room(self, param: str) -> None:
+        if len(self._waiting) >= MAX_WAITING_MESSAGES:
+            raise Overloaded(
+                f"At most {MAX_WAITING_MESSAGES} messages may be unanswered.", param=param
+            )
 
-    def _claim(self, message: MessageSend) -> TurnInProgress:
+    def _wait_for(self, key: str, task: "asyncio.Task[None]") -> None:
+        self._newest = key
+        self._waiting[key] = task
+        task.add_done_callback(lambda task: self._end_waiting(key, task))
+
+    def _end_waiting(self, key: str, task: "asyncio.Task[None] | None") -> None:
+        if self._waiting.get(key) is task:  # otherwise it was sent again meanwhile
+            self._waiting.pop(key, None)
+            self._following.discard(key)
+
+    async def _revise(self, revision: Revision, policy: Policy, arrived: float) -> None:
+        """Withdraw what a revision replaces, and answer its message, before any later one."""
+        async with self._one_at_a_time:
+            revised = await self._report_failure(self._revised(revision, policy), revision)
+            if revised is None:
+                return
+            message, key = revised.message, revision.id
+            first = self._services.deduplicator.find(self._conversation.opened.user_id, message.id)
+            if first is None:
+                in_progress = self._claim(message, key, stored_before=revised.stored_now)
+                reply_turn = await self._answer_claimed(message, policy, arrived, in_progress)
+                if reply_turn is None and not in_progress.elsewhere:
+                    await self._restore(message.id, revised.withdrawn, policy)
+        if first is not None:
+            self._following.add(key)
+            await self._follow(message, policy, arrived, first, key)
+        else:
+            await self._conclude(message, policy, arrived, in_progress, reply_turn)
+
+    async def _revised(self, revision: Revision, policy: Policy) -> RevisedMessage:
+        await self.roll_over_if_idle(policy)
+        self._conversation.touch()
+        revised = await self._revisions.revise(revision, policy)
+        self.drop_history()
+        return revised
+
+    async def _restore(self, message_id: str, index: int | None, policy: Policy) -> None:
+        """Let the reply stand again in whose place none was made, if there was one."""
+        if index is None:
+            return
+        try:
+            event = await self._revisions.choose(message_id, index, policy)
+        except ForemindError as error:  # something was forgotten meanwhile, or the database is away
+            _log.warning("reply.not_restored", reason=error.code)
+            return
+        self.drop_history()
+        self._callbacks.emit(event)
+
+    async def _choose(self, choice: ResponseChoose, policy: Policy) -> None:
+        async with self._one_at_a_time:
+            event = await self._report_failure(self._chosen(choice, policy), choice)
+            if event is not None:
+                self.drop_history()
+                self._callbacks.emit(event)
+
+    async def _chosen(self, choice: ResponseChoose, policy: Policy) -> ResponseChosen:
+        await self.roll_over_if_idle(policy)
+        self._conversation.touch()
+        return await self._revisions.choose(choice.message_id, choice.index, policy)
+
+    async def _report_failure(
+        self, work: Coroutine[Any, Any, Result], message: Revision | ResponseChoose
+    ) -> Result | None:
+        """Return what some work returns; None if it failed, which is reported to the client."""
+        try:
+            return await work
+        except ForemindError as error:
+            self._callbacks.fail(error, cause_of(message))
+        except Exception as error:  # a defect must not end the session
+            _log.exception("revision.failed", reason=type(error).__name__)
+            failed = ForemindError("The message could not be changed.", param="message_id")
+            self._callbacks.fail(failed, cause_of(message))
+        return None
+
+    def _claim(
+        self, message: MessageSend, key: str, *, stored_before: bool = False
+    ) -> TurnInProgress:
+        """Register that this connection answers a message, which it waits for under a key.
+
+        Args:
+            stored_before: whether it was stored a moment before, in place of another one.
+        """
         opened = self._conversation.opened
-        return self._services.deduplicator.begin(
+        turn = self._services.deduplicator.begin(
             opened.user_id, message.id, opened.relationship_id, message.text
         )
+        turn.key, turn.stored_before = key, stored_before
+        return turn
 
     async def _follow(
-        self, message: MessageSend, policy: Policy, arrived: float, first: TurnInProgress | None
+        self,
+        message: MessageSend,
+        policy: Policy,
+        arrived: float,
+        first: TurnInProgress | None,
+        key: str,
     ) -> None:
         """Report on a message that another connection is answering.
 
@@ -266,8 +395,8 @@ class TurnPipeline:
                 await self._await_other_connection(message, arrived, turn_id, first)
                 return
             first = self._services.deduplicator.find(self._conversation.opened.user_id, message.id)
-        self._following.discard(message.id)
-        await self._answer(message, policy, arrived, self._claim(message))
+        self._following.discard(key)
+        await self._answer(message, policy, arrived, self._claim(message, key))
 
     async def _await_other_connection(
         self, message: MessageSend, arrived: float, turn_id: int, first: TurnInProgress
@@ -283,22 +412,40 @@ class TurnPipeline:
     async def _answer(
         self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
     ) -> None:
-        abandoned = True
-        while abandoned:
-            reply_turn, abandoned = None, False
-            try:
-                async with self._one_at_a_time:
-                    with structlog.contextvars.bound_contextvars(message_id=message.id):
-                        reply_turn = await self._answer_or_fail(
-                            message, policy, arrived, in_progress
-                        )
-                if in_progress.elsewhere:
-                    reply_turn, abandoned = await self._await_other_process(message, in_progress)
-            finally:
-                self._end_claim(message, in_progress, reply_turn)
-            if abandoned:
-                self._following.discard(message.id)
-                in_progress = self._claim(message)
+        async with self._one_at_a_time:
+            reply_turn = await self._answer_claimed(message, policy, arrived, in_progress)
+        await self._conclude(message, policy, arrived, in_progress, reply_turn)
+
+    async def _answer_claimed(
+        self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
+    ) -> int | None:
+        """Answer a message, alone; return the turn id of the reply, None if it has none here."""
+        try:
+            with structlog.contextvars.bound_contextvars(message_id=message.id):
+                return await self._answer_or_fail(message, policy, arrived, in_progress)
+        except BaseException:
+            self._end_claim(message, in_progress, None)
+            raise
+
+    async def _conclude(
+        self,
+        message: MessageSend,
+        policy: Policy,
+        arrived: float,
+        in_progress: TurnInProgress,
+        reply_turn: int | None,
+    ) -> None:
+        """Wait for the reply of another process, if one answers; if that died, answer here."""
+        abandoned = False
+        try:
+            if in_progress.elsewhere:
+                reply_turn, abandoned = await self._await_other_process(message, in_progress)
+        finally:
+            self._end_claim(message, in_progress, reply_turn)
+        if abandoned:
+            self._following.discard(in_progress.key)
+            again = self._claim(message, in_progress.key)
+            await self._answer(message, policy, arrived, again)
 
     def _end_claim(
         self, message: MessageSend, in_progress: TurnInProgress, reply_turn: int | None
@@ -324,7 +471,7 @@ class TurnPipeline:
         if reply_turn is None and not in_progress.elsewhere and message.id not in self._answered:
             # From here on it may be sent again, and is then answered after this.
             self._end_claim(message, in_progress, None)
-            self._end_waiting(message.id, asyncio.current_task())
+            self._end_waiting(in_progress.key, asyncio.current_task())
             await self._release(message)
         return reply_turn
 
@@ -354,7 +501,7 @@ class TurnPipeline:
             self._mark_answered(message, turn_id, turn.kept)
             await self._callbacks.read_reply(answer.reply)
             return answer.reply, False
-        return None, answer.abandoned and self._newest == message.id
+        return None, answer.abandoned and self._newest == turn.key
 
     async def _commit_and_reply(
         self, message: MessageSend, policy: Policy, arrived: float, in_progress: TurnInProgress
@@ -390,6 +537,8 @@ class TurnPipeline:
             context, reply, work = await self._begin_reply(message, policy)
             ready_s = clock.monotonic() - arrived
             stored = await commit
+            if in_progress.stored_before:
+                stored = replace(stored, duplicate=False)
             in_progress.kept = stored.kept
             in_progress.stored.set_result(stored.id)
             if stored.answered or stored.elsewhere:
@@ -435,7 +584,7 @@ class TurnPipeline:
             self._mark_answered(message, stored.id, stored.kept)
             return
         in_progress.elsewhere = True
-        self._following.add(message.id)  # later messages need not wait for it
+        self._following.add(in_progress.key)  # later messages need not wait for it
         self._add_remote_message(message, stored.id)
 
     def _add_remote_message(self, message: MessageSend, turn_id: int) -> None:

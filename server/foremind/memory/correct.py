@@ -88,6 +88,7 @@ class Corrector:
             )
             erased_turns = (erased.turns - corrected) | erased.replies
             await transaction.recompute_superseded(now, memory_id)
+            await transaction.delete_alternatives()
             await steps.remove(erased_turns, erased, corrected=corrected)
             await steps.clear_states(texts, erased)
             await transaction.audit(actor, "correct", f"memory {memory_id}", now)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -105,6 +106,20 @@ class _ErasureRequest:
     counts: ErasureCounts = field(default_factory=ErasureCounts)
 
 
+class Replacement(Protocol):
+    """What stands in place of turns that are erased for it."""
+
+    async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
+        """Return the turns that no longer stand; called again if something changed since.
+
+        Raises:
+            RequestError: it is not possible.
+        """
+
+    async def store(self, transaction: ErasureTransaction) -> bool:
+        """Store what stands instead, after the erasure; return whether anything changed."""
+
+
 class Eraser:
     """Erases what a user takes back, with everything that contains it or was derived from it.
 
@@ -190,6 +205,51 @@ class Eraser:
             read_in_exchange=True,
         )
 
+    async def replace(
+        self,
+        relationship_id: int,
+        names: tuple[str, str],
+        replacement: Replacement,
+        *,
+        actor: str,
+        read_in_exchange: bool,
+    ) -> None:
+        """Erase turns as those that were never meant to be kept, and store what stands instead.
+
+        Both are one transaction. Arguments as of `erase`.
+
+        Raises:
+            RequestError: the replacement is not possible; nothing was changed.
+            RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
+        """
+        vectors = await self._ingester.name_vectors(*names)
+        names_vectors = vectors if read_in_exchange else None
+
+        async def prepare(reader: ErasureReader) -> Decide:
+            return partial(
+                find_erased_content,
+                named_turns=await replacement.withdrawn(reader),
+                keep_other_mentions=True,
+                thresholds=self._thresholds,
+            )
+
+        async with (
+            self._running.turn(relationship_id),
+            find_and_lock(self._database, relationship_id, self._embedder, prepare) as (
+                transaction,
+                _,
+                erased,
+            ),
+        ):
+            now, touched = self._clock.now(), [*sorted(erased.turns), *erased.replies]
+            steps = ErasureSteps(transaction, self._embedder, names_vectors, now, ErasureCounts())
+            if touched:
+                await transaction.delete_alternatives()
+                await steps.remove(touched, erased)
+                await transaction.audit(actor, "replace", f"{len(touched)} turns", now)
+            if await replacement.store(transaction) or touched:
+                await transaction.announce(touched)
+
     async def erase_record(
         self,
         relationship_id: int,
@@ -214,6 +274,7 @@ class Eraser:
             if not await transaction.record_texts([record_id]):
                 raise NotFound("record: expected the id of a record here", param="record")
             steps = ErasureSteps(transaction, self._embedder, None, now, counts)
+            await transaction.delete_alternatives()
             await steps.remove((), records=[record_id])
             if digests:
                 await transaction.add_dismissed(digests)
@@ -238,6 +299,7 @@ class Eraser:
                 texts, erased, scope.about, scope.session
             ):
                 _check(scope, texts, erased)
+            await transaction.delete_alternatives()
             await steps.remove(touched, erased)
             if few or not turns:
                 await transaction.audit(actor, "forget", str(scope), self._clock.now())
@@ -259,6 +321,7 @@ class Eraser:
             last_turn = transaction.seen.last_turn
             deleted = await transaction.delete_records(await transaction.every_record())
             counts.records.update(deleted)
+            await transaction.delete_alternatives()
             await transaction.reset_relationship()
             await transaction.delete_states()
             await transaction.announce(())

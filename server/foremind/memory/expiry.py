@@ -95,6 +95,7 @@ class RetentionEnforcer:
                 subject, turns = await remove_batch(transaction, steps)
                 if not turns:
                     return
+                await transaction.delete_alternatives()
                 await transaction.audit("server", "retention", subject, self._clock.now())
                 await transaction.announce(turns, outdated=True)
 

@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Protocol, get_args
+from uuid import UUID
 
 import msgspec
 
 from foremind.domain.companion import KINDS
 from foremind.domain.erasure import RecordText, ShownState, TranscriptText
 from foremind.domain.errors import NotFound
+from foremind.domain.exchange import LastExchange
 from foremind.domain.record import Details, Status
+from foremind.storage.exchange_store import is_stored, read_last_exchange
 
 _BATCH_SIZE = 500  # rows per query
 
@@ -58,6 +61,14 @@ class ErasureReader:
         """Return the turns that memories were derived from."""
         rows = await self._data.rows("turns_of_memories", self._relationship_id, list(memories))
         return {row["id"] for row in rows}
+
+    async def last_exchange(self, session_id: UUID) -> LastExchange | None:
+        """Return the last exchange of a session; None if there is none."""
+        return await read_last_exchange(self._data, self._relationship_id, session_id)
+
+    async def knows_message(self, user_id: int, message_id: str) -> bool:
+        """Return whether a message id is used."""
+        return await is_stored(self._data, self._relationship_id, user_id, message_id)
 
     async def turns_of_session(self, session_id: str) -> set[int]:
         """Return the turns of a session, including those without a text."""

@@ -18,7 +18,7 @@ from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState
 from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import ExchangeTurn
-from foremind.storage.database import Database
+from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.erasure_reader import (
     ErasureReader,
     record_text,
@@ -62,6 +62,15 @@ class ErasureTransaction:
     def reader(self) -> ErasureReader:
         """A reader within this transaction."""
         return ErasureReader(self._connection, self._relationship_id)
+
+    @property
+    def connection(self) -> DatabaseConnection:
+        """The connection, for what is stored in place of what is erased."""
+        return self._connection
+
+    async def delete_alternatives(self) -> None:
+        """Delete the replies that do not stand: they may contain what is erased."""
+        await self._connection.execute("delete_alternatives", self._relationship_id)
 
     async def memories_of_turns(self, turns: Collection[int]) -> set[int]:
         """Return the memories derived from turns."""

@@ -14,6 +14,7 @@ OWNED_TABLES = (
     "sessions",
     "session_states",
     "turns",
+    "alternative_replies",
     "memories",
     "memory_sources",
     "memory_facts",

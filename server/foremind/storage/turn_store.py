@@ -162,7 +162,7 @@ class TurnStore:
         relationship_id, claimed_until = session.relationship_id, now + self._claim_duration
         turn = (relationship_id, session.session_id, session.user_id, message_id, text, now)
         terms = (needs_consent, *(token or (None, None, None)))
-        insert = self._insert_stepwise if self._database.sharded else self._insert
+        insert = self._insert_in_transaction if self._database.sharded else self._insert
         row = await insert(turn, kept, (self._presence.number, claimed_until), terms)
         if row is None:
             raise NotFound("id: this user was erased", param="id")
@@ -176,6 +176,41 @@ class TurnStore:
         return StoredTurn(
             row["id"], duplicate=False, answered=False, kept=row["kept"], in_force=in_force
         )
+
+    async def insert_message(
+        self,
+        connection: DatabaseConnection,
+        session: OpenedSession,
+        message_id: str,
+        text: str,
+        now: datetime,
+        *,
+        kept: bool = True,
+        needs_consent: bool = False,
+        token: TokenIdentity | None = None,
+    ) -> None:
+        """Store a user's message within a transaction, as `commit_message` does by itself.
+
+        This process answers it.
+
+        Raises:
+            Conflict: the id belongs to another message.
+            NotAuthenticated: the token was revoked.
+            NotFound: the user was erased.
+        """
+        row = await _insert_stepwise(
+            connection,
+            (session.relationship_id, session.session_id, session.user_id, message_id, text, now),
+            kept,
+            (self._presence.number, now + self._claim_duration),
+            (needs_consent, *(token or (None, None, None))),
+        )
+        if row is None:
+            raise NotFound("id: this user was erased", param="id")
+        if row["revoked"]:
+            raise NotAuthenticated("token: revoked", param="token")
+        if row["id"] is None:  # with this companion it was not used
+            raise Conflict(ANOTHER_COMPANION, param="id")
 
     async def commit_reply(
         self,
@@ -218,6 +253,7 @@ class TurnStore:
             )
             if row is None:
                 return None
+            await connection.execute("delete_other_alternatives", session.relationship_id, reply_to)
             announcement = undelivered_reply(row["id"])
             if announcement is not None:
                 connection.announce(announcement)
@@ -273,39 +309,48 @@ class TurnStore:
                 raise Conflict(ANOTHER_TEXT, param="id")
             if state["answered"]:
                 return StoredTurn(turn["id"], True, answered=True, kept=state["kept"])
+            alternatives = state["alternatives"]
             elsewhere = state["answering_by"] != own and await _is_answering(connection, state, now)
             if not elsewhere:
                 until = now + self._claim_duration
                 await connection.execute("claim_turn", relationship_id, turn["id"], own, until)
-            return StoredTurn(turn["id"], True, False, elsewhere, state["kept"])
+            return StoredTurn(
+                turn["id"], True, False, elsewhere, state["kept"], alternatives=alternatives
+            )
 
     async def _insert(
         self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
     ) -> Mapping[str, Any] | None:
         return await self._database.row("insert_user_turn", *turn, kept, *claim, *terms)
 
-    async def _insert_stepwise(
+    async def _insert_in_transaction(
         self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
     ) -> Mapping[str, Any] | None:
-        """Do as `insert_user_turn` does, in a transaction of several statements.
+        async with self._database.transaction(turn[0]) as connection:
+            return await _insert_stepwise(connection, turn, kept, claim, terms)
 
-        A sharded database plans each part of a large statement by itself, which takes longer, and
-        does not pass on to its workers the relationship that a statement names.
-        """
-        relationship_id, session_id, _, message_id, _, now = turn
-        async with self._database.transaction(relationship_id) as connection:
-            found = await connection.row(
-                "turn_in_force", relationship_id, session_id, kept, *terms, message_id
-            )
-            if found is None or found["revoked"]:
-                return found
-            row = await connection.row("insert_turn", *turn, found["kept"], *claim)
-            await connection.execute("keep_session_active", relationship_id, session_id, now)
-            if row is not None and found["kept"]:
-                await connection.execute(
-                    "enqueue_turn", relationship_id, row["id"], found["companion_id"], now
-                )
-            return {**found, "id": None if row is None else row["id"]}
+
+async def _insert_stepwise(
+    connection: DatabaseConnection, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
+) -> Mapping[str, Any] | None:
+    """Do as `insert_user_turn` does, in several statements.
+
+    A sharded database plans each part of a large statement by itself, which takes longer, and
+    does not pass on to its workers the relationship that a statement names.
+    """
+    relationship_id, session_id, _, message_id, _, now = turn
+    found = await connection.row(
+        "turn_in_force", relationship_id, session_id, kept, *terms, message_id
+    )
+    if found is None or found["revoked"]:
+        return found
+    row = await connection.row("insert_turn", *turn, found["kept"], *claim)
+    await connection.execute("keep_session_active", relationship_id, session_id, now)
+    if row is not None and found["kept"]:
+        await connection.execute(
+            "enqueue_turn", relationship_id, row["id"], found["companion_id"], now
+        )
+    return {**found, "id": None if row is None else row["id"]}
 
 
 async def _is_answering(connection: DatabaseConnection, claim: Any, now: datetime) -> bool:

@@ -275,6 +275,7 @@ class Server:
                 access_counts=stub,
                 background_worker=stub,
             ),
+            exchanges=stub,
         )
         self.handshake = Handshake(self.services, self.registry)
 

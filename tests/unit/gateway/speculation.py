@@ -287,6 +287,7 @@ def _session_services(
             access_counts=cast("Any", SimpleNamespace(count_access=lambda *_: None)),
             background_worker=stub,
         ),
+        exchanges=stub,
     )
 
 

@@ -67,7 +67,7 @@ HI, HELLO, RAIN, NO_RAIN, HI_AGAIN, HELLO_AGAIN = stored(*SIX)
         (FOUR, (*FOUR[:2], "u:Snow?"), Replace(0, RAIN, NO_RAIN)),
         (FOUR[:3], (*FOUR[:2], "u:Snow?"), Replace(0, RAIN, None)),
         # The player chose or wrote another reply before saying more.
-        (FOUR, (*FOUR[:3], "c:Some rain", "u:Thanks"), Append(0, NO_RAIN)),
+        (FOUR, (*FOUR[:3], "c:Some rain", "u:Thanks"), Append(0, NO_RAIN, "m3")),
         # A message that was not answered is followed by another.
         (FOUR[:3], (*FOUR[:3], "u:Hello?"), Append(0)),
         # The same words again are a new message, if what is before them says so.
@@ -97,7 +97,7 @@ def test_a_stopped_reply_is_known_by_its_beginning() -> None:
     """The client may have shown less of it than was sent."""
     turns = stored("u:Hi", "c~Hello there")
     assert decide(turns, said("u:Hi", "c:Hello", "u:Thanks")) == Append(0)
-    assert decide(turns, said("u:Hi", "c:Ahoy", "u:Thanks")) == Append(0, turns[-1])
+    assert decide(turns, said("u:Hi", "c:Ahoy", "u:Thanks")) == Append(0, turns[-1], "m1")
 
 
 def test_the_first_message_of_a_session_is_known_by_what_was_before_it() -> None:
@@ -123,14 +123,15 @@ class FrontEnd:
             case Append(former_reply=former) if former is not None:
                 shown = self.transcript[-2].text
                 self.turns[-1] = replace(former, text=shown, whole=True)
-            case Regenerate(reply=None):
-                self.turns.pop()
-            case Regenerate(message=message) | Replace(message=message):
+            case Regenerate(message=message):
+                self.turns = self.turns[: self.turns.index(message) + 1]
+            case Replace(message=message):
                 self.turns = self.turns[: self.turns.index(message)]
             case NewConversation():
                 self.turns = []
-        before = len(self.transcript) - 1 - len(self.turns)
-        self._store("user", self.transcript[-1].text, before)
+        if not isinstance(decision, Regenerate):
+            before = len(self.transcript) - 1 - len(self.turns)
+            self._store("user", self.transcript[-1].text, before)
         self.made += 1
         reply = f"Reply {self.made}"
         self._store("companion", reply)

@@ -28,7 +28,10 @@ from foremind.gateway.protocol.messages import (
     MAX_ID_CHARS,
     ClientMessage,
     ErrorBody,
+    MessageEdit,
     MessageSend,
+    ResponseChoose,
+    ResponseRegenerate,
 )
 
 _NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
@@ -46,6 +49,13 @@ _ERRORS: dict[str, type[ForemindError]] = {
         StorageUnavailable,
     )
 }  # fmt: skip
+#: The field that names the message, by type of frame.
+_MESSAGE_IDS = {
+    "message.send": "id",
+    "message.edit": "id",
+    "response.regenerate": "message_id",
+    "response.choose": "message_id",
+}
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
@@ -100,9 +110,12 @@ class DecodingProblem(NamedTuple):
 
 def cause_of(message: ClientMessage) -> DecodingProblem:
     """Return the ids that an error about a message refers to."""
-    return DecodingProblem(
-        message.event_id, message.id if isinstance(message, MessageSend) else None
-    )
+    match message:
+        case MessageSend() | MessageEdit():
+            return DecodingProblem(message.event_id, message.id)
+        case ResponseRegenerate() | ResponseChoose():
+            return DecodingProblem(message.event_id, message.message_id)
+    return DecodingProblem(message.event_id)
 
 
 def cause_in(raw: str) -> DecodingProblem:
@@ -113,9 +126,10 @@ def cause_in(raw: str) -> DecodingProblem:
         return DecodingProblem()
     if not isinstance(frame, dict):
         return DecodingProblem()
-    is_send = frame.get("type") == MessageSend.__struct_config__.tag
+    name = _MESSAGE_IDS.get(str(frame.get("type")))
     return DecodingProblem(
-        _identifier(frame.get("event_id")), _identifier(frame.get("id")) if is_send else None
+        _identifier(frame.get("event_id")),
+        None if name is None else _identifier(frame.get(name)),
     )
 
 

@@ -21,12 +21,16 @@ from foremind.gateway.protocol.messages import (
     LoreView,
     MemoryStored,
     MessageAccepted,
+    MessageEdit,
     MessageSend,
     ReasonView,
     ResponseCancel,
+    ResponseChoose,
+    ResponseChosen,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseRegenerate,
     ResponseTimings,
     Resume,
     SessionOpen,
@@ -62,6 +66,9 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
         DraftUpdate(text="What did I promise?"),
         DraftClear(),
         MessageSend(id="m1", text="What did I promise?", event_id="m1"),
+        MessageEdit(id="m2", message_id="m1", text="What did I promise you?", event_id="m2"),
+        ResponseRegenerate(id="g1", message_id="m2", event_id="g1"),
+        ResponseChoose(message_id="m2", index=0),
         ResponseCancel(response_id=_RESPONSE),
         SessionOpened(
             seq=1,
@@ -128,6 +135,14 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             status="completed",
             text="You promised to help tomorrow.",
             timings=ResponseTimings(210.4, 1480.2),
+            message_id="m1",
+        ),
+        ResponseChosen(
+            seq=17,
+            message_id="m2",
+            turn=TurnView(
+                "17", "companion", None, "completed", "To help tomorrow.", _NOW, "m2", 0, 2
+            ),
         ),
         MemoryStored(
             seq=10,

@@ -103,6 +103,42 @@ class MessageSend(Struct, frozen=True, tag="message.send"):
     event_id: Identifier | None = None
 
 
+class MessageEdit(Struct, frozen=True, tag="message.edit"):
+    """Another text in place of the last message, which is answered anew.
+
+    It is a message of its own, with an `id` of its own, and as idempotent as `message.send`, whose
+    other fields it has. `message_id` is the last message of the session, which no longer stands.
+    """
+
+    id: Identifier
+    message_id: Identifier
+    text: str
+    settings: dict[str, msgspec.Raw] | None = None
+    remember: bool = True
+    event_id: Identifier | None = None
+
+
+class ResponseRegenerate(Struct, frozen=True, tag="response.regenerate"):
+    """Another reply to the last message of the session; the ones before can be chosen again.
+
+    `id` is the client's for this request: the same one again makes no further reply. `settings`
+    override those of the relationship for this reply only.
+    """
+
+    id: Identifier
+    message_id: Identifier
+    settings: dict[str, msgspec.Raw] | None = None
+    event_id: Identifier | None = None
+
+
+class ResponseChoose(Struct, frozen=True, tag="response.choose"):
+    """Which of the replies to the last message of the session stands, by its index from 0."""
+
+    message_id: Identifier
+    index: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    event_id: Identifier | None = None
+
+
 class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
     """Stop the reply in progress."""
 
@@ -111,8 +147,18 @@ class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
 
 
 ClientMessage = (
-    SessionOpen | SessionUpdate | DraftUpdate | DraftClear | MessageSend | ResponseCancel
+    SessionOpen
+    | SessionUpdate
+    | DraftUpdate
+    | DraftClear
+    | MessageSend
+    | MessageEdit
+    | ResponseRegenerate
+    | ResponseChoose
+    | ResponseCancel
 )
+#: What changes the last exchange, and is answered as a message is.
+Revision = MessageEdit | ResponseRegenerate
 
 
 class CompanionCard(Struct, frozen=True):
@@ -145,7 +191,11 @@ class Limits(Struct, frozen=True):
 
 
 class TurnView(Struct, frozen=True):
-    """One past turn of the conversation."""
+    """One past turn of the conversation.
+
+    Of a reply, `reply_to` is the id of the message that it answers, if that is stored; it is number
+    `index`, from 0, of the `count` replies that can be chosen among.
+    """
 
     turn_id: str
     speaker: Literal["user", "companion"]
@@ -153,6 +203,9 @@ class TurnView(Struct, frozen=True):
     status: str
     text: str
     created_at: datetime
+    reply_to: str | None = None
+    index: int = 0
+    count: int = 1
 
 
 class LoreView(Struct, frozen=True):
@@ -178,7 +231,7 @@ class ContextTimings(Struct, frozen=True):
 
 
 class ResponseTimings(Struct, frozen=True):
-    """Milliseconds since `message.send` arrived; null if there was no first token."""
+    """Milliseconds since the message arrived; null if there was no first token."""
 
     first_token_ms: float | None
     total_ms: float
@@ -187,7 +240,7 @@ class ResponseTimings(Struct, frozen=True):
 class ErrorBody(Struct, frozen=True):
     """An error; `param` names the field, `event_id` echoes the client's.
 
-    `message_id` is the id of the `message.send` that the error refers to, if any.
+    `message_id` is the id of the message that the error refers to, if any.
     """
 
     type: str
@@ -271,6 +324,8 @@ class ContextReady(Event, tag="context.ready", kw_only=True):
 class MessageAccepted(Event, tag="message.accepted", kw_only=True):
     """The message is durably stored; `ready_ms` is the time from its arrival to the model request.
 
+    After `response.regenerate` it is the message that is answered again, a `duplicate`.
+
     `ahead` is what the language model did for it speculatively, before Enter. If `remembered` is
     false, no memory is derived from it and it is erased when its session ends.
     """
@@ -285,10 +340,12 @@ class MessageAccepted(Event, tag="message.accepted", kw_only=True):
 
 
 class ResponseCreated(Event, tag="response.created", kw_only=True):
-    """A reply has started."""
+    """A reply to a message has started: number `index`, from 0, of `count` that were made to it."""
 
     response_id: str
     message_id: str
+    index: int = 0
+    count: int = 1
 
 
 class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
@@ -299,13 +356,23 @@ class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
 
 
 class ResponseDone(Event, tag="response.done", kw_only=True):
-    """The reply has ended; `error` is set if it `failed`."""
+    """The reply has ended; `error` is set if it `failed`. The other fields are as when it began."""
 
     response_id: str
     status: Literal["completed", "cancelled", "failed"]
     text: str
     timings: ResponseTimings
     error: ErrorBody | None = None
+    message_id: str = ""
+    index: int = 0
+    count: int = 1
+
+
+class ResponseChosen(Event, tag="response.chosen", kw_only=True):
+    """Which of the replies to the last message stands: chosen, or back as no other was made."""
+
+    message_id: str
+    turn: TurnView
 
 
 class MemoryStored(Event, tag="memory.stored", kw_only=True):

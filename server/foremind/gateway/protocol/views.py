@@ -13,4 +13,7 @@ def turn_view(turn: Turn) -> TurnView:
         status=turn.status,
         text=turn.content,
         created_at=turn.created_at,
+        reply_to=turn.answers,
+        index=turn.index,
+        count=turn.count,
     )

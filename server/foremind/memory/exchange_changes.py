@@ -1,0 +1,245 @@
+"""Changes the last exchange of a session: what no longer stands is erased with all made of it."""
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from foremind.domain.clock import Clock
+from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply, require_last
+from foremind.domain.turn import OpenedSession
+from foremind.memory.erase import Eraser, Replacement
+from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.erasure_reader import ErasureReader
+from foremind.storage.erasure_store import ErasureTransaction
+from foremind.storage.exchange_store import ExchangeTransaction, read_last_exchange
+
+_log = structlog.get_logger("foremind.memory")
+
+#: Stores a message within a transaction.
+InsertMessage = Callable[[DatabaseConnection], Awaitable[None]]
+_Pick = Callable[[LastExchange], MadeReply]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOwner:
+    """Whose exchange is changed.
+
+    Attributes:
+        names: the user's and the companion's.
+        actor: who requested it, for the audit trail.
+        read_in_exchange: whether the companion's memories are embedded with their neighbours.
+    """
+
+    session: OpenedSession
+    names: tuple[str, str]
+    actor: str
+    read_in_exchange: bool
+
+
+class ExchangeChanges:
+    """Changes the last exchange of a session, each time in one transaction.
+
+    What is withdrawn is erased as what was never meant to be kept: with its memories, facts and
+    records, while all that the user also said elsewhere stays.
+    """
+
+    def __init__(self, database: Database, eraser: Eraser, clock: Clock) -> None:
+        self._database = database
+        self._eraser = eraser
+        self._clock = clock
+
+    async def edit(
+        self, owner: ExchangeOwner, message_id: str, edited_id: str, insert: InsertMessage
+    ) -> bool:
+        """Put another message in the place of the last one, and of all replies to that.
+
+        Args:
+            edited_id: the id of the message that takes its place.
+            insert: stores that message.
+
+        Returns:
+            False if a message is stored under its id already; then nothing was changed.
+
+        Raises:
+            InvalidMessage: `message_id` is not the last message's.
+            Conflict, NotAuthenticated, NotFound: as `insert`.
+            RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
+        """
+        edit = _Edit(owner.session, message_id, edited_id, insert)
+        await self._replace(owner, edit)
+        return edit.stored
+
+    async def withdraw_reply(
+        self, owner: ExchangeOwner, message_id: str, request_id: str
+    ) -> LastExchange:
+        """Withdraw the reply to the last message, so that another can be made; it can be chosen.
+
+        The same request again withdraws nothing.
+
+        Returns:
+            The exchange as it was before.
+
+        Raises:
+            InvalidMessage: `message_id` is not the last message's.
+            RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
+        """
+        relationship_id, session_id = owner.session.relationship_id, owner.session.session_id
+        data = self._database.for_relationship(relationship_id)
+        found = await read_last_exchange(data, relationship_id, session_id)
+        last = require_last(found, message_id)
+        if last.regenerated_by == request_id:
+            return replace(last, reply_id=None, reply=None)
+        if last.reply is None:
+            async with self._database.transaction(relationship_id) as connection:
+                exchange = ExchangeTransaction(connection, relationship_id, last.turn_id)
+                await exchange.untie_removed_reply()
+                await exchange.note_regeneration(request_id)
+            return last
+        withdrawal = _Withdrawal(owner.session, message_id, request_id)
+        await self._replace(owner, withdrawal)
+        return withdrawal.last
+
+    async def choose(
+        self, owner: ExchangeOwner, message_id: str, index: int, *, ingested: bool
+    ) -> int:
+        """Let one of the replies to the last message stand; return its turn.
+
+        Args:
+            index: among all replies to it, the earliest first.
+            ingested: whether it is ingested.
+
+        Raises:
+            InvalidMessage: `message_id` is not the last message's, or there is no such reply.
+            RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
+        """
+        choice = _Choice(
+            owner.session, message_id, lambda last: last.chosen(index), ingested, self._clock
+        )
+        await self._replace(owner, choice)
+        return choice.turn_id
+
+    async def show(
+        self, owner: ExchangeOwner, message_id: str, text: str, *, ingested: bool
+    ) -> int:
+        """Let a reply with this text stand: the one that has it, or one that the player wrote.
+
+        Arguments, result and errors as of `choose`.
+        """
+
+        def pick(last: LastExchange) -> MadeReply:
+            for reply in last.replies:
+                if reply.text == text:
+                    return reply
+            positions = [reply.position for reply in last.replies]
+            return MadeReply(max(positions, default=-1) + 1, "completed", text, self._clock.now())
+
+        choice = _Choice(owner.session, message_id, pick, ingested, self._clock)
+        await self._replace(owner, choice)
+        return choice.turn_id
+
+    async def _replace(self, owner: ExchangeOwner, replacement: Replacement) -> None:
+        await self._eraser.replace(
+            owner.session.relationship_id,
+            owner.names,
+            replacement,
+            actor=owner.actor,
+            read_in_exchange=owner.read_in_exchange,
+        )
+        _log.info("exchange.changed", relationship_id=owner.session.relationship_id)
+
+
+@dataclass(slots=True)
+class _Change:
+    """What the changes have in common: the exchange as it was read last."""
+
+    session: OpenedSession
+    message_id: str
+    last: LastExchange = field(init=False)
+
+    async def read(self, reader: ErasureReader) -> LastExchange:
+        found = await reader.last_exchange(self.session.session_id)
+        self.last = require_last(found, self.message_id)
+        return self.last
+
+    def standing_turns(self) -> list[int]:
+        return [] if self.last.reply_id is None else [self.last.reply_id]
+
+    def exchange(self, transaction: ErasureTransaction) -> ExchangeTransaction:
+        return ExchangeTransaction(
+            transaction.connection, self.session.relationship_id, self.last.turn_id
+        )
+
+
+@dataclass(slots=True)
+class _Edit(_Change):
+    """Another message in place of the last one."""
+
+    edited_id: str
+    insert: InsertMessage
+    stored: bool = False
+
+    async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
+        self.stored = not await reader.knows_message(self.session.user_id, self.edited_id)
+        if not self.stored:
+            return ()
+        last = await self.read(reader)
+        return [last.turn_id, *self.standing_turns()]
+
+    async def store(self, transaction: ErasureTransaction) -> bool:
+        if self.stored:
+            await self.insert(transaction.connection)
+        return self.stored
+
+
+@dataclass(slots=True)
+class _Withdrawal(_Change):
+    """No reply, until another one is made; the one that stood can be chosen."""
+
+    request_id: str
+
+    async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
+        last = await self.read(reader)
+        return () if last.regenerated_by == self.request_id else self.standing_turns()
+
+    async def store(self, transaction: ErasureTransaction) -> bool:
+        last = self.last
+        if last.reply is None or last.regenerated_by == self.request_id:
+            return False
+        exchange = self.exchange(transaction)
+        await exchange.put_alternatives(last.replies[1 - MAX_REPLIES :])
+        await exchange.untie_removed_reply()
+        await exchange.note_regeneration(self.request_id)
+        return True
+
+
+@dataclass(slots=True)
+class _Choice(_Change):
+    """One of the replies in place of the one that stands."""
+
+    pick: _Pick
+    ingested: bool
+    clock: Clock
+    turn_id: int = 0
+
+    async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
+        last = await self.read(reader)
+        return () if self.pick(last) is last.reply else self.standing_turns()
+
+    async def store(self, transaction: ErasureTransaction) -> bool:
+        last, reply = self.last, self.pick(self.last)
+        if reply is last.reply:
+            assert last.reply_id is not None
+            self.turn_id = last.reply_id
+            return False
+        exchange = self.exchange(transaction)
+        # One that the player wrote takes the place of the one that stood, which cannot be chosen.
+        choices = last.replies if reply in last.replies else last.others
+        await exchange.put_alternatives([other for other in choices if other is not reply])
+        await exchange.untie_removed_reply()
+        turn_id = await exchange.insert_reply(reply)
+        assert turn_id is not None  # the relationship is locked, and no other reply is tied
+        if self.ingested and last.kept:
+            await transaction.enqueue_ingest([turn_id], self.clock.now())
+        self.turn_id = turn_id
+        return True
