@@ -259,15 +259,10 @@ export class Foremind extends EventTarget {
     }
     const id = newId();
     // The event id of a message is its own, so that an error can be told to be about it.
-<<<<<<< HEAD:clients/javascript/lib/foremind.js
-    const base = { type: "message.send", id, text, settings, event_id: id };
-    const frame = remember ? base : { ...base, remember };
+    const frame = { ...message, id, event_id: id };
     if (!fits(frame)) throw new RangeError(`text: expected a message of at most ${MAX_FRAME_BYTES} bytes`);
     this.#forgetDraft();
     this.#unaccepted.set(id, frame);
-=======
-    this.#unaccepted.set(id, { ...message, id, event_id: id });
->>>>>>> fe1416d (Edit the last message, regenerate and choose replies over every door):client_demo/foremind.js
     this.#submit(id);
     return id;
   }

@@ -34,8 +34,8 @@ from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, en
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
 from foremind.domain.turn_request import (
+    ChoiceRequest,
     ChosenReply,
-    ReplyChoice,
     TurnBegun,
     TurnDone,
     TurnEvent,
@@ -55,7 +55,7 @@ class TurnMaker(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[TurnEvent]]:
         """Yield what comes of a message; leaving the block stops the reply."""
 
-    async def choose(self, principal: Principal, choice: ReplyChoice) -> ChosenReply:
+    async def choose(self, principal: Principal, choice: ChoiceRequest) -> ChosenReply:
         """Let one of the replies to the last message stand."""
 
 
@@ -147,7 +147,7 @@ class _TurnEndpoints:
 
     async def choose_reply(self, request: Request) -> Response:
         principal, body = await self._read(request, ChooseBody)
-        choice = ReplyChoice(body.companion, body.message_id, body.index)
+        choice = ChoiceRequest(body.companion, body.message_id, body.index)
         chosen = await self._services.turns.choose(principal, choice)
         reply = Reply(body.companion, chosen.text, chosen.status, chosen.index, chosen.count)
         return json_response(ChosenAnswer(str(chosen.turn_id), reply))

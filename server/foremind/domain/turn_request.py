@@ -52,7 +52,7 @@ class TurnRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyChoice:
+class ChoiceRequest:
     """Which of the replies to the last message is to stand, by its index from 0."""
 
     companion: str

@@ -24,9 +24,9 @@ from foremind.domain.errors import (
 )
 from foremind.domain.turn import Status
 from foremind.domain.turn_request import (
+    ChoiceRequest,
     ChosenReply,
     EarlierTurn,
-    ReplyChoice,
     SessionChoice,
     TurnBegun,
     TurnDone,
@@ -102,7 +102,7 @@ class SingleTurns:
         async with self.make(principal, request) as events:
             yield events
 
-    async def choose(self, principal: Principal, choice: ReplyChoice) -> ChosenReply:
+    async def choose(self, principal: Principal, choice: ChoiceRequest) -> ChosenReply:
         """Let one of the replies to the last message stand.
 
         Args:

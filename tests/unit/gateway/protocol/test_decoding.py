@@ -80,6 +80,15 @@ _FRAMES: list[dict[str, Any]] = [
         "type": "message.send", "id": "m1", "text": "Hello", "settings": {"max_tokens": 9},
         "remember": False, "event_id": "e1",
     },
+    {
+        "type": "message.edit", "id": "m2", "message_id": "m1", "text": "Hi",
+        "settings": {"max_tokens": 9}, "remember": False, "event_id": "e1",
+    },
+    {
+        "type": "response.regenerate", "id": "g1", "message_id": "m2",
+        "settings": {"max_tokens": 9}, "event_id": "e1",
+    },
+    {"type": "response.choose", "message_id": "m2", "index": 1, "event_id": "e1"},
     {"type": "response.cancel", "response_id": "r1", "event_id": "e1"},
 ]  # fmt: skip
 _HUGE = "1" + 400 * "0"
@@ -104,7 +113,7 @@ def _accepts(path: str, wrong: str) -> bool:
         return True
     if path.startswith("state.flags."):
         return wrong in ("7", "true")
-    if path in ("resume.seq", "greeting"):
+    if path in ("resume.seq", "greeting", "index"):
         return wrong == "7"
     return path in ("consent", "follow", "redirected", "remember") and wrong == "true"
 
