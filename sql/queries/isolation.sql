@@ -32,7 +32,7 @@ SELECT EXISTS (
 -- name: unprotected_tables
 -- Lists tables with users' words to which row-level security does not apply.
 SELECT name FROM unnest(ARRAY[
-    'turns', 'memories', 'memory_terms', 'memory_sources', 'memory_facts', 'memory_changes',
-    'records', 'record_sources', 'record_revisions', 'audit', 'session_states'
+    'turns', 'alternative_replies', 'memories', 'memory_terms', 'memory_sources', 'memory_facts',
+    'memory_changes', 'records', 'record_sources', 'record_revisions', 'audit', 'session_states'
 ]) AS name
 WHERE NOT row_security_active(name::regclass);

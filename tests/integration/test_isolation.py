@@ -27,7 +27,8 @@ OPERATIONS = 10_000
 USERS, COMPANIONS = ("ana", "bo", "cy", "dee", "eli"), ("wren", "mara")
 WORKERS = 10  # one for each relationship
 PROTECTED = (
-    "turns", "memories", "memory_terms", "memory_sources", "memory_facts", "memory_changes",
+    "turns", "alternative_replies", "memories", "memory_terms", "memory_sources", "memory_facts",
+    "memory_changes",
     "records", "record_sources", "record_revisions", "audit",
     "session_states",
 )  # fmt: skip
