@@ -13,11 +13,13 @@ const ERROR := "error"
 const MEMORY_STORED := "memory.stored"
 ## Fields: id, turn_id, duplicate, context, ready_ms, ahead, remembered.
 const MESSAGE_ACCEPTED := "message.accepted"
-## Fields: response_id, message_id.
+## Fields: message_id, turn.
+const RESPONSE_CHOSEN := "response.chosen"
+## Fields: response_id, message_id, index, count.
 const RESPONSE_CREATED := "response.created"
 ## Fields: response_id, delta.
 const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
-## Fields: response_id, status, text, timings, error.
+## Fields: response_id, status, text, timings, error, message_id, index, count.
 const RESPONSE_DONE := "response.done"
 ## Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms, limits,
 ## resumed, consent, model, turns, state.
@@ -89,6 +91,39 @@ static func draft_clear(optional := {}) -> Dictionary:
 ## Optional: event_id, remember, settings.
 static func message_send(id: String, text: String, optional := {}) -> Dictionary:
 	var message := {"type": "message.send", "id": id, "text": text}
+	message.merge(optional)
+	return message
+
+
+## Another text in place of the last message, which is answered anew.
+##
+## It is a message of its own, with an `id` of its own, and as idempotent as `message.send`, whose
+## other fields it has. `message_id` is the last message of the session, which no longer stands.
+##
+## Optional: event_id, remember, settings.
+static func message_edit(id: String, message_id: String, text: String, optional := {}) -> Dictionary:
+	var message := {"type": "message.edit", "id": id, "message_id": message_id, "text": text}
+	message.merge(optional)
+	return message
+
+
+## Another reply to the last message of the session; the ones before can be chosen again.
+##
+## `id` is the client's for this request: the same one again makes no further reply. `settings`
+## override those of the relationship for this reply only.
+##
+## Optional: event_id, settings.
+static func response_regenerate(id: String, message_id: String, optional := {}) -> Dictionary:
+	var message := {"type": "response.regenerate", "id": id, "message_id": message_id}
+	message.merge(optional)
+	return message
+
+
+## Which of the replies to the last message of the session stands, by its index from 0.
+##
+## Optional: event_id.
+static func response_choose(message_id: String, index: int, optional := {}) -> Dictionary:
+	var message := {"type": "response.choose", "message_id": message_id, "index": index}
 	message.merge(optional)
 	return message
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _WIDTH = 90  # of comments
+_TYPES = {"string": "String", "integer": "int"}  # of required fields
 _HEADER = """\
 extends RefCounted
 ## The messages of Foremind's protocol: what clients send, as functions that make it, and the types
@@ -46,11 +47,11 @@ def _constant(type_: str, schema: Mapping[str, Any]) -> str:
 
 
 def _function(type_: str, schema: Mapping[str, Any]) -> str:
-    """Return a function that makes a message; all required fields of messages are text."""
+    """Return a function that makes a message."""
     required = [field for field in schema["required"] if field != "type"]
-    assert all(schema["properties"][field]["type"] == "string" for field in required)
+    types = {field: _TYPES[schema["properties"][field]["type"]] for field in required}
     optional = sorted(schema["properties"].keys() - {*required, "type"})
-    arguments = ", ".join([*(f"{field}: String" for field in required), "optional := {}"])
+    arguments = ", ".join([*(f"{field}: {types[field]}" for field in required), "optional := {}"])
     members = ", ".join([f'"type": "{type_}"', *(f'"{field}": {field}' for field in required)])
     lines = [f"## {line}".rstrip() for line in schema["description"].splitlines()]
     return "\n".join(

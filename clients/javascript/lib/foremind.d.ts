@@ -92,6 +92,43 @@ export class Foremind extends EventTarget {
         } | undefined;
     }): string;
     /**
+     * Put another text in the place of the last message, which is then forgotten with all replies to
+     * it. It is kept and sent again as a message is.
+     * @param {string} messageId of the last message
+     * @param {string} text
+     * @param {Object} [how] as for `send`
+     * @param {boolean} [how.remember]
+     * @param {Object<string, any>} [how.settings]
+     * @returns {string} the id of the message that takes its place
+     * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+     */
+    edit(messageId: string, text: string, { remember, settings }?: {
+        remember?: boolean | undefined;
+        settings?: {
+            [x: string]: any;
+        } | undefined;
+    }): string;
+    /**
+     * Ask for another reply to the last message; the ones before can be chosen again. The request is
+     * kept and sent again as a message is.
+     * @param {string} messageId of the last message
+     * @param {Object} [how]
+     * @param {Object<string, any>} [how.settings] settings of this reply alone, by name
+     * @returns {string} the id of the request
+     * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+     */
+    regenerate(messageId: string, { settings }?: {
+        settings?: {
+            [x: string]: any;
+        } | undefined;
+    }): string;
+    /**
+     * Choose which reply to the last message stands; `response.chosen` says that it does.
+     * @param {string} messageId of the last message
+     * @param {number} index as in response.created, from 0
+     */
+    choose(messageId: string, index: number): void;
+    /**
      * Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
      * what is sent after it, and is told again after a lost connection until the server knows.
      * @param {{task?: string, flags?: Object<string, boolean | number | string | null>}} state

@@ -97,6 +97,46 @@ export interface MessageSend {
 }
 
 /**
+ * Another text in place of the last message, which is answered anew.
+ *
+ * It is a message of its own, with an `id` of its own, and as idempotent as `message.send`, whose
+ * other fields it has. `message_id` is the last message of the session, which no longer stands.
+ */
+export interface MessageEdit {
+  type: "message.edit";
+  id: string;
+  message_id: string;
+  text: string;
+  settings?: Record<string, unknown> | null;
+  remember?: boolean;
+  event_id?: string | null;
+}
+
+/**
+ * Another reply to the last message of the session; the ones before can be chosen again.
+ *
+ * `id` is the client's for this request: the same one again makes no further reply. `settings`
+ * override those of the relationship for this reply only.
+ */
+export interface ResponseRegenerate {
+  type: "response.regenerate";
+  id: string;
+  message_id: string;
+  settings?: Record<string, unknown> | null;
+  event_id?: string | null;
+}
+
+/**
+ * Which of the replies to the last message of the session stands, by its index from 0.
+ */
+export interface ResponseChoose {
+  type: "response.choose";
+  message_id: string;
+  index: number;
+  event_id?: string | null;
+}
+
+/**
  * Stop the reply in progress.
  */
 export interface ResponseCancel {
@@ -176,7 +216,7 @@ export interface ErrorEvent {
 /**
  * An error; `param` names the field, `event_id` echoes the client's.
  *
- * `message_id` is the id of the `message.send` that the error refers to, if any.
+ * `message_id` is the id of the message that the error refers to, if any.
  */
 export interface ErrorBody {
   type: string;
@@ -213,6 +253,8 @@ export interface ReasonView {
 /**
  * The message is durably stored; `ready_ms` is the time from its arrival to the model request.
  *
+ * After `response.regenerate` it is the message that is answered again, a `duplicate`.
+ *
  * `ahead` is what the language model did for it speculatively, before Enter. If `remembered` is
  * false, no memory is derived from it and it is erased when its session ends.
  */
@@ -229,13 +271,43 @@ export interface MessageAccepted {
 }
 
 /**
- * A reply has started.
+ * Which of the replies to the last message stands: chosen, or back as no other was made.
+ */
+export interface ResponseChosen {
+  type: "response.chosen";
+  seq: number;
+  message_id: string;
+  turn: TurnView;
+}
+
+/**
+ * One past turn of the conversation.
+ *
+ * Of a reply, `reply_to` is the id of the message that it answers, if that is stored; it is number
+ * `index`, from 0, of the `count` replies that can be chosen among.
+ */
+export interface TurnView {
+  turn_id: string;
+  speaker: "companion" | "user";
+  message_id: string | null;
+  status: string;
+  text: string;
+  created_at: string;
+  reply_to: string | null;
+  index: number;
+  count: number;
+}
+
+/**
+ * A reply to a message has started: number `index`, from 0, of `count` that were made to it.
  */
 export interface ResponseCreated {
   type: "response.created";
   seq: number;
   response_id: string;
   message_id: string;
+  index: number;
+  count: number;
 }
 
 /**
@@ -249,7 +321,7 @@ export interface ResponseDelta {
 }
 
 /**
- * The reply has ended; `error` is set if it `failed`.
+ * The reply has ended; `error` is set if it `failed`. The other fields are as when it began.
  */
 export interface ResponseDone {
   type: "response.done";
@@ -259,10 +331,13 @@ export interface ResponseDone {
   text: string;
   timings: ResponseTimings;
   error: ErrorBody | null;
+  message_id: string;
+  index: number;
+  count: number;
 }
 
 /**
- * Milliseconds since `message.send` arrived; null if there was no first token.
+ * Milliseconds since the message arrived; null if there was no first token.
  */
 export interface ResponseTimings {
   first_token_ms: number | null;
@@ -332,18 +407,6 @@ export interface Limits {
 }
 
 /**
- * One past turn of the conversation.
- */
-export interface TurnView {
-  turn_id: string;
-  speaker: "companion" | "user";
-  message_id: string | null;
-  status: string;
-  text: string;
-  created_at: string;
-}
-
-/**
  * The current task, and flags by name; both initially empty.
  */
 export interface SessionState {
@@ -407,6 +470,9 @@ export interface ClientMessages {
   "draft.update": DraftUpdate;
   "draft.clear": DraftClear;
   "message.send": MessageSend;
+  "message.edit": MessageEdit;
+  "response.regenerate": ResponseRegenerate;
+  "response.choose": ResponseChoose;
   "response.cancel": ResponseCancel;
 }
 
@@ -419,6 +485,7 @@ export interface ServerEvents {
   "error": ErrorEvent;
   "memory.stored": MemoryStored;
   "message.accepted": MessageAccepted;
+  "response.chosen": ResponseChosen;
   "response.created": ResponseCreated;
   "response.output_text.delta": ResponseDelta;
   "response.done": ResponseDone;
