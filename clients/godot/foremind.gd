@@ -97,19 +97,23 @@ func clear() -> void:
 ## Send a message, and again after a lost connection until the server has stored it. Returns its id,
 ## or an empty text, with an error in the log, if it fits no frame or too many others wait.
 func send(text: String, optional := {}) -> String:
-	if _unaccepted.size() >= MAX_UNACCEPTED:
-		push_error("Foremind: at most %d messages may wait for the server" % MAX_UNACCEPTED)
-		return ""
-	var id := Crypto.new().generate_random_bytes(16).hex_encode()
-	var message := Protocol.message_send(id, text, optional)
-	message["event_id"] = id  # so that an error can be told to be about it
-	if not _fits(message):
-		push_error("Foremind: text: expected a message of at most %d bytes" % MAX_FRAME_BYTES)
-		return ""
-	_draft_s = -1.0
-	_unaccepted[id] = message
-	_submit(id)
-	return id
+	return _keep(Protocol.message_send(_new_id(), text, optional))
+
+
+## Put another text in the place of the last message, which is forgotten with its replies.
+## As `send`.
+func edit(message_id: String, text: String, optional := {}) -> String:
+	return _keep(Protocol.message_edit(_new_id(), message_id, text, optional))
+
+
+## Ask for another reply to the last message; those before can be chosen again. As `send`.
+func regenerate(message_id: String, optional := {}) -> String:
+	return _keep(Protocol.response_regenerate(_new_id(), message_id, optional))
+
+
+## Choose which reply to the last message stands; `response.chosen` says that it does.
+func choose(message_id: String, index: int) -> void:
+	_write(Protocol.response_choose(message_id, index))
 
 
 ## Stop a reply; its id is in `response.created`.
@@ -258,3 +262,22 @@ func _fits(message: Dictionary) -> bool:
 func _write(message: Dictionary) -> void:
 	if _opened:
 		_socket.send_text(JSON.stringify(message))
+
+
+func _new_id() -> String:
+	return Crypto.new().generate_random_bytes(16).hex_encode()
+
+
+func _keep(message: Dictionary) -> String:
+	if _unaccepted.size() >= MAX_UNACCEPTED:
+		push_error("Foremind: at most %d messages may wait for the server" % MAX_UNACCEPTED)
+		return ""
+	var id: String = message["id"]
+	message["event_id"] = id  # so that an error can be told to be about it
+	if not _fits(message):
+		push_error("Foremind: text: expected a message of at most %d bytes" % MAX_FRAME_BYTES)
+		return ""
+	_draft_s = -1.0
+	_unaccepted[id] = message
+	_submit(id)
+	return id

@@ -101,7 +101,9 @@ static func message_send(id: String, text: String, optional := {}) -> Dictionary
 ## other fields it has. `message_id` is the last message of the session, which no longer stands.
 ##
 ## Optional: event_id, remember, settings.
-static func message_edit(id: String, message_id: String, text: String, optional := {}) -> Dictionary:
+static func message_edit(
+	id: String, message_id: String, text: String, optional := {}
+) -> Dictionary:
 	var message := {"type": "message.edit", "id": id, "message_id": message_id, "text": text}
 	message.merge(optional)
 	return message

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _WIDTH = 90  # of comments
+_MAX_LINE = 100
 _TYPES = {"string": "String", "integer": "int"}  # of required fields
 _HEADER = """\
 extends RefCounted
@@ -60,9 +61,17 @@ def _function(type_: str, schema: Mapping[str, Any]) -> str:
             *lines,
             "##",
             f"## Optional: {', '.join(optional)}.",
-            f"static func {_name(type_)}({arguments}) -> Dictionary:",
+            _signature(_name(type_), arguments),
             f"\tvar message := {{{members}}}",
             "\tmessage.merge(optional)",
             "\treturn message",
         ]
     )  # fmt: skip
+
+
+def _signature(name: str, arguments: str) -> str:
+    """Return the head of a function as gdformat writes it: on one line, if that is not too long."""
+    line = f"static func {name}({arguments}) -> Dictionary:"
+    if len(line) <= _MAX_LINE:
+        return line
+    return f"static func {name}(\n\t{arguments}\n) -> Dictionary:"
