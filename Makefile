@@ -15,13 +15,13 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-anno
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
-$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml client/pyproject.toml
+$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Foremind needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Installing the locked dependencies into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@$(INSTALL_LOCAL) -e client -e .
+	@$(INSTALL_LOCAL) -e clients/python -e .
 	@touch $@
 
 $(VENV)/eval.stamp: evaluation/pyproject.toml $(VENV)/runtime.stamp

@@ -22,7 +22,7 @@ _TESTS = Path(__file__).parent
 _NOT_SERVER = (
     f"{_TESTS}/",
     f"{_TESTS.parent}/evaluation/",
-    f"{_TESTS.parent}/client/",
+    f"{_TESTS.parent}/clients/",
     "/pytest_asyncio/",
     "/websockets/",
 )

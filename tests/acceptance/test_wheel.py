@@ -19,7 +19,7 @@ import pytest
 from foremind import __version__
 from tests.conftest import ROOT, StartServer
 
-SERVER, CLIENT, EVALUATION = ROOT, ROOT / "client", ROOT / "evaluation"
+SERVER, CLIENT, EVALUATION = ROOT, ROOT / "clients" / "python", ROOT / "evaluation"
 TALK = """
 import asyncio, importlib.util, sys
 from foremind_client import Conversation, Identity

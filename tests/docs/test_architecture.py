@@ -92,7 +92,11 @@ def _contract(name: str) -> dict[str, Any]:
 def test_architecture_has_a_row_for_every_distribution() -> None:
     """With its package, in the folder that has its pyproject.toml."""
     rows = {name.strip("`"): cells for name, cells in _rows("The distributions")}
-    for file in (ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml")):
+    for file in (
+        ROOT / "pyproject.toml",
+        *ROOT.glob("*/pyproject.toml"),
+        *ROOT.glob("clients/*/pyproject.toml"),
+    ):
         project = tomllib.loads(file.read_text("utf-8"))
         (package,) = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
         folder = (file.parent / package).relative_to(ROOT)

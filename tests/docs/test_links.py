@@ -52,7 +52,6 @@ def _files(text: str) -> set[str]:
 def _names() -> frozenset[str]:
     """Return the names of all files of the repository."""
     folders = (
-        "client",
         "client_demo",
         "clients",
         "deploy",

@@ -23,7 +23,7 @@ from foremind.storage.fair_queue import FairQueue
 from foremind.text import packed_terms, tokenization
 from tests.conftest import ROOT
 
-_PACKAGES = (ROOT / "server" / "foremind", ROOT / "client" / "foremind_client")
+_PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremind_client")
 #: What has no bound of its own, and why it needs none.
 _UNBOUNDED = {
     "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",

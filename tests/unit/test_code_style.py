@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-_PACKAGES = ("server/foremind", "client/foremind_client", "evaluation/foremind_eval")
+_PACKAGES = ("server/foremind", "clients/python/foremind_client", "evaluation/foremind_eval")
 _NAMELESS = {"each", "one", "it"}
 _MAX_FUNCTION_LINES = 60  # below its docstring
 _MAX_COLLABORATORS = 8

@@ -188,7 +188,7 @@ def test_every_variable_named_in_the_repository_is_known() -> None:
     files = [
         *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("server/**/*.py"),
         *ROOT.glob("examples/*"), *ROOT.glob("deploy/*"), *ROOT.glob("loadtests/**/*.py"),
-        *ROOT.glob("client/**/*.py"), *ROOT.glob("evaluation/**/*.py"),
+        *ROOT.glob("clients/python/**/*.py"), *ROOT.glob("evaluation/**/*.py"),
     ]  # fmt: skip
     mentioned = {
         name
