@@ -25,8 +25,17 @@ SELECT id FROM turns WHERE relationship_id = $1 AND user_id = $2 AND message_id 
 DELETE FROM alternative_replies WHERE relationship_id = $1;
 
 -- name: delete_other_alternatives
--- Deletes the replies that do not stand to any message but one.
-DELETE FROM alternative_replies WHERE relationship_id = $1 AND turn_id IS DISTINCT FROM $2;
+-- Deletes the replies that do not stand to any message but one, and of that all but the latest.
+DELETE FROM alternative_replies
+WHERE relationship_id = $1
+    AND (
+        turn_id IS DISTINCT FROM $2
+        OR position <= (
+            SELECT earlier.position FROM alternative_replies AS earlier
+            WHERE earlier.relationship_id = $1 AND earlier.turn_id = $2
+            ORDER BY earlier.position DESC OFFSET $3 LIMIT 1
+        )
+    );
 
 -- name: insert_alternatives
 -- Stores replies to a message that do not stand.
@@ -52,7 +61,9 @@ INSERT INTO turns
     (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at, kept,
      position)
 SELECT message.relationship_id, message.session_id, message.user_id, 'companion', message.id, $3,
-    $4, $5, message.kept, $6
-FROM turns AS message WHERE message.relationship_id = $1 AND message.id = $2
+    $4, $5, message.kept AND (relationship.consented_at IS NOT NULL OR NOT $7::boolean), $6
+FROM turns AS message
+JOIN relationships AS relationship ON relationship.id = message.relationship_id
+WHERE message.relationship_id = $1 AND message.id = $2
 ON CONFLICT (relationship_id, reply_to) DO NOTHING
-RETURNING id;
+RETURNING id, kept;

@@ -57,7 +57,7 @@ async def start_session_services(
         chat_models=chat_models,
         deduplicator=Deduplicator(EnterPrecedence()),
         after_reply=AfterReplyServices(behaviours, components.ingester, access_counts, worker),
-        exchanges=ExchangeChanges(components.database, build_eraser(components), runtime.clock),
+        exchanges=ExchangeChanges(build_eraser(components), runtime.clock),
     )
 
 

@@ -1,10 +1,15 @@
 """Deduplication of messages that several connections of this process send."""
 
 import asyncio
+from typing import Literal
 
 from foremind.domain.errors import Conflict
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
+
+#: What a client waits for: the answer to a message that is sent or edited, another reply, or its
+#: choice; with the client's id of that, each kind having ids of its own.
+RequestKey = tuple[Literal["message", "regenerate", "choose"], str]
 
 
 class TurnInProgress:
@@ -14,8 +19,8 @@ class TurnInProgress:
         loop = asyncio.get_running_loop()
         self._relationship_id = relationship_id
         self._text_hash = hash(text)
-        #: What the connection that answers it waits for it as.
-        self.key = ""
+        #: What the connection that answers it waits for.
+        self.key: RequestKey = ("message", "")
         #: Whether another process is answering it and this one only waits.
         self.elsewhere = False
         #: Whether its message was stored a moment before, in place of another one.

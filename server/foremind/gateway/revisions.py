@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from foremind.domain.errors import NotFound
 from foremind.domain.policy import Policy
@@ -18,6 +19,12 @@ from foremind.gateway.session_services import SessionServices
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.revocation_store import TokenIdentity
+
+
+class _Choose(Protocol):
+    async def __call__(
+        self, owner: ExchangeOwner, message_id: str, index: int, *, ingested: bool
+    ) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,18 @@ class SessionRevisions:
             InvalidMessage: there is no such reply, or the message is not the last one.
             ForemindError: as `ExchangeChanges`.
         """
+        return await self._let_stand(self._services.exchanges.choose, message_id, index, policy)
+
+    async def restore(self, message_id: str, index: int, policy: Policy) -> ResponseChosen:
+        """Let a reply stand again, unless another window chose one; do otherwise as `choose`."""
+        return await self._let_stand(self._services.exchanges.restore, message_id, index, policy)
+
+    async def _let_stand(
+        self, choose: _Choose, message_id: str, index: int, policy: Policy
+    ) -> ResponseChosen:
         services = self._services
         model = services.chat_models.chat_model_for(policy.chat_model)
-        turn_id = await services.exchanges.choose(
-            self._owner(policy), message_id, index, ingested=model.is_generative
-        )
+        turn_id = await choose(self._owner(policy), message_id, index, ingested=model.is_generative)
         await self._follow_change()
         turn = await services.stores.turns.find(self._conversation.opened.relationship_id, turn_id)
         if turn is None:
@@ -133,6 +147,7 @@ class SessionRevisions:
             (participants.user_name, self._companion_name()),
             self._actor(),
             policy.storage.read_in_exchange,
+            policy.consent != "assumed",
         )
 
     async def _follow_change(self) -> None:

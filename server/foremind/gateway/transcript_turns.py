@@ -180,8 +180,13 @@ class TranscriptTurns:
             session_id=session.last.session_id,
         )
         names = (relationship.user_name, found.companion.name)
-        read_in_exchange = found.policy.storage.read_in_exchange
-        owner = ExchangeOwner(opened, names, principal.user_id, read_in_exchange)
+        owner = ExchangeOwner(
+            opened,
+            names,
+            principal.user_id,
+            found.policy.storage.read_in_exchange,
+            found.policy.consent != "assumed",
+        )
         await self._services.exchanges.show(owner, decision.message_id, shown, ingested=True)
         self._services.after_reply.background_worker.wake()
 

@@ -16,13 +16,14 @@ from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
 from foremind.domain.turn import AnswerElsewhere, InForce, Speaker, StoredTurn
 from foremind.gateway.conversation import LiveConversation
-from foremind.gateway.deduplication import TurnInProgress
+from foremind.gateway.deduplication import RequestKey, TurnInProgress
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
 from foremind.gateway.protocol.messages import (
     Event,
     MessageAccepted,
+    MessageEdit,
     MessageSend,
     ResponseChoose,
     ResponseChosen,
@@ -88,6 +89,14 @@ class _AnsweredMessage:
     kept: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that waits for its end; `text_hash` is that of the message it sends, if any."""
+
+    task: "asyncio.Task[None]"
+    text_hash: int | None = None
+
+
 class TurnPipeline:
     """Answers the messages of one session, one at a time, each of them once.
 
@@ -114,11 +123,11 @@ class TurnPipeline:
         self._callbacks = callbacks
         self._retrieval_scope = retrieval_scope
         self._one_at_a_time = asyncio.Lock()
-        self._waiting: dict[str, asyncio.Task[None]] = {}
-        #: The waiting messages that another connection answers.
-        self._following: set[str] = set()
+        self._waiting: dict[RequestKey, _Waiting] = {}
+        #: Those of the waiting requests that another connection answers.
+        self._following: set[RequestKey] = set()
         self._answered: LRUCache[str, _AnsweredMessage] = LRUCache(_MAX_ANSWERED)
-        self._newest: str | None = None  # the message that was sent last
+        self._newest: RequestKey | None = None  # the request that was made last
 
     @property
     def busy(self) -> bool:
@@ -144,22 +153,23 @@ class TurnPipeline:
         first = self._services.deduplicator.find(opened.user_id, message.id)
         if first is not None:
             first.check_same(opened.relationship_id, message.text)
-        if message.id in self._waiting:
+        key: RequestKey = ("message", message.id)
+        if self._is_waiting(key, message):
             return  # in progress: its own message.accepted follows
         self._check_room("id")
         self.stop_reply()
         if first is None:
             self._prefetcher.enter(message.text)
             self._replies.speculation.on_enter()
-            claim = self._claim(message, message.id)
+            claim = self._claim(message, key)
             work = self._answer(message, policy, arrived, claim)
             task = begin(work, "answer")
         else:
             self._prefetcher.clear()
-            self._following.add(message.id)
-            work = self._follow(message, policy, arrived, first, message.id)
+            self._following.add(key)
+            work = self._follow(message, policy, arrived, first, key)
             task = begin(work, "follow")
-        self._wait_for(message.id, task)
+        self._wait_for(key, _Waiting(task, hash(message.text)))
 
     def revise(self, revision: Revision, policy: Policy, arrived: float) -> None:
         """Answer the last message anew, or another in its place; returns at once.
@@ -171,14 +181,18 @@ class TurnPipeline:
 
         Raises:
             Overloaded: too many messages of this session are unanswered.
+            Conflict: another message has the id of the edited one.
         """
-        if revision.id in self._waiting:
+        edit = revision if isinstance(revision, MessageEdit) else None
+        key: RequestKey = ("message" if edit else "regenerate", revision.id)
+        if self._is_waiting(key, edit):
             return  # in progress
         self._check_room("id")
         self.stop_reply()
         self._prefetcher.clear()
         self.drop_speculation()
-        self._wait_for(revision.id, begin(self._revise(revision, policy, arrived), "revise"))
+        task = begin(self._revise(revision, policy, arrived, key), "revise")
+        self._wait_for(key, _Waiting(task, hash(edit.text) if edit else None))
 
     def choose(self, choice: ResponseChoose, policy: Policy) -> None:
         """Let another reply to the last message stand; returns at once.
@@ -191,7 +205,8 @@ class TurnPipeline:
         self._check_room("message_id")
         self.stop_reply()
         self.drop_speculation()
-        self._wait_for(uuid4().hex, begin(self._choose(choice, policy), "choose"))
+        task = begin(self._choose(choice, policy), "choose")
+        self._wait_for(("choose", uuid4().hex), _Waiting(task))
 
     def on_draft(self, text: str) -> None:
         """The draft is now `text`; an empty draft was discarded."""
@@ -240,7 +255,7 @@ class TurnPipeline:
 
     def lacks(self, message_id: str, speaker: Speaker) -> bool:
         """Return whether a turn stored elsewhere, or the reply to it, is missing here."""
-        if message_id in self._waiting:
+        if ("message", message_id) in self._waiting:
             return False
         return self._conversation.history.lacks(message_id, speaker)
 
@@ -269,17 +284,18 @@ class TurnPipeline:
     async def settle(self) -> None:
         """Wait until every message is answered, here or elsewhere, or has failed."""
         while self._waiting:
-            await asyncio.wait(self._waiting.values())
+            await asyncio.wait([waiting.task for waiting in self._waiting.values()])
 
     async def close(self) -> None:
         """Stop generating, and wait until replies are stored as far as they were sent."""
         await self._replies.next_prompt.close()
         await self._replies.speculation.close()
         for key in self._following:
-            self._waiting[key].cancel()
+            self._waiting[key].task.cancel()
         while self._waiting:
             self.stop_reply()
-            await asyncio.wait(self._waiting.values(), timeout=0.05)
+            tasks = [waiting.task for waiting in self._waiting.values()]
+            await asyncio.wait(tasks, timeout=0.05)
 
     def _check_room(self, param: str) -> None:
         if len(self._waiting) >= MAX_WAITING_MESSAGES:
@@ -287,23 +303,39 @@ class TurnPipeline:
                 f"At most {MAX_WAITING_MESSAGES} messages may be unanswered.", param=param
             )
 
-    def _wait_for(self, key: str, task: "asyncio.Task[None]") -> None:
-        self._newest = key
-        self._waiting[key] = task
-        task.add_done_callback(lambda task: self._end_waiting(key, task))
+    def _is_waiting(self, key: RequestKey, message: MessageSend | MessageEdit | None) -> bool:
+        """Return whether a request is in progress.
 
-    def _end_waiting(self, key: str, task: "asyncio.Task[None] | None") -> None:
-        if self._waiting.get(key) is task:  # otherwise it was sent again meanwhile
-            self._waiting.pop(key, None)
+        Raises:
+            Conflict: it sends another text.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return False
+        if waiting.text_hash is not None and message is not None:
+            _check_same(waiting.text_hash, message)
+        return True
+
+    def _wait_for(self, key: RequestKey, waiting: _Waiting) -> None:
+        self._newest = key
+        self._waiting[key] = waiting
+        waiting.task.add_done_callback(lambda task: self._end_waiting(key, task))
+
+    def _end_waiting(self, key: RequestKey, task: "asyncio.Task[None] | None") -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting.task is task:  # otherwise it was sent again meanwhile
+            del self._waiting[key]
             self._following.discard(key)
 
-    async def _revise(self, revision: Revision, policy: Policy, arrived: float) -> None:
+    async def _revise(
+        self, revision: Revision, policy: Policy, arrived: float, key: RequestKey
+    ) -> None:
         """Withdraw what a revision replaces, and answer its message, before any later one."""
         async with self._one_at_a_time:
             revised = await self._report_failure(self._revised(revision, policy), revision)
             if revised is None:
                 return
-            message, key = revised.message, revision.id
+            message = revised.message
             first = self._services.deduplicator.find(self._conversation.opened.user_id, message.id)
             if first is None:
                 in_progress = self._claim(message, key, stored_before=revised.stored_now)
@@ -321,6 +353,10 @@ class TurnPipeline:
         self._conversation.touch()
         revised = await self._revisions.revise(revision, policy)
         self.drop_history()
+        opened, message = self._conversation.opened, revised.message
+        first = self._services.deduplicator.find(opened.user_id, message.id)
+        if first is not None and not revised.stored_now:
+            first.check_same(opened.relationship_id, message.text)
         return revised
 
     async def _restore(self, message_id: str, index: int | None, policy: Policy) -> None:
@@ -328,7 +364,7 @@ class TurnPipeline:
         if index is None:
             return
         try:
-            event = await self._revisions.choose(message_id, index, policy)
+            event = await self._revisions.restore(message_id, index, policy)
         except ForemindError as error:  # something was forgotten meanwhile, or the database is away
             _log.warning("reply.not_restored", reason=error.code)
             return
@@ -362,9 +398,9 @@ class TurnPipeline:
         return None
 
     def _claim(
-        self, message: MessageSend, key: str, *, stored_before: bool = False
+        self, message: MessageSend, key: RequestKey, *, stored_before: bool = False
     ) -> TurnInProgress:
-        """Register that this connection answers a message, which it waits for under a key.
+        """Register that this connection answers a message, for the request of a key.
 
         Args:
             stored_before: whether it was stored a moment before, in place of another one.
@@ -382,7 +418,7 @@ class TurnPipeline:
         policy: Policy,
         arrived: float,
         first: TurnInProgress | None,
-        key: str,
+        key: RequestKey,
     ) -> None:
         """Report on a message that another connection is answering.
 
@@ -471,7 +507,8 @@ class TurnPipeline:
         if reply_turn is None and not in_progress.elsewhere and message.id not in self._answered:
             # From here on it may be sent again, and is then answered after this.
             self._end_claim(message, in_progress, None)
-            self._end_waiting(in_progress.key, asyncio.current_task())
+            if in_progress.key == ("message", message.id):  # nothing is restored then
+                self._end_waiting(in_progress.key, asyncio.current_task())
             await self._release(message)
         return reply_turn
 
@@ -729,7 +766,7 @@ class TurnPipeline:
         )
 
 
-def _check_same(text_hash: int, message: MessageSend) -> None:
+def _check_same(text_hash: int, message: MessageSend | MessageEdit) -> None:
     """Check that a message sent again has the same text.
 
     Raises:

@@ -9,10 +9,10 @@ from foremind.domain.clock import Clock
 from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply, require_last
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import Eraser, Replacement
-from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.database import DatabaseConnection
 from foremind.storage.erasure_reader import ErasureReader
 from foremind.storage.erasure_store import ErasureTransaction
-from foremind.storage.exchange_store import ExchangeTransaction, read_last_exchange
+from foremind.storage.exchange_store import ExchangeTransaction
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -29,12 +29,14 @@ class ExchangeOwner:
         names: the user's and the companion's.
         actor: who requested it, for the audit trail.
         read_in_exchange: whether the companion's memories are embedded with their neighbours.
+        needs_consent: whether a reply is remembered only with the user's consent.
     """
 
     session: OpenedSession
     names: tuple[str, str]
     actor: str
     read_in_exchange: bool
+    needs_consent: bool
 
 
 class ExchangeChanges:
@@ -44,8 +46,7 @@ class ExchangeChanges:
     records, while all that the user also said elsewhere stays.
     """
 
-    def __init__(self, database: Database, eraser: Eraser, clock: Clock) -> None:
-        self._database = database
+    def __init__(self, eraser: Eraser, clock: Clock) -> None:
         self._eraser = eraser
         self._clock = clock
 
@@ -84,21 +85,10 @@ class ExchangeChanges:
             InvalidMessage: `message_id` is not the last message's.
             RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
         """
-        relationship_id, session_id = owner.session.relationship_id, owner.session.session_id
-        data = self._database.for_relationship(relationship_id)
-        found = await read_last_exchange(data, relationship_id, session_id)
-        last = require_last(found, message_id)
-        if last.regenerated_by == request_id:
-            return replace(last, reply_id=None, reply=None)
-        if last.reply is None:
-            async with self._database.transaction(relationship_id) as connection:
-                exchange = ExchangeTransaction(connection, relationship_id, last.turn_id)
-                await exchange.untie_removed_reply()
-                await exchange.note_regeneration(request_id)
-            return last
         withdrawal = _Withdrawal(owner.session, message_id, request_id)
         await self._replace(owner, withdrawal)
-        return withdrawal.last
+        last = withdrawal.last
+        return replace(last, reply_id=None, reply=None) if withdrawal.repeated else last
 
     async def choose(
         self, owner: ExchangeOwner, message_id: str, index: int, *, ingested: bool
@@ -113,11 +103,20 @@ class ExchangeChanges:
             InvalidMessage: `message_id` is not the last message's, or there is no such reply.
             RateLimited, StorageUnavailable, Overloaded: try again later; nothing was changed.
         """
-        choice = _Choice(
-            owner.session, message_id, lambda last: last.chosen(index), ingested, self._clock
-        )
-        await self._replace(owner, choice)
-        return choice.turn_id
+        return await self._choose(owner, message_id, lambda last: last.chosen(index), ingested)
+
+    async def restore(
+        self, owner: ExchangeOwner, message_id: str, index: int, *, ingested: bool
+    ) -> int:
+        """Let a reply stand unless another one does by now; return the turn that stands.
+
+        Arguments and errors as of `choose`.
+        """
+
+        def pick(last: LastExchange) -> MadeReply:
+            return last.chosen(index) if last.reply is None else last.reply
+
+        return await self._choose(owner, message_id, pick, ingested)
 
     async def show(
         self, owner: ExchangeOwner, message_id: str, text: str, *, ingested: bool
@@ -134,7 +133,13 @@ class ExchangeChanges:
             positions = [reply.position for reply in last.replies]
             return MadeReply(max(positions, default=-1) + 1, "completed", text, self._clock.now())
 
-        choice = _Choice(owner.session, message_id, pick, ingested, self._clock)
+        return await self._choose(owner, message_id, pick, ingested)
+
+    async def _choose(
+        self, owner: ExchangeOwner, message_id: str, pick: _Pick, ingested: bool
+    ) -> int:
+        terms = _Terms(ingested, owner.needs_consent)
+        choice = _Choice(owner.session, message_id, pick, terms, self._clock)
         await self._replace(owner, choice)
         return choice.turn_id
 
@@ -199,18 +204,32 @@ class _Withdrawal(_Change):
     request_id: str
 
     async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
-        last = await self.read(reader)
-        return () if last.regenerated_by == self.request_id else self.standing_turns()
+        await self.read(reader)
+        return () if self.repeated else self.standing_turns()
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the same request was made before."""
+        return self.last.regenerated_by == self.request_id
 
     async def store(self, transaction: ErasureTransaction) -> bool:
-        last = self.last
-        if last.reply is None or last.regenerated_by == self.request_id:
+        if self.repeated:
             return False
-        exchange = self.exchange(transaction)
-        await exchange.put_alternatives(last.replies[1 - MAX_REPLIES :])
+        exchange, last = self.exchange(transaction), self.last
+        if last.reply is not None:
+            # All of them: until another is made, the one that stood may have to stand again.
+            await exchange.put_alternatives(last.replies[-MAX_REPLIES:])
         await exchange.untie_removed_reply()
         await exchange.note_regeneration(self.request_id)
-        return True
+        return last.reply is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """Whether a reply is ingested, and whether that needs the user's consent."""
+
+    ingested: bool
+    needs_consent: bool
 
 
 @dataclass(slots=True)
@@ -218,7 +237,7 @@ class _Choice(_Change):
     """One of the replies in place of the one that stands."""
 
     pick: _Pick
-    ingested: bool
+    terms: _Terms
     clock: Clock
     turn_id: int = 0
 
@@ -235,11 +254,12 @@ class _Choice(_Change):
         exchange = self.exchange(transaction)
         # One that the player wrote takes the place of the one that stood, which cannot be chosen.
         choices = last.replies if reply in last.replies else last.others
-        await exchange.put_alternatives([other for other in choices if other is not reply])
+        others = [other for other in choices if other is not reply]
+        await exchange.put_alternatives(others[1 - MAX_REPLIES :])
         await exchange.untie_removed_reply()
-        turn_id = await exchange.insert_reply(reply)
-        assert turn_id is not None  # the relationship is locked, and no other reply is tied
-        if self.ingested and last.kept:
-            await transaction.enqueue_ingest([turn_id], self.clock.now())
-        self.turn_id = turn_id
+        stored = await exchange.insert_reply(reply, needs_consent=self.terms.needs_consent)
+        assert stored is not None  # the relationship is locked, and no other reply is tied
+        self.turn_id, kept = stored
+        if self.terms.ingested and kept:
+            await transaction.enqueue_ingest([self.turn_id], self.clock.now())
         return True

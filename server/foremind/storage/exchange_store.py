@@ -78,8 +78,17 @@ class ExchangeTransaction:
             "note_regeneration", self._relationship_id, self._turn_id, request_id
         )
 
-    async def insert_reply(self, reply: MadeReply) -> int | None:
-        """Store the reply that stands; return its turn, None if another one stands already."""
+    async def insert_reply(
+        self, reply: MadeReply, *, needs_consent: bool
+    ) -> tuple[int, bool] | None:
+        """Store the reply that stands, kept as its message is.
+
+        Args:
+            needs_consent: whether it is kept only with the user's consent.
+
+        Returns:
+            Its turn, and whether it is kept; None if another one stands already.
+        """
         row = await self._connection.row(
             "insert_standing_reply",
             self._relationship_id,
@@ -88,5 +97,6 @@ class ExchangeTransaction:
             reply.text,
             reply.created_at,
             reply.position,
+            needs_consent,
         )
-        return None if row is None else int(row["id"])
+        return None if row is None else (row["id"], row["kept"])

@@ -10,6 +10,7 @@ import asyncpg
 
 from foremind.domain.announcements import ReplyStored, SessionTaken
 from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
+from foremind.domain.exchange import MAX_REPLIES
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import (
     AnswerElsewhere,
@@ -253,7 +254,9 @@ class TurnStore:
             )
             if row is None:
                 return None
-            await connection.execute("delete_other_alternatives", session.relationship_id, reply_to)
+            await connection.execute(
+                "delete_other_alternatives", session.relationship_id, reply_to, MAX_REPLIES - 1
+            )
             announcement = undelivered_reply(row["id"])
             if announcement is not None:
                 connection.announce(announcement)
@@ -309,7 +312,8 @@ class TurnStore:
                 raise Conflict(ANOTHER_TEXT, param="id")
             if state["answered"]:
                 return StoredTurn(turn["id"], True, answered=True, kept=state["kept"])
-            alternatives = state["alternatives"]
+            # With the reply that is made now there may be one too many: then the earliest goes.
+            alternatives = min(state["alternatives"], MAX_REPLIES - 1)
             elsewhere = state["answering_by"] != own and await _is_answering(connection, state, now)
             if not elsewhere:
                 until = now + self._claim_duration
