@@ -23,6 +23,7 @@ def check_storable(part: object, path: str = "") -> None:
     Raises:
         InvalidMessage: naming the first field that cannot be stored, and what was expected.
     """
+    path = path[:_MAX_PATH_CHARS]  # a name may be as long as the whole message
     if isinstance(part, str):
         if not _is_text(part):
             raise InvalidMessage(f"{path}: expected text without the character NUL", param=path)
