@@ -92,7 +92,9 @@ async def withdraw(client: Client, change: str) -> None:
     ("change", "task"),
     [
         *(("edit", task) for task in TASKS),
-        *((change, task) for change in ("regenerate", "choose") for task in ("rating", "notes")),
+        ("regenerate", "rating"),
+        ("regenerate", "notes"),
+        ("choose", "rating"),  # nothing is noted of a reply alone
     ],
 )
 async def test_background_work_in_flight_remembers_nothing_withdrawn(
