@@ -28,11 +28,12 @@ CLIENTS = {
         _NODE, "--experimental-websocket", "--no-warnings", str(HERE / "driver.mjs"),
     ],
     "javascript with ws": [_NODE, str(HERE / "driver.mjs")],
+    "csharp": ["mono"],  # and what the fixture `csharp_driver` has compiled
 }  # fmt: skip
 _TIMEOUT_S = 120.0  # patient with a busy machine
 
 
-# What only the JavaScript client can do: connect at any time.
+# What the Python client cannot do: connect at any time.
 _CONNECTING = [
     {
         "name": "connecting before the retry is due opens one session",
@@ -81,7 +82,17 @@ async def test_a_client_follows_the_recording(
     if client == "javascript with ws":
         packages: Path = request.getfixturevalue("npm_folder") / "node_modules"
         arguments = [str(packages / "ws" / "wrapper.mjs")]
-    await _replay(client, conversation, *arguments)
+    expected = _as_told(conversation) if client == "csharp" else conversation
+    await replay(command_of(client, request), expected, *arguments)
+
+
+def _as_told(conversation: dict[str, Any]) -> dict[str, Any]:
+    """Return a conversation as .NET tells it: 1012 is no close code there, and told as 0."""
+    events = [
+        {**event, "code": 0} if event.get("code") == 1012 else event
+        for event in conversation["events"]
+    ]
+    return {**conversation, "events": events}
 
 
 @pytest.mark.parametrize(
@@ -99,15 +110,18 @@ def test_complete_recordings_match_the_contract(conversation: dict[str, Any]) ->
         check_event(event)
 
 
-async def test_delays_between_attempts_double_up_to_a_bound() -> None:
-    """In JavaScript, where the game is told each; random, so that clients do not come together."""
+@pytest.mark.parametrize("client", ["javascript", "csharp"])
+async def test_delays_between_attempts_double_up_to_a_bound(
+    client: str, request: pytest.FixtureRequest
+) -> None:
+    """Where the game is told each; they are random, so that clients do not come together."""
     refused = [[{"receive": {"type": "session.open"}}, {"close": 4503}]] * 12
     opened: list[Step] = [
         {"receive": {"type": "session.open"}},
         {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
     ]
-    seen = await _replay(
-        "javascript",
+    seen = await replay(
+        command_of(client, request),
         {
             "name": "delays",
             "options": {"impatient": True, "firstRetryMs": 250},
@@ -128,10 +142,13 @@ def test_the_delay_in_python_doubles_up_to_a_bound() -> None:
     assert bounds == [0.25, 0.5, 1.0, 8.0, 15.0, 15.0]
 
 
+@pytest.mark.parametrize("client", ["javascript", "csharp"])
 @pytest.mark.parametrize("conversation", _CONNECTING, ids=lambda conversation: conversation["name"])
-async def test_a_game_may_connect_at_any_time(conversation: dict[str, Any]) -> None:
+async def test_a_game_may_connect_at_any_time(
+    client: str, conversation: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     """Whatever the client is waiting for, there is one connection."""
-    await _replay("javascript", conversation)
+    await replay(command_of(client, request), conversation)
 
 
 async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
@@ -181,10 +198,17 @@ async def test_of_too_many_unread_events_the_newest_are_kept() -> None:
         assert numbers == list(range(77, 1101))
 
 
-async def _replay(
-    client: str, conversation: dict[str, Any], *arguments: str
+def command_of(client: str, request: pytest.FixtureRequest) -> list[str]:
+    """Return the command that starts a client's driver, compiled if it has to be."""
+    if client == "csharp":
+        return [*CLIENTS[client], str(request.getfixturevalue("csharp_driver"))]
+    return CLIENTS[client]
+
+
+async def replay(
+    driver: list[str], conversation: dict[str, Any], *arguments: str
 ) -> list[dict[str, Any]]:
-    """Play a conversation with a client; return all that it said."""
+    """Play a conversation with a client's driver; return all that it said."""
     output: ClientOutput | None = None
 
     async def command(step: Step, told: Step | None) -> None:
@@ -197,7 +221,7 @@ async def _replay(
     async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
         options = json.dumps(conversation.get("options", {}))
         process = await asyncio.create_subprocess_exec(
-            *CLIENTS[client], url, options, *arguments,
+            *driver, url, options, *arguments,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output = ClientOutput(process)

@@ -13,6 +13,7 @@ from typing import Any
 
 from foremind.api.openapi import openapi
 from foremind.gateway.protocol.asyncapi import asyncapi
+from tests.contract.csharp_types import csharp
 from tests.contract.gdscript_types import gdscript
 from tests.contract.typescript_types import declarations
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACTS = ROOT / "docs" / "contracts"
 JAVASCRIPT = ROOT / "clients" / "javascript"
 GODOT = ROOT / "clients" / "godot"
+UNITY = ROOT / "clients" / "unity"
 _NPM_FILES = ("package.json", "package-lock.json", ".npmrc", "validate.mjs", "cards.mjs")
 
 
@@ -31,6 +33,7 @@ def generated() -> dict[Path, str]:
         CONTRACTS / "openapi.json": _json(openapi()),
         JAVASCRIPT / "lib" / "protocol.d.ts": declarations(socket),
         GODOT / "foremind_protocol.gd": gdscript(socket),
+        UNITY / "ForemindProtocol.cs": csharp(socket),
     }
 
 

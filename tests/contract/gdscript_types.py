@@ -1,8 +1,10 @@
 """The messages of the socket protocol for Godot, from its AsyncAPI document. Pure."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from tests.contract.messages import payloads
 
 _WIDTH = 90  # of comments
 _MAX_LINE = 100
@@ -17,22 +19,11 @@ extends RefCounted
 
 def gdscript(document: Mapping[str, Any]) -> str:
     """Return a script with the types of events and a function for each client message."""
-    operations = document["operations"]
-    events = dict(_payloads(operations["sendToClient"], document))
-    sent = dict(_payloads(operations["receiveFromClient"], document))
+    events = payloads("sendToClient", document)
+    sent = payloads("receiveFromClient", document)
     constants = [_constant(type_, schema) for type_, schema in events.items()]
     functions = [_function(type_, schema) for type_, schema in sent.items()]
     return "\n".join([_HEADER, *constants, *functions]) + "\n"
-
-
-def _payloads(
-    operation: Mapping[str, Any], document: Mapping[str, Any]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the type of each message on the wire, and its schema."""
-    components = document["components"]
-    for message in operation["messages"]:
-        name = message["$ref"].rpartition("/")[2]
-        yield components["messages"][name]["name"], components["schemas"][name]
 
 
 def _name(type_: str) -> str:

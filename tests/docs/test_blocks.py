@@ -35,6 +35,7 @@ from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import browser, page  # noqa: F401 - fixtures
+from tests.clients.conftest import compile_csharp
 from tests.clients.test_godot import check_scripts
 from tests.conftest import (
     PATIENCE,
@@ -69,6 +70,7 @@ RUN = {
     ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
     ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
+    ("docs/clients.md", "using Foremind;"): "test_the_script_shown_for_unity_is_compiled",
     ("docs/clients.md", "npm pack"): "test_the_npm_package_is_made_as_shown",
     ("docs/clients.md", "import { Foremind"): "test_typescript_accepts_what_is_shown",
     ("docs/clients.md", "from foremind_client"): "test_a_game_server_talks_as_shown",
@@ -404,6 +406,17 @@ def test_the_script_shown_for_godot_is_only_parsed(tmp_path: Path) -> None:
     assert used == {"companion", "user_id", "event_received", "type", "send", "open"}
     for name in used:
         assert re.search(rf"^(var|func|signal) {name}\b", autoload, re.M), name
+
+
+def test_the_script_shown_for_unity_is_compiled(tmp_path: Path) -> None:
+    """With what it uses of Unity declared, since Unity is not there."""
+    (tmp_path / "Wren.cs").write_text(block("docs/clients.md", "using Foremind;").text)
+    (tmp_path / "Unity.cs").write_text(
+        "namespace UnityEngine { public class MonoBehaviour {}"
+        " public static class Debug { public static void Log(object message) {} } }"
+    )
+    sources = sorted(tmp_path.glob("*.cs"))
+    compile_csharp(tmp_path / "game.dll", *sources, target="library")
 
 
 @pytest.mark.usefixtures("installed")
