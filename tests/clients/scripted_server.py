@@ -15,7 +15,7 @@ Step = dict[str, Any]
 _OPENED = {
     "relationship_id": "1",
     "user": {"id": "ana", "name": "Ana"},
-    "companion": {"slug": "wren", "name": "Wren", "greeting": ""},
+    "companion": {"slug": "wren", "name": "Wren", "greeting": "", "greetings": 1},
     "turns": [],
 }
 
