@@ -29,7 +29,7 @@ Event = dict[str, Any]
 WOLVES = "My sister Mira keeps wolves in Lisbon"
 BEES = "My sister Mira keeps bees in Porto"
 ASKED = "What does my sister Mira keep?"
-#: What the companion promises in its first, second and third reply; each is remembered.
+#: What the companion promises, one after another; each is remembered.
 PROMISES = [
     "I promise to bring you the silver telescope tomorrow.",
     "I promise to bring you the bronze accordion tomorrow.",
@@ -120,6 +120,16 @@ async def player(server: RunningServer) -> Player:
     return Player(server, await server.session())
 
 
+def said(event: Event) -> str:
+    """Return the text of a reply."""
+    return str(event["text"]).strip()
+
+
+def thing(event: Event) -> str:
+    """Return what a reply promises, a word of no other."""
+    return said(event).split()[-2]
+
+
 def last_prompt(model: ScriptedModel) -> str:
     """Return the last prompt for a reply."""
     return str(model.script.player_requests[-1]["messages"])
@@ -131,8 +141,8 @@ async def test_an_edited_message_takes_the_place_of_the_last(
     """It is stored and answered as a message of its own; what it replaced is nowhere any more."""
     server = await start(llm_url=model.url)
     ana = await player(server)
-    await ana.say("Good morning", "m1")
-    await ana.say(WOLVES, "m2")
+    first = await ana.say("Good morning", "m1")
+    second = await ana.say(WOLVES, "m2")
     assert WOLVES in await ana.memories()
     await ana.client.edit("m2", BEES, "m3")
     accepted = await ana.client.expect("message.accepted")
@@ -141,11 +151,11 @@ async def test_an_edited_message_takes_the_place_of_the_last(
     done, scored = events["response.done"], events["memory.stored"]
     assert (done["message_id"], done["index"], done["count"]) == ("m3", 0, 1)
     assert "wolves" not in last_prompt(model)
-    assert "accordion" not in last_prompt(model)
+    assert thing(second) not in last_prompt(model)
     assert (scored["message_id"], scored["stored"]) == ("m3", True)
-    assert await ana.stored() == ["Good morning", PROMISES[0], BEES, PROMISES[2]]
-    assert set(await ana.memories()) == {PROMISES[0], BEES, PROMISES[2]}
-    assert await ana.everywhere("wolves") == await ana.everywhere("accordion") == []
+    assert await ana.stored() == ["Good morning", said(first), BEES, said(done)]
+    assert set(await ana.memories()) == {said(first), BEES, said(done)}
+    assert await ana.everywhere("wolves") == await ana.everywhere(thing(second)) == []
     await ana.say(ASKED, "m4")
     assert "bees" in last_prompt(model)
     assert "wolves" not in last_prompt(model)
@@ -157,27 +167,27 @@ async def test_another_reply_takes_the_place_of_the_last_and_either_can_be_chose
     """What does not stand is no part of the prompt, and not remembered."""
     server = await start(llm_url=model.url)
     ana = await player(server)
-    await ana.say(BEES, "m1")
-    assert set(await ana.memories()) == {BEES, PROMISES[0]}
+    first = await ana.say(BEES, "m1")
+    assert set(await ana.memories()) == {BEES, said(first)}
     done = await ana.again("m1")
     assert (done["message_id"], done["index"], done["count"]) == ("m1", 1, 2)
-    assert done["text"].strip() == PROMISES[1]
-    assert "telescope" not in last_prompt(model)
-    assert await ana.stored() == [BEES, PROMISES[1]]
-    assert set(await ana.memories()) == {BEES, PROMISES[1]}
-    assert await ana.everywhere("telescope") == []
+    assert said(done) != said(first)
+    assert thing(first) not in last_prompt(model)
+    assert await ana.stored() == [BEES, said(done)]
+    assert set(await ana.memories()) == {BEES, said(done)}
+    assert await ana.everywhere(thing(first)) == []
 
     turn = await ana.choose("m1", 0)
-    assert (turn["text"].strip(), turn["reply_to"]) == (PROMISES[0], "m1")
+    assert (said(turn), turn["reply_to"]) == (said(first), "m1")
     assert (turn["index"], turn["count"], turn["status"]) == (0, 2, "completed")
-    assert await ana.stored() == [BEES, PROMISES[0]]
-    assert set(await ana.memories()) == {BEES, PROMISES[0]}
-    assert await ana.everywhere("accordion") == []
+    assert await ana.stored() == [BEES, said(first)]
+    assert set(await ana.memories()) == {BEES, said(first)}
+    assert await ana.everywhere(thing(done)) == []
     assert (await ana.choose("m1", 0))["turn_id"] == turn["turn_id"]  # it stands already
 
     await ana.say("What did you promise me?", "m2")
-    assert "telescope" in last_prompt(model)
-    assert "accordion" not in last_prompt(model)
+    assert thing(first) in last_prompt(model)
+    assert thing(done) not in last_prompt(model)
     owner = owner_of(server.app.core)
     assert await owner.fetchval("SELECT count(*) FROM alternative_replies") == 0
 
@@ -187,21 +197,21 @@ async def test_a_new_session_shows_what_stands(start: StartServer, model: Script
     server = await start(llm_url=model.url)
     ana = await player(server)
     await ana.say(BEES, "m1")
-    await ana.again("m1")
-    await ana.again("m1")
+    second = await ana.again("m1")
+    third = await ana.again("m1")
     await ana.choose("m1", 1)
     other = await start(llm_url=model.url)
     client = await other.connect()
     opened = await client.open_session("wren", user_id="ana", name="Ana")
     message, reply = opened["turns"]
     assert (message["message_id"], message["text"], message["reply_to"]) == ("m1", BEES, None)
-    assert (reply["text"].strip(), reply["reply_to"]) == (PROMISES[1], "m1")
+    assert (said(reply), reply["reply_to"]) == (said(second), "m1")
     assert (reply["index"], reply["count"]) == (1, 3)
     there = Player(other, client)
-    assert (await there.choose("m1", 2))["text"].strip() == PROMISES[2]
+    assert said(await there.choose("m1", 2)) == said(third)
     await ana.say("What did you promise me?", "m2")  # at the first server, which had another
-    assert "chessboard" in last_prompt(model)
-    assert "accordion" not in last_prompt(model)
+    assert thing(third) in last_prompt(model)
+    assert thing(second) not in last_prompt(model)
 
 
 async def test_a_request_that_is_repeated_is_fulfilled_once(
@@ -243,8 +253,9 @@ async def test_what_is_not_possible_is_refused_with_the_field(
     for change in changes:
         error = await ana.refused(change)
         assert (error["code"], error["param"]) == ("nothing_said", "message_id")
-    await ana.say("Good morning", "m1")
-    await ana.say(BEES, "m2")
+    first = await ana.say("Good morning", "m1")
+    second = await ana.say(BEES, "m2")
+    requests = len(model.script.player_requests)
     for change in changes:
         error = await ana.refused(change)
         assert (error["code"], error["param"]) == ("not_last_message", "message_id")
@@ -259,8 +270,8 @@ async def test_what_is_not_possible_is_refused_with_the_field(
     ]:
         error = await ana.refused(change)
         assert (error["code"], error["param"]) == ("invalid_message", param)
-    assert await ana.stored() == ["Good morning", PROMISES[0], BEES, PROMISES[1]]
-    assert len(model.script.player_requests) == 2
+    assert await ana.stored() == ["Good morning", said(first), BEES, said(second)]
+    assert len(model.script.player_requests) == requests
 
 
 async def test_a_reply_in_progress_is_stopped(start: StartServer, model: ScriptedModel) -> None:
@@ -278,7 +289,7 @@ async def test_a_reply_in_progress_is_stopped(start: StartServer, model: Scripte
     assert (done["status"], done["index"], done["count"]) == ("completed", 1, 2)
     stopped = await ana.choose("m1", 0)
     assert stopped["status"] == "cancelled"
-    assert PROMISES[0].startswith(stopped["text"].strip())
+    assert any(promise.startswith(said(stopped)) for promise in PROMISES)
 
 
 async def test_a_reply_stands_until_another_is_made(
@@ -287,12 +298,12 @@ async def test_a_reply_stands_until_another_is_made(
     """If the model fails, or the player says something before a word came, it stands again."""
     server = await start(llm_url=model.url)
     ana = await player(server)
-    await ana.say(BEES, "m1")
+    first = await ana.say(BEES, "m1")
     model.script.status = 500
     done = await ana.again("m1")
     assert done["status"] == "failed"
     event = await ana.client.expect("response.chosen")
-    assert event["turn"]["text"].strip() == PROMISES[0]
+    assert said(event["turn"]) == said(first)
     assert (event["turn"]["index"], event["turn"]["count"]) == (0, 1)
     model.script.status, model.script.hold_before = 200, asyncio.Event()
     before = len(model.script.player_requests)
@@ -303,7 +314,7 @@ async def test_a_reply_stands_until_another_is_made(
     model.script.hold_before.set()
     await ana.client.expect("message.accepted")
     await ana.client.expect("response.done")
-    assert "telescope" in last_prompt(model)
+    assert thing(first) in last_prompt(model)
 
 
 async def test_the_earliest_of_too_many_replies_cannot_be_chosen(
@@ -313,10 +324,9 @@ async def test_the_earliest_of_too_many_replies_cannot_be_chosen(
     server = await start(llm_url=model.url)
     ana = await player(server)
     await ana.say(BEES, "m1")
-    for _ in range(20):
-        done = await ana.again("m1")
-    assert (done["index"], done["count"]) == (19, 20)
-    assert (await ana.choose("m1", 0))["text"].strip() == PROMISES[1]
+    made = [await ana.again("m1") for _ in range(20)]
+    assert (made[-1]["index"], made[-1]["count"]) == (19, 20)
+    assert said(await ana.choose("m1", 0)) == said(made[0])
     error = await ana.refused({"type": "response.choose", "message_id": "m1", "index": 20})
     assert error["message"] == "index: expected 0 to 19, got 20"
 
@@ -355,14 +365,14 @@ async def test_hosts_without_a_socket_edit_regenerate_and_choose(
     assert (edited["duplicate"], edited["replies"][0]["count"]) == (False, 1)
     again = (await post("/regenerate", id="g1", message_id="t2")).json()
     (reply,) = again["replies"]
-    assert (reply["text"].strip(), reply["index"], reply["count"]) == (PROMISES[2], 1, 2)
+    assert (reply["index"], reply["count"]) == (1, 2)
     assert (again["turn_id"], again["duplicate"]) == (edited["turn_id"], False)
     repeated = (await post("/regenerate", id="g1", message_id="t2")).json()
     assert repeated["replies"] == again["replies"]
     chosen = (await post("/choose", message_id="t2", index=0)).json()
-    assert (chosen["reply"]["text"].strip(), chosen["reply"]["index"]) == (PROMISES[1], 0)
-    assert await ana.stored() == [BEES, PROMISES[1]]
-    assert await ana.everywhere("wolves") == await ana.everywhere("chessboard") == []
+    assert chosen["reply"] == edited["replies"][0] | {"count": 2}
+    assert await ana.stored() == [BEES, said(chosen["reply"])]
+    assert await ana.everywhere("wolves") == await ana.everywhere(thing(reply)) == []
 
     body = {"id": "g2", "message_id": "t2", "companion": "wren", "user": "ana"}
     accept = {"accept": "text/event-stream"}
