@@ -23,18 +23,23 @@ def active_behaviours(
         opening: whether it is the first message of a session.
         now: in the player's time zone.
     """
-    padded = f" {' '.join(words_of(message))} "
+    listening = any(behaviour.says for behaviour in behaviours)
+    padded = _padded_words(message) if listening else ""
     return [
         behaviour
         for behaviour in behaviours
         if (
             not behaviour.says
-            or any(f" {' '.join(words_of(phrase))} " in padded for phrase in behaviour.says)
+            or any(_padded_words(phrase) in padded for phrase in behaviour.says)
         )
         and (behaviour.recalls is None or behaviour.recalls in recalled)
         and (behaviour.opening is None or behaviour.opening == opening)
         and _in_hours(behaviour, now.hour)
     ]
+
+
+def _padded_words(text: str) -> str:
+    return f" {' '.join(words_of(text))} "
 
 
 def _in_hours(behaviour: Behaviour, hour: int) -> bool:
