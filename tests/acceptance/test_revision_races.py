@@ -13,19 +13,17 @@ from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.model_server import (
     Chat,
-    Script,
     ScriptedModel,
     is_background_request,
-    scripted_model,
 )
 from tests.acceptance.test_erasure import assert_erased
 from tests.acceptance.test_revisions import (
     BEES,
-    PROMISES,
     WOLVES,
     Player,
     last_prompt,
     player,
+    promising_model,
     said,
     thing,
 )
@@ -48,14 +46,7 @@ TASKS = {
 @pytest.fixture
 async def model() -> AsyncIterator[ScriptedModel]:
     """A model whose replies promise another thing each time."""
-    script = Script(background=lambda _: "{}")
-
-    def reply(_: object) -> list[str]:
-        number = len(script.player_requests) - 1
-        return [f"{word} " for word in PROMISES[number % len(PROMISES)].split()]
-
-    script.reply = reply
-    async with scripted_model(script) as model:
+    async with promising_model() as model:
         yield model
 
 

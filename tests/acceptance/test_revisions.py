@@ -37,9 +37,9 @@ PROMISES = [
 ]
 
 
-@pytest.fixture
-async def model() -> AsyncIterator[ScriptedModel]:
-    """A model whose replies promise another thing each time."""
+@asynccontextmanager
+async def promising_model() -> AsyncIterator[ScriptedModel]:
+    """Serve a model whose replies promise another thing each time."""
     script = Script(background=lambda _: "{}")
 
     def reply(_: object) -> list[str]:
@@ -48,6 +48,13 @@ async def model() -> AsyncIterator[ScriptedModel]:
 
     script.reply = reply
     async with scripted_model(script) as model:
+        yield model
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ScriptedModel]:
+    """A model whose replies promise another thing each time."""
+    async with promising_model() as model:
         yield model
 
 

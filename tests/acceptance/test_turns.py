@@ -227,6 +227,7 @@ async def test_a_client_that_leaves_a_hanging_model_is_answered_when_it_returns(
         door = await door_to(await start(llm_url=model.url))
         waiting = asyncio.create_task(door.turn("Are you there?"))
         await eventually(lambda: len(script.player_requests) == 1)
+        await door.wait_for_turns(1)  # it is stored while the model is asked
         waiting.cancel()
         await asyncio.wait({waiting})
         await eventually(lambda: script.finished == ["left"])

@@ -69,6 +69,12 @@ _CONNECTING = [
     },
 ]
 
+_UNTIL_A_MESSAGE: list[Step] = [
+    {"receive": {"type": "session.open"}},
+    {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
+    {"receive": {"type": "message.send", "id": "$m"}},
+]
+
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(
@@ -151,19 +157,13 @@ async def test_a_game_may_connect_at_any_time(
     await replay(command_of(client, request), conversation)
 
 
+async def _no_command(_: Step, __: Step | None) -> None:
+    pass
+
+
 async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
     """A message that nobody has answered fails, and the events end."""
-
-    async def command(_: Step, __: Step | None) -> None:
-        pass
-
-    opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
-    steps: list[Step] = [
-        {"receive": {"type": "session.open"}},
-        {"send": opened},
-        {"receive": {"type": "message.send", "id": "$m"}},
-    ]
-    script = ScriptedServer([steps], command)
+    script = ScriptedServer([_UNTIL_A_MESSAGE], _no_command)
     async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
         async with Conversation(url, Identity("wren", user_id="ana")) as conversation:
             unanswered = conversation.say("Hello")
@@ -177,19 +177,12 @@ async def test_nothing_stays_pending_when_a_conversation_is_left() -> None:
 
 async def test_of_too_many_unread_events_the_newest_are_kept() -> None:
     """A game that does not read its events does not fill its memory."""
-
-    async def command(_: Step, __: Step | None) -> None:
-        pass
-
-    opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
     steps: list[Step] = [
-        {"receive": {"type": "session.open"}},
-        {"send": opened},
-        {"receive": {"type": "message.send", "id": "$m"}},
+        *_UNTIL_A_MESSAGE,
         *({"send": {"type": "moon.rose", "seq": number}} for number in range(2, 1100)),
         {"send": {"type": "message.accepted", "seq": 1100, "id": "$m", "duplicate": False}},
     ]
-    script = ScriptedServer([steps], command)
+    script = ScriptedServer([steps], _no_command)
     async with asyncio.timeout(_TIMEOUT_S), playing(script) as url:
         async with Conversation(url, Identity("wren", user_id="ana")) as conversation:
             await conversation.send("Hello")

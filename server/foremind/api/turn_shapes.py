@@ -13,7 +13,9 @@ from foremind.domain.turn import Status
 
 _MAX_ID_CHARS = 128
 
+MessageId = Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
 Slug = Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+PlayerName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,11 +29,11 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `world`, `scene` and `to` are reserved: any value but null is refused.
     """
 
-    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    id: MessageId
     companion: Slug
     text: str
     user: str | None = None
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    name: PlayerName | None = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
     world: Any = None
@@ -45,12 +47,12 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The other fields are those of a new message; `id` is its own.
     """
 
-    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
-    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    id: MessageId
+    message_id: MessageId
     companion: Slug
     text: str
     user: str | None = None
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    name: PlayerName | None = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
 
@@ -62,22 +64,22 @@ class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and `settings` are as in a new message.
     """
 
-    id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
-    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    id: MessageId
+    message_id: MessageId
     companion: Slug
     user: str | None = None
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    name: PlayerName | None = None
     settings: dict[str, msgspec.Raw] | None = None
 
 
 class ChooseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which of the replies to the last message stands, by its `index` from 0."""
 
-    message_id: Annotated[str, Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+    message_id: MessageId
     companion: Slug
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     user: str | None = None
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    name: PlayerName | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -25,6 +25,17 @@ TEXTS = (
     "description", "personality", "scenario", "first_mes", "mes_example", "system_prompt",
     "post_history_instructions",
 )  # fmt: skip
+#: The fields of `data` that V2 requires and V1 has not, empty.
+ADDED_BY_V2: Mapping[str, Any] = {
+    "creator_notes": "",
+    "system_prompt": "",
+    "post_history_instructions": "",
+    "alternate_greetings": [],
+    "tags": [],
+    "creator": "",
+    "character_version": "",
+    "extensions": {},
+}
 #: Fields that V3 added to `data`.
 _V3_FIELDS = (
     "assets", "nickname", "creator_notes_multilingual", "source", "group_only_greetings",
@@ -90,15 +101,9 @@ def card_of(companion: Companion) -> dict[str, Any]:
         "scenario": "",
         "first_mes": companion.greeting,
         "mes_example": "",
-        "creator_notes": "",
-        "system_prompt": "",
-        "post_history_instructions": "",
-        "alternate_greetings": [],
-        "tags": [],
-        "creator": "",
-        "character_version": "",
-        "extensions": {},
-    } | card
+        **ADDED_BY_V2,
+        **card,
+    }
 
 
 def character_name(companion: Companion) -> str:

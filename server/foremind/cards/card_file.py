@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn, get_args
 
-from foremind.cards.card_fields import check_card, is_version_3
+from foremind.cards.card_fields import ADDED_BY_V2, check_card, is_version_3
 from foremind.cards.charx_archive import archive_of, card_json, is_charx
 from foremind.cards.png_chunks import SIGNATURE, plain_png, text_chunks
 from foremind.domain.errors import InvalidMessage, TooLarge
@@ -34,17 +34,6 @@ MAX_NUMBER = 1e22  # up to it, databases and languages agree on what a number is
 _MAX_BASE64_CHARS = MAX_JSON_BYTES * 4 // 3 + 100_000  # with line breaks
 _KEYWORDS = ("ccv3", "chara")  # the first that is there counts
 _SPACE = re.compile(rb"\s+")
-#: The fields of `data` that V2 requires and V1 has not.
-_ADDED_BY_V2: Mapping[str, Any] = {
-    "creator_notes": "",
-    "system_prompt": "",
-    "post_history_instructions": "",
-    "alternate_greetings": [],
-    "tags": [],
-    "creator": "",
-    "character_version": "",
-    "extensions": {},
-}
 
 
 def read_card(file: bytes) -> dict[str, Any]:
@@ -170,7 +159,7 @@ def _data_of(document: Any) -> dict[str, Any]:
     if spec is None and "data" not in document:
         if "name" not in document:
             raise InvalidMessage("card: expected the fields of a character card", param="card")
-        return {**_ADDED_BY_V2, **document}
+        return {**ADDED_BY_V2, **document}
     if spec not in (None, "chara_card_v2", "chara_card_v3"):
         raise InvalidMessage("spec: expected chara_card_v2 or chara_card_v3", param="spec")
     data = document.get("data")

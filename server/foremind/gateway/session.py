@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
@@ -85,6 +86,7 @@ _RECENT_TURNS = 30  # sent to the client when a session opens
 _MAX_OWN_MESSAGES = 512  # message ids for which this session reports memory.stored
 _MAX_UNSENT_TURNS = 512
 _ABSENT = object()
+_Said = TypeVar("_Said", MessageSend, MessageEdit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,21 +383,22 @@ class Session:
                 )
 
     def _send(self, message: MessageSend, arrived: float) -> None:
+        message = self._admit(message)
+        self._pipeline.send(message, self._policy_of(message), arrived)
+
+    def _revise(self, revision: Revision, arrived: float) -> None:
+        if isinstance(revision, MessageEdit):
+            revision = self._admit(revision)
+        self._pipeline.revise(revision, self._policy_of(revision), arrived)
+
+    def _admit(self, message: _Said) -> _Said:
+        """Check what the player says, and return it as it may be remembered."""
         if not message.text.strip():
             raise InvalidMessage("text: expected text that is not blank", param="text")
         self._own_messages[message.id] = None
         if self._session_policy.consent == "missing":
             message = replace(message, remember=False)
-        self._pipeline.send(message, self._policy_of(message), arrived)
-
-    def _revise(self, revision: Revision, arrived: float) -> None:
-        if isinstance(revision, MessageEdit):
-            if not revision.text.strip():
-                raise InvalidMessage("text: expected text that is not blank", param="text")
-            self._own_messages[revision.id] = None
-            if self._session_policy.consent == "missing":
-                revision = replace(revision, remember=False)
-        self._pipeline.revise(revision, self._policy_of(revision), arrived)
+        return message
 
     def _policy_of(self, message: MessageSend | Revision) -> Policy:
         return self._session_policy.policy_of(message, player=not self.principal.admin)

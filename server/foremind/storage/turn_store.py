@@ -164,11 +164,7 @@ class TurnStore:
         turn = (relationship_id, session.session_id, session.user_id, message_id, text, now)
         terms = (needs_consent, *(token or (None, None, None)))
         insert = self._insert_in_transaction if self._database.sharded else self._insert
-        row = await insert(turn, kept, (self._presence.number, claimed_until), terms)
-        if row is None:
-            raise NotFound("id: this user was erased", param="id")
-        if row["revoked"]:
-            raise NotAuthenticated("token: revoked", param="token")
+        row = _permitted(await insert(turn, kept, (self._presence.number, claimed_until), terms))
         in_force = InForce(versions_of(row), row["state_version"], row["previous_turn_id"])
         if row["id"] is None:
             stored = await self._stored(session, message_id, text, now)
@@ -199,17 +195,12 @@ class TurnStore:
             NotAuthenticated: the token was revoked.
             NotFound: the user was erased.
         """
-        row = await _insert_stepwise(
-            connection,
-            (session.relationship_id, session.session_id, session.user_id, message_id, text, now),
-            kept,
-            (self._presence.number, now + self._claim_duration),
-            (needs_consent, *(token or (None, None, None))),
-        )
-        if row is None:
-            raise NotFound("id: this user was erased", param="id")
-        if row["revoked"]:
-            raise NotAuthenticated("token: revoked", param="token")
+        turn = (
+            session.relationship_id, session.session_id, session.user_id, message_id, text, now
+        )  # fmt: skip
+        answering = (self._presence.number, now + self._claim_duration)
+        terms = (needs_consent, *(token or (None, None, None)))
+        row = _permitted(await _insert_stepwise(connection, turn, kept, answering, terms))
         if row["id"] is None:  # with this companion it was not used
             raise Conflict(ANOTHER_COMPANION, param="id")
 
@@ -332,6 +323,20 @@ class TurnStore:
     ) -> Mapping[str, Any] | None:
         async with self._database.transaction(turn[0]) as connection:
             return await _insert_stepwise(connection, turn, kept, claim, terms)
+
+
+def _permitted(row: Any) -> Any:
+    """Return the row of a message that was to be inserted.
+
+    Raises:
+        NotAuthenticated: the token was revoked.
+        NotFound: the user was erased.
+    """
+    if row is None:
+        raise NotFound("id: this user was erased", param="id")
+    if row["revoked"]:
+        raise NotAuthenticated("token: revoked", param="token")
+    return row
 
 
 async def _insert_stepwise(

@@ -28,10 +28,7 @@ def active_behaviours(
     return [
         behaviour
         for behaviour in behaviours
-        if (
-            not behaviour.says
-            or any(_padded_words(phrase) in padded for phrase in behaviour.says)
-        )
+        if (not behaviour.says or any(_padded_words(phrase) in padded for phrase in behaviour.says))
         and (behaviour.recalls is None or behaviour.recalls in recalled)
         and (behaviour.opening is None or behaviour.opening == opening)
         and _in_hours(behaviour, now.hour)

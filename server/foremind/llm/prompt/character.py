@@ -1,7 +1,7 @@
 """A companion's own texts as they are in a prompt, with the macros of its card replaced. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from foremind.cards.card_fields import (
@@ -53,18 +53,13 @@ def character_of(
     return Character(
         companion.name,
         _persona(companion.persona, tuple(examples_of(companion)), values, limit, count),
-        expand_card_macros(
-            closing_instructions(companion),
-            macro_values(companion, user_name, conversation, last_turn),
-        ),
+        expand_card_macros(closing_instructions(companion), replace(values, moment=last_turn)),
     )
 
 
-def macro_values(
-    companion: Companion, user_name: str, conversation: str, last_turn: str = ""
-) -> MacroValues:
-    """Return what the macros of a companion's card stand for; see `character_of`."""
-    return MacroValues(character_name(companion), user_name, conversation, last_turn)
+def macro_values(companion: Companion, user_name: str, conversation: str) -> MacroValues:
+    """Return what the macros of a companion's card stand for, all through a conversation."""
+    return MacroValues(character_name(companion), user_name, conversation)
 
 
 def last_turn_of(history: Sequence[PastTurn]) -> str:
