@@ -1,7 +1,6 @@
 """The turns of a session that its prompts can hold."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from foremind.domain.turn import Speaker, Turn
 from foremind.llm.prompt.layout import PastTurn
@@ -62,8 +61,7 @@ class ChatHistory:
             ]
             if changes == self._changes:
                 turns = self._newest_fitting([*self._earlier, *stored])
-                chars = sum(len(turn.content) for turn in turns)
-                await run_or_offload(chars, partial(_split_sentences, turns))
+                await split_sentences(*turns)
                 if changes == self._changes:
                     self._turns, self.known = turns, True
                     self.newest_id = max((turn.id or 0 for turn in stored), default=0)
@@ -106,6 +104,7 @@ class ChatHistory:
         return speaker == "companion" and all(turn.speaker == "user" for turn in remaining)
 
 
-def _split_sentences(turns: Sequence[PastTurn]) -> None:
-    for turn in turns:
-        _ = turn.says
+async def split_sentences(*turns: PastTurn) -> None:
+    """Split turns into sentences before a prompt needs them; long ones in a thread."""
+    chars = sum(len(turn.content) for turn in turns)
+    await run_or_offload(chars, lambda: [turn.says for turn in turns])

@@ -15,6 +15,7 @@ from foremind.domain.errors import Conflict, ForemindError, Overloaded, StorageU
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
 from foremind.domain.turn import AnswerElsewhere, InForce, Speaker, StoredTurn
+from foremind.gateway.chat_history import split_sentences
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import RequestKey, TurnInProgress
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
@@ -591,6 +592,8 @@ class TurnPipeline:
                 erasures, policy = conversation.erasures, self._callbacks.policy_of(message)
                 context, reply, work = await self._begin_reply(message, policy)
                 ready_s = clock.monotonic() - arrived
+            said = PastTurn("user", message.text, stored.id, message.id)
+            await split_sentences(said)
         except BaseException:
             # A message that is not stored must not be answered, nor one whose reply may reflect
             # less than was in force. The commit is not cancelled: if it succeeds after all, the
@@ -599,6 +602,7 @@ class TurnPipeline:
                 self._replies.discard(reply)
             await asyncio.gather(commit, return_exceptions=True)
             raise
+        self._conversation.add_turn(said)
         self._accept(message, stored, context, ready_s, work)
         return await self._deliver(RunningTurn(message, stored, reply, policy, arrived, erasures))
 
@@ -645,7 +649,6 @@ class TurnPipeline:
     ) -> None:
         """Report that the message is stored and its context ready."""
         services, context = self._services, at_enter.context
-        self._conversation.add_turn(PastTurn("user", message.text, stored.id, message.id))
         if context is not None and stored.kept:
             services.after_reply.ingester.cache_turn_vector(stored.id, context.vector)
         services.after_reply.background_worker.wake()  # to ingest it

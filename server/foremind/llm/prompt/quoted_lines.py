@@ -182,8 +182,14 @@ def _rendered(quote: Quote) -> str:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, by bisection: `fits` is monotonic."""
-    low, high = 0, limit
+    """Return the largest number up to `limit` that fits; `fits` is monotonic.
+
+    By exponential search: no number above twice the result is tried, however large the limit.
+    """
+    low, step = 0, 1
+    while low + step <= limit and fits(low + step):
+        low, step = low + step, 2 * step
+    high = min(limit, low + step - 1)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)

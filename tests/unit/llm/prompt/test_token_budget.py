@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foremind.domain.settings.setting_groups import LAYERS, LayerName
-from foremind.llm.prompt.quoted_lines import line
+from foremind.llm.prompt.quoted_lines import line, shortened
 from foremind.llm.prompt.sections import section
 from foremind.llm.prompt.token_budget import SHARES, BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
@@ -111,6 +111,24 @@ def test_lines_are_truncated_at_sentence_ends() -> None:
     allocate([endless], 60)
     (line,) = shown(endless)
     assert line.endswith('and…"') or line.endswith('boats…"')
+
+
+def test_the_work_to_truncate_a_line_depends_on_what_fits() -> None:
+    """Apart from a few looks at the whole line, not on how long it is."""
+
+    def counted(units: int) -> int:
+        quoted_line = line(("- told: ", "boats and " * units), sentences=False)
+        chars = 0
+
+        def count(text: str) -> int:
+            nonlocal chars
+            chars += len(text)
+            return estimate_tokens(text)
+
+        assert shortened(quoted_line, 60, count) is not None
+        return chars - 2 * len(quoted_line.text())
+
+    assert counted(4000) <= counted(100)
 
 
 def test_a_truncated_line_is_completed_with_unused_tokens() -> None:
