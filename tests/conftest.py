@@ -92,6 +92,29 @@ def pytest_configure(config: pytest.Config) -> None:
     cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the collector from looking at the imported modules, which stay, in each collection."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_loaded_once() -> None:
+    """Let the servers in a test process share the loaded models, which never change."""
+    load: Any = ConvertedEncoder._load
+    loaded: dict[tuple[Path, int, int], Any] = {}
+
+    def load_once(converted: ConvertedEncoder, graph: str) -> Any:
+        path = converted.folder / graph
+        file = path, path.stat().st_ino, path.stat().st_mtime_ns
+        if file not in loaded:
+            loaded[file] = load(converted, graph)
+        return loaded[file]
+
+    ConvertedEncoder._load = load_once  # type: ignore[assignment, method-assign]
+
+
 @pytest.fixture(autouse=True)
 def logging_as_configured() -> Iterator[None]:
     """Undo what a test configured: it logs to a stream that pytest closes after the test."""
@@ -140,7 +163,19 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         url = runner.run(server.__aenter__())
         stack.callback(lambda: runner.run(server.__aexit__(None, None, None)))
         runner.run(migrate(url))
+        runner.run(_make_disposable(url))
         yield url
+
+
+async def _make_disposable(url: str) -> None:
+    """Let a server's databases be created and dropped without waiting for the disk."""
+    admin = await asyncpg.connect(url)
+    try:
+        for setting in ("fsync", "full_page_writes"):
+            await admin.execute(f"ALTER SYSTEM SET {setting} = off")
+        await admin.execute("SELECT pg_reload_conf()")
+    finally:
+        await admin.close()
 
 
 @pytest.fixture
@@ -154,7 +189,7 @@ async def database_url(postgres: str) -> AsyncIterator[str]:
         return
     admin = await asyncpg.connect(postgres.replace("/foremind?", "/postgres?"))
     try:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE foremind")
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE foremind STRATEGY FILE_COPY")
         yield postgres.replace("/foremind?", f"/{name}?")
         await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:

@@ -11,7 +11,7 @@ import pytest
 from loadtests.hostile.attackers import Target, frame
 
 from foremind_eval.doubles.manual_clock import ManualClock
-from tests.conftest import RunningServer, StartServer, eventually
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 
 _OWN_MODULES = ("foremind.", "uvicorn.", "websockets.", "starlette.")
 _REPETITIONS = 20
@@ -33,7 +33,7 @@ async def request(server: RunningServer) -> None:
 
 
 async def junk(server: RunningServer) -> None:
-    """Send invalid messages until the server closes the connection."""
+    """Send invalid messages until the server says that it closes the connection."""
     await asyncio.to_thread(_pour_junk, _target(server))
 
 
@@ -123,8 +123,11 @@ def _get_companions(target: Target) -> None:
 
 def _pour_junk(target: Target) -> None:
     with contextlib.suppress(OSError), target.upgraded() as raw:
-        raw.settimeout(5)
+        raw.settimeout(PATIENCE)
         for _ in range(3):
             raw.sendall(frame(0x81, b"[" * 65_000))
-        while raw.recv(65_536):
-            pass
+        received = b""
+        while b"too many messages" not in received:  # the reason in its close frame
+            chunk = raw.recv(65_536)
+            assert chunk
+            received += chunk
