@@ -1,4 +1,4 @@
-"""Print the modules that the first session imports after the server is ready."""
+"""Print which document parsers a start imports, and what the first session imports after it."""
 
 import asyncio
 import sys
@@ -29,6 +29,7 @@ async def main() -> None:
             llm_settings["llm_url"] = (await stack.enter_async_context(scripted_model())).url
         _, port = await stack.enter_async_context(serving(load_settings(port=0, **llm_settings)))
         ready = set(sys.modules)
+        print("parsers:", sorted({"bs4", "pypdf"} & ready))
         async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
             await converse(client)
         print("loaded:", sorted(set(sys.modules) - ready))

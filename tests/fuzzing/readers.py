@@ -44,7 +44,7 @@ from foremind.memory import (
 )
 from foremind.retrieval import attribution, layer_recall, query_parser, ranking, recall_gate
 from foremind.retrieval.candidates import to_candidate_set
-from foremind.retrieval.documents import chunking, text_extraction
+from foremind.retrieval.documents import chunking, html_text
 from foremind.text import (
     features,
     proper_names,
@@ -229,8 +229,8 @@ def type_draft(text: str, _: datetime) -> None:
 def read_page(text: str, _: datetime) -> None:
     """Extract an HTML page with the text in every kind of node."""
     html = f"<h1>{text}</h1><p>{text}</p><pre>{text}</pre><!-- {text} --><{text}>"
-    with contextlib.suppress(InvalidMessage):
-        text_extraction.document_text(html.encode(errors="replace"), "text/html")
+    with contextlib.suppress(ValueError):
+        html_text.html_text(html.encode(errors="replace"))
 
 
 def read_lore(text: str, _: datetime) -> None:
@@ -326,7 +326,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     markdown_files: lambda text, _: markdown_files.find_edits(
         {"profile.md": f"## {text}\n\n{text}"}, markdown_files.ExportedBase("1", {})
     ),
-    text_extraction: read_page,
+    html_text: read_page,
     chunking: lambda text, _: chunking.split_into_chunks(text),
     layer_recall: lambda text, _: layer_recall.references_in(text),
     sections: format_records,
