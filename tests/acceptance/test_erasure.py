@@ -212,13 +212,20 @@ async def test_a_reply_in_flight_is_cancelled_and_not_stored(
         await eventually(lambda: not objects_containing("HEIRLOOM"))
 
 
-async def test_replies_that_paraphrase_an_erased_message_are_erased(start: StartServer) -> None:
+@pytest.mark.parametrize(
+    "question", ["What am I scared of?", "what am I scared of", "What am I scared of？"]
+)
+async def test_replies_that_paraphrase_an_erased_message_are_erased(
+    start: StartServer, question: str
+) -> None:
     """Those to the message and to a later question about it; other replies stay."""
 
     def reply(chat: Chat) -> list[str]:
         last = chat["messages"][-1]["content"].rpartition("\n\n")[2]
-        if "spiders" in last or "scared" in last:
+        if "spiders" in last:
             return ["Eight-legged creatures frighten you."]
+        if "scared" in last:  # nothing that it says resembles the message
+            return ["The ones with many legs."]
         return ["Mint it is."]
 
     async with world(start, model=True) as w:
@@ -226,12 +233,12 @@ async def test_replies_that_paraphrase_an_erased_message_are_erased(start: Start
         w.model.script.reply = reply
         await w.talk("I am afraid of spiders", "My favourite tea is mint")
         await w.next_day()
-        await w.talk("What am I scared of?")
+        await w.talk(question)
         await w.request("DELETE", f"/memories/{await memory_id(w, 'I am afraid of spiders')}")
-        await assert_erased(w, "spiders", "Eight-legged")
+        await assert_erased(w, "spiders", "Eight-legged", "many legs")
         turns = (await w.request("GET", "/export"))["turns"]
         texts = [turn["text"] for turn in turns]
-        assert texts == ["My favourite tea is mint", "Mint it is.", "What am I scared of?"]
+        assert texts == ["My favourite tea is mint", "Mint it is.", question]
 
 
 async def test_manual_edits_stay_unless_they_contain_what_is_erased(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.memory.quotation_index import QuotationIndex
+from foremind.text.questions import is_pure_question
 from foremind.text.tokenization import terms_of
 
 Matrix = npt.NDArray[np.float32]
@@ -287,7 +288,7 @@ def _closest_in_meaning(
     statements = [
         turn
         for turn in texts.turns.values()
-        if turn.speaker == "user" and turn.vector is not None and not _is_question(turn)
+        if turn.speaker == "user" and turn.vector is not None and not is_pure_question(turn.content)
     ]
     erased = _matrix(
         [turn for turn in statements if turn.id in turns and turn.memory_id is not None]
@@ -323,13 +324,9 @@ def _compared_turn(
 ) -> TranscriptText | None:
     """Return a reply, or the question that it answers, if its vector is known."""
     turn = turns.get(reply.reply_to or 0) if by_question else reply
-    if turn is None or turn.vector is None or (by_question and not _is_question(turn)):
+    if turn is None or turn.vector is None:
         return None
-    return turn
-
-
-def _is_question(turn: TranscriptText) -> bool:
-    return turn.content.rstrip().endswith("?")
+    return turn if not by_question or is_pure_question(turn.content) else None
 
 
 def _matrix(turns: Sequence[TranscriptText]) -> Matrix:
