@@ -270,6 +270,14 @@ _REACH = """async ([server, token]) => {
     ];
     return (await Promise.allSettled(tries)).map(({ status }) => status);
 }""".replace("FIRST", str(FIRST_RELATIONSHIP))
+_COMPLETE = """async ([server, token]) => {
+    const headers = {
+        authorization: `Bearer ${token}`, "content-type": "application/json",
+        "x-stainless-lang": "js", "x-stainless-retry-count": "0",
+    };
+    const body = JSON.stringify({ model: "wren", messages: [{ role: "user", content: "Hello" }] });
+    return (await fetch(`${server}/v1/chat/completions`, { method: "POST", headers, body })).status;
+}"""
 _ATTACK = """async (server) => {
     const mode = "no-cors";
     await fetch(`${server}/v1/admin/drain?user=ana`, { method: "POST", mode, body: "{}" });
@@ -322,6 +330,16 @@ async def test_a_page_of_an_allowed_origin_manages_memory(
         assert await foreign.evaluate(_REACH, arguments) == ["rejected"] * 4
         remaining = await owner_of(server.app.core).fetchval("SELECT count(*) FROM records")
         assert remaining > 0
+
+
+async def test_a_page_of_an_allowed_origin_sends_headers_of_its_own(
+    start: StartServer, browser: Browser
+) -> None:
+    """As the official clients of the chat door do."""
+    async with game_page(browser) as (allowed, page):
+        server = await start(auth_secret=SECRET, allowed_origins=(allowed,))
+        status = await page.evaluate(_COMPLETE, [f"http://127.0.0.1:{server.port}", token()])
+        assert status == 200
 
 
 async def test_a_foreign_page_changes_nothing_on_a_server_in_open_mode(

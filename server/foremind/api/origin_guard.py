@@ -13,7 +13,9 @@ from foremind.domain.settings.settings import Settings
 # token, or the server runs in open mode.
 _PREFLIGHT_HEADERS = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
-    "access-control-allow-headers": "authorization, content-type",
+    # The official clients of other doors send headers of their own. The wildcard is for requests
+    # without credentials, and does not include `authorization`.
+    "access-control-allow-headers": "authorization, *",
     "access-control-max-age": "600",
 }
 # If one of these came twice, components that read the first and the last value could disagree.
