@@ -5,8 +5,8 @@ Which stop words and which stemmer depends on the language of the text, see `lan
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -44,6 +44,19 @@ _STEMMERS = {
     if language.stemmer
 }
 _ENGLISH = LANGUAGES[ENGLISH]
+
+
+def _synonyms_of(language: Language) -> Mapping[str, frozenset[str]]:
+    """Return the sets of synonyms that each term, or word without spaces, belongs to."""
+    if language.stemmer is None:
+        return language.synonyms
+    sets: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    for word, firsts in language.synonyms.items():
+        sets[str(_STEMMERS[language.stemmer].stemWord(word))] |= firsts
+    return sets
+
+
+_SYNONYMS = {language.code: _synonyms_of(language) for language in LANGUAGES.values()}
 
 
 @lru_cache(maxsize=20_000)
@@ -165,20 +178,31 @@ def names_in(text: str) -> list[str]:
 
 
 def query_terms_of(text: str) -> list[str]:
-    """Return the terms by which memories are searched for `text`: its terms, and word beginnings.
+    """Return the terms by which memories are searched for `text`: its terms, and what they share.
 
     Stemmers leave many forms of a word apart ("cumple", "cumpleaños"; "radeln", "Radtour"), so the
-    beginnings of words are terms, too, in languages that have a stemmer, but for English.
+    beginnings of words are terms, too, in languages that have a stemmer, but for English. So are
+    the sets of synonyms that its words belong to ("Vater", "Papa"), in each language that has some.
     """
     language = LANGUAGES[language_of(text)]
     terms = _terms_in(text, language)
-    return terms + _beginnings(terms, language)
+    return terms + _beginnings(terms, language) + _synonym_sets(text, terms, language)
 
 
 def _beginnings(terms: Iterable[str], language: Language) -> list[str]:
     if language is _ENGLISH or language.stemmer is None:
         return []
     return [f"{term[:_BEGINNING_CHARS]}…" for term in terms if len(term) >= _BEGINNING_CHARS]
+
+
+def _synonym_sets(text: str, terms: Iterable[str], language: Language) -> list[str]:
+    """Return a term for each set of synonyms that a text has a word of."""
+    sets = _SYNONYMS[language.code]
+    if language.script in UNSPACED:
+        known = [firsts for word, firsts in sets.items() if word in text]
+    else:
+        known = [sets[term] for term in terms if term in sets]
+    return [f"≈{first}" for first in sorted(frozenset[str]().union(*known))]
 
 
 def count_terms(text: str) -> dict[str, int]:
@@ -193,6 +217,7 @@ def count_terms(text: str) -> dict[str, int]:
     terms = _terms_in(indexed, language)
     counts = Counter(terms)
     counts.update(_beginnings(terms, language))
+    counts.update(_synonym_sets(indexed, terms, language))
     if language is not _ENGLISH and language.script == "latin":
         words = [word for word in words_of(indexed) if word not in language.function_words]
         english = Counter(_stems([_without_elision(word, language) for word in words], _ENGLISH))

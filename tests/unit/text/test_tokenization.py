@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.text.tokenization import MAX_CHARS, count_terms, terms_of
+from foremind.text.tokenization import MAX_CHARS, count_terms, query_terms_of, terms_of
 
 
 def test_stop_words_are_removed_and_words_are_stemmed() -> None:
@@ -47,6 +47,22 @@ def test_a_question_shares_terms_with_its_answer(memory: str, question: str, ter
     """Whatever its words' endings are, and whether white space separates them."""
     assert term in count_terms(memory)
     assert term in terms_of(question)
+
+
+@pytest.mark.parametrize(
+    ("memory", "question", "term"),
+    [
+        ("Papa war Fernfahrer und nie zu Hause", "Welchen Beruf hatte mein Vater?", "≈vater"),
+        ("Me crié en un pueblo de Asturias", "¿Dónde pasé mi infancia?", "≈infancia"),
+        ("お母さんは横浜に住んでいます", "母はどこに住んでいますか", "≈母"),
+        ("우리 아빠는 부산에 살아요", "제 아버지는 어디에 사세요?", "≈아버지"),
+    ],
+)
+def test_synonyms_are_found_by_each_other(memory: str, question: str, term: str) -> None:
+    """A question in other words than its answer shares the set of synonyms with it."""
+    assert count_terms(memory)[term] == 1
+    assert query_terms_of(question).count(term) == 1
+    assert term not in terms_of(question)
 
 
 def test_a_name_alone_finds_a_memory_in_another_language() -> None:

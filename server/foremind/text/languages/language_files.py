@@ -4,6 +4,7 @@ A language is added by a file `data/<code>.toml`; no code names languages beside
 """
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,10 @@ class InvalidLanguageFile(ValueError):
 
 
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A file as it is written: lists of words are strings, separated by white space."""
+    """A file as it is written: lists of words are strings, separated by white space.
+
+    `synonyms` has a set of words a line.
+    """
 
     code: str
     script: Script
@@ -40,6 +44,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     question_endings: str = ""
     suffixes: str = ""
     shared_words: str = ""
+    synonyms: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,9 @@ class Language:
     `stemmer` names a Snowball algorithm. `letters` are seldom seen in English. `elisions` are what
     precedes an apostrophe and is no part of the word after it ("l" in "l'école"). `fillers` state
     nothing: greetings, thanks, laughter. `suffixes` are particles that are written as part of a
-    word, longest first. `shared_words` occur in other languages, too, and tell little.
+    word, longest first. `shared_words` occur in other languages, too, and tell little. `synonyms`
+    maps words to the first words of the sets that they belong to: words of one set are found by
+    each other.
     """
 
     code: str
@@ -64,6 +71,7 @@ class Language:
     fillers: frozenset[str]
     suffixes: tuple[str, ...]
     shared_words: frozenset[str]
+    synonyms: Mapping[str, frozenset[str]]
 
     @property
     def function_words(self) -> frozenset[str]:
@@ -101,7 +109,17 @@ def parse_language(name: str, content: str) -> Language:
         fillers=frozenset(file.fillers.split()),
         suffixes=tuple(sorted(file.suffixes.split(), key=len, reverse=True)),
         shared_words=frozenset(file.shared_words.split()),
+        synonyms=_sets_of(file.synonyms),
     )
+
+
+def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:
+    """Return the first words of the sets that each word belongs to."""
+    sets: defaultdict[str, set[str]] = defaultdict(set)
+    for words in map(str.split, synonyms.splitlines()):
+        for word in words:
+            sets[word].add(words[0])
+    return MappingProxyType({word: frozenset(firsts) for word, firsts in sets.items()})
 
 
 def _read_languages() -> Mapping[str, Language]:

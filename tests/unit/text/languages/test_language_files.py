@@ -1,5 +1,7 @@
 """Language files."""
 
+from collections import Counter
+
 import pytest
 
 from foremind.text.languages.language_files import (
@@ -33,6 +35,21 @@ def test_words_are_read_in_lower_case() -> None:
     assert language.stop_words == frozenset({"the", "of"})
     assert language.first_person == frozenset({"i"})
     assert (language.stemmer, language.suffixes) == (None, ())
+
+
+def test_every_synonym_can_match() -> None:
+    """It is a term of its language, and another word is found by it."""
+    for language in LANGUAGES.values():
+        assert language.function_words.isdisjoint(language.synonyms), language.code
+        members = Counter(first for firsts in language.synonyms.values() for first in firsts)
+        assert not [first for first, count in members.items() if count < 2], language.code
+
+
+def test_a_word_may_have_several_sets_of_synonyms() -> None:
+    """Each is named by its first word."""
+    language = parse_language("xx.toml", _COMPLETE + 'synonyms = """\nDad papa\nkin dad mum"""')
+    assert language.synonyms["dad"] == {"dad", "kin"}
+    assert language.synonyms["mum"] == {"kin"}
 
 
 @pytest.mark.parametrize(
