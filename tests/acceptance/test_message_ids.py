@@ -248,7 +248,9 @@ async def test_a_session_that_waits_for_the_reply_of_another_can_end(
     server = await start(llm_url=blocked_model.url)
     first, second = await server.session(), await server.session()
     await send_over_both(first, second, blocked_model)
-    (waiting,) = [session for session in server.app.registry._all() if session._pipeline._following]
+    (waiting,) = [
+        session for session in server.app.registry._all() if session._pipeline._queue._following
+    ]
     server.app.registry.end(waiting)
     await eventually(lambda: not waiting.busy)
     release(blocked_model)
@@ -333,7 +335,7 @@ async def test_a_message_that_another_process_abandons_is_answered(
 
     async def wait_is_over() -> bool:
         await clocks[1].advance(0.5)
-        return not waiting._pipeline._following
+        return not waiting._pipeline._queue._following
 
     await eventually_async(wait_is_over)  # time then stands still, however long the rest takes
     await second.expect("response.created")

@@ -1,28 +1,24 @@
 """Deduplication of messages that several connections of this process send."""
 
 import asyncio
-from typing import Literal
 
 from foremind.domain.errors import Conflict
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
 
-#: What a client waits for: the answer to a message that is sent or edited, another reply, or its
-#: choice; with the client's id of that, each kind having ids of its own.
-RequestKey = tuple[Literal["message", "regenerate", "choose"], str]
 
+class MessageClaim:
+    """That one connection answers a message; others that sent it wait for it.
 
-class TurnInProgress:
-    """A message that is being answered; other connections that sent it wait for it."""
+    Args:
+        key: the user and the id of the message.
+    """
 
-    def __init__(self, relationship_id: int, text: str) -> None:
+    def __init__(self, key: tuple[int, str], relationship_id: int, text: str) -> None:
         loop = asyncio.get_running_loop()
+        self.key = key
         self._relationship_id = relationship_id
         self._text_hash = hash(text)
-        #: What the connection that answers it waits for.
-        self.key: RequestKey = ("message", "")
-        #: Whether another process is answering it and this one only waits.
-        self.elsewhere = False
         #: Whether its message was stored a moment before, in place of another one.
         self.stored_before = False
         #: Whether the stored message may be remembered.
@@ -45,30 +41,35 @@ class TurnInProgress:
 
 
 class Deduplicator:
-    """Messages in progress by user and message id, so that one connection answers each.
+    """The claimed messages by user and message id, so that one connection answers each.
 
     Until a message is stored, `precedence` holds back what can wait.
     """
 
     def __init__(self, precedence: EnterPrecedence) -> None:
         self.precedence = precedence
-        self._in_progress: dict[tuple[int, str], TurnInProgress] = {}
+        self._claims: dict[tuple[int, str], MessageClaim] = {}
 
-    def find(self, user_id: int, message_id: str) -> TurnInProgress | None:
-        """Return the turn in progress for a message, if there is one."""
-        return self._in_progress.get((user_id, message_id))
+    def find(self, user_id: int, message_id: str) -> MessageClaim | None:
+        """Return the claim of a message, if a connection is answering it."""
+        return self._claims.get((user_id, message_id))
 
-    def begin(
-        self, user_id: int, message_id: str, relationship_id: int, text: str
-    ) -> TurnInProgress:
+    def claim(self, user_id: int, message_id: str, relationship_id: int, text: str) -> MessageClaim:
         """Register a message that the caller is going to answer."""
-        turn = self._in_progress[user_id, message_id] = TurnInProgress(relationship_id, text)
-        self.precedence.hold_until(turn.stored)
-        return turn
+        key = (user_id, message_id)
+        claim = self._claims[key] = MessageClaim(key, relationship_id, text)
+        self.precedence.hold_until(claim.stored)
+        return claim
 
-    def end(self, user_id: int, message_id: str, reply_turn: int | None) -> None:
-        """Remove a message and resolve its futures."""
-        turn = self._in_progress.pop((user_id, message_id))
-        if not turn.stored.done():
-            turn.stored.set_result(None)
-        turn.replied.set_result(reply_turn)
+    def release(self, claim: MessageClaim, reply_turn: int | None) -> None:
+        """Remove a claim and resolve its futures, unless that is done.
+
+        Args:
+            reply_turn: the turn id of the reply, None if there is none.
+        """
+        if claim.replied.done():
+            return
+        del self._claims[claim.key]
+        if not claim.stored.done():
+            claim.stored.set_result(None)
+        claim.replied.set_result(reply_turn)

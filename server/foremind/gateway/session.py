@@ -12,7 +12,6 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from foremind.auth.principal import Principal
-from foremind.cluster.missed_changes import outdates_reply
 from foremind.cluster.rendezvous import relationship_key
 from foremind.domain.announcements import (
     LayersChanged,
@@ -31,7 +30,7 @@ from foremind.domain.policy import Policy, policy_for
 from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import StatePatch
 from foremind.domain.settings.setting_levels import effective_settings
-from foremind.domain.turn import InForce, OpenedSession
+from foremind.domain.turn import OpenedSession
 from foremind.domain.turn_request import SessionChoice
 from foremind.gateway.conversation import LiveConversation, Participants
 from foremind.gateway.event_stream import EventListener, EventStream
@@ -61,7 +60,6 @@ from foremind.gateway.protocol.messages import (
 )
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
-from foremind.gateway.revisions import SessionRevisions
 from foremind.gateway.session_events import (
     context_ready,
     memory_stored,
@@ -71,7 +69,9 @@ from foremind.gateway.session_events import (
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.gateway.turn_pipeline import SessionCallbacks, TurnPipeline
+from foremind.gateway.turns.last_exchange import SessionExchange
+from foremind.gateway.turns.session_callbacks import SessionCallbacks
+from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
@@ -403,44 +403,6 @@ class Session:
     def _policy_of(self, message: MessageSend | Revision) -> Policy:
         return self._session_policy.policy_of(message, player=not self.principal.admin)
 
-    async def _reflects(
-        self, in_force: InForce, companion: Companion, context: PreparedContext | None
-    ) -> bool:
-        """Return whether a reply reflects all that was in force when its message was stored.
-
-        What it lacks is known here then, so that another one does.
-
-        Args:
-            companion: with the settings that it was made under.
-            context: that it was made of.
-
-        Raises:
-            ForemindError: it could not be read.
-        """
-        freshness = self._services.freshness
-        missed = freshness.observe(in_force.versions)
-        changed = outdates_reply(missed, trusted=freshness.trusted)
-        versions = in_force.versions.relationship
-        if context is not None and not freshness.trusted:
-            # What was announced may still have been read meanwhile.
-            key = context.cache_key
-            changed |= key.memory_version < versions.memory_version
-            changed |= key.layers_version < versions.layers_version
-        if self._state.version != in_force.state_version:  # 0 if it was deleted
-            self._state.invalidate()
-            changed = True
-        if not self._conversation.history.reaches(in_force.previous_turn_id):
-            self._pipeline.drop_history()
-            changed = True
-        await self._services.live_settings.settled(self.relationship_id)
-        changed |= companion is not self._session_policy.companion
-        if changed:
-            tokenizer = self._session_policy.policy.layers.tokenizer
-            await self._services.context.layer_cache.load(
-                self.relationship_id, counter_for(tokenizer)
-            )
-        return not changed
-
     def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Report an error about something that the client sent."""
         self._services.runtime.metrics.errors.labels(error.code).inc()
@@ -580,28 +542,28 @@ class Session:
             emit=self._emit,
             fail=self._fail_message,
             on_context=self._on_context_at_enter,
+            on_reply=self._report_reply,
             read_reply=self.read_reply,
             undelivered_reply=self._undelivered_reply,
             token=lambda: services.authority.token_identity(self.principal),
             policy_of=self._policy_of,
-            reflects=self._reflects,
-            companion=lambda: session_policy.companion,
-            on_reply=self._report_reply,
+        )
+        exchange = SessionExchange(
+            self._conversation,
+            services,
+            lambda: session_policy.companion.name,
+            lambda: self.principal.user_id,
+            callbacks.token,
         )
         return TurnPipeline(
             self._conversation,
+            session_policy,
+            self._lore,
             replies,
             self._prefetcher,
+            exchange,
             services,
             callbacks,
-            self._lore.retrieval_scope,
-            SessionRevisions(
-                self._conversation,
-                services,
-                lambda: session_policy.companion.name,
-                lambda: self.principal.user_id,
-                callbacks.token,
-            ),
         )
 
     def _fail_message(self, error: ForemindError, cause: DecodingProblem) -> None:

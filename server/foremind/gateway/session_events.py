@@ -8,8 +8,9 @@ from foremind.cards.card_fields import greetings_of
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import Trigger
+from foremind.domain.prefetch import Outcome, Trigger
 from foremind.domain.session_state import SessionState
+from foremind.domain.turn import StoredTurn
 from foremind.gateway.protocol.messages import (
     PROTOCOL,
     CompanionCard,
@@ -19,9 +20,11 @@ from foremind.gateway.protocol.messages import (
     Limits,
     LoreView,
     MemoryStored,
+    MessageAccepted,
     ReasonView,
     SessionOpened,
     SessionUpdated,
+    SpeculativeWork,
     TurnView,
     UserClaim,
 )
@@ -115,4 +118,38 @@ def memory_stored(announcement: MemoryAnnouncement) -> MemoryStored:
         memory_type=announcement.memory_type,
         significance=announcement.significance,
         reasons=[ReasonView(reason.name, reason.score) for reason in announcement.reasons],
+    )
+
+
+def message_accepted(
+    message_id: str, stored: StoredTurn, context: Outcome, ready_s: float, ahead: SpeculativeWork
+) -> MessageAccepted:
+    """Return the event that a message is stored and its context ready.
+
+    Args:
+        ready_s: from the arrival of the message until the model was asked.
+        ahead: what was done for the reply before Enter.
+    """
+    return MessageAccepted(
+        id=message_id,
+        turn_id=str(stored.id),
+        duplicate=stored.duplicate,
+        context=context,
+        ready_ms=round(ready_s * 1000, 3),
+        ahead=ahead,
+        remembered=stored.kept,
+    )
+
+
+def duplicate_accepted(
+    message_id: str, turn_id: int, elapsed_s: float, *, kept: bool
+) -> MessageAccepted:
+    """Return the event that a message was or is being answered elsewhere."""
+    return MessageAccepted(
+        id=message_id,
+        turn_id=str(turn_id),
+        duplicate=True,
+        context="miss",
+        ready_ms=round(elapsed_s * 1000, 3),
+        remembered=kept,
     )

@@ -41,7 +41,7 @@ class RevisedMessage:
     withdrawn: int | None = None
 
 
-class SessionRevisions:
+class SessionExchange:
     """Changes the last exchange of one session, while none of its messages is being answered.
 
     Afterwards nothing that this process caches is older than the change.

@@ -1,0 +1,1 @@
+"""The turns of a session: what is asked waits, is answered once, and its reply is stored."""

@@ -1,0 +1,110 @@
+"""Storing a message, while its context is fetched and the model begins the reply."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from foremind.domain.policy import Policy
+from foremind.domain.turn import StoredTurn
+from foremind.gateway.chat_history import split_sentences
+from foremind.gateway.conversation import LiveConversation
+from foremind.gateway.deduplication import MessageClaim
+from foremind.gateway.session_services import SessionServices
+from foremind.gateway.turns.reply_freshness import ReplyFreshness
+from foremind.gateway.turns.reply_start import ReplyStart, StartedReply
+from foremind.gateway.turns.requests import IncomingMessage
+from foremind.gateway.turns.session_caches import SessionCaches
+from foremind.gateway.turns.session_callbacks import SessionCallbacks
+from foremind.llm.prompt.layout import PastTurn
+from foremind.runtime.supervision import begin
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedMessage:
+    """A stored message.
+
+    Attributes:
+        started: its reply, behind its gate; None if another connection has answered it or does.
+        policy: the settings in force for its turn.
+        erasures: the number of erasures known before anything was gathered for the reply.
+    """
+
+    stored: StoredTurn
+    started: StartedReply | None
+    policy: Policy
+    erasures: int
+
+
+class MessageCommit:
+    """Stores the messages of one session, and begins the replies to them."""
+
+    def __init__(
+        self,
+        conversation: LiveConversation,
+        reply_start: ReplyStart,
+        freshness: ReplyFreshness,
+        caches: SessionCaches,
+        services: SessionServices,
+        callbacks: SessionCallbacks,
+    ) -> None:
+        self._conversation = conversation
+        self._reply_start = reply_start
+        self._freshness = freshness
+        self._caches = caches
+        self._services = services
+        self._callbacks = callbacks
+
+    async def commit(self, incoming: IncomingMessage, claim: MessageClaim) -> CommittedMessage:
+        """Store a message while its context is fetched and the model begins the reply.
+
+        Raises:
+            ForemindError: it is not stored, or could not be answered.
+        """
+        message, policy = incoming.message, incoming.policy
+        if await self._freshness.ensure():
+            policy = self._callbacks.policy_of(message)
+        await self._caches.roll_over_if_idle(policy)
+        self._conversation.touch()
+        erasures = self._conversation.erasures  # noted before anything is gathered for the reply
+        commit = begin(
+            self._services.stores.turns.commit_message(
+                self._conversation.opened,
+                message.id,
+                message.text,
+                self._services.runtime.clock.now(),
+                kept=message.remember,
+                needs_consent=policy.consent != "assumed",
+                token=await self._callbacks.token(),
+            ),
+            "commit-message",
+        )
+        started: StartedReply | None = None
+        try:
+            started = await self._reply_start.start(message, policy)
+            stored = await commit
+            if claim.stored_before:
+                stored = replace(stored, duplicate=False)
+            claim.kept = stored.kept
+            claim.stored.set_result(stored.id)
+            if stored.answered or stored.elsewhere:
+                self._reply_start.discard(started)
+                return CommittedMessage(stored, None, policy, erasures)
+            if stored.in_force is not None and not await self._freshness.reflects(
+                stored.in_force, started.companion, started.at_enter.context
+            ):
+                # Something changed, perhaps in another process, that no announcement has told yet.
+                self._reply_start.discard(started)
+                erasures = self._conversation.erasures
+                policy = self._callbacks.policy_of(message)
+                started = await self._reply_start.start(message, policy)
+            said = PastTurn("user", message.text, stored.id, message.id)
+            await split_sentences(said)
+        except BaseException:
+            # A message that is not stored must not be answered, nor one whose reply may reflect
+            # less than was in force. The commit is not cancelled: if it succeeds after all, the
+            # client's retry finds the message stored.
+            if started is not None:
+                self._reply_start.discard(started)
+            await asyncio.gather(commit, return_exceptions=True)
+            raise
+        self._conversation.add_turn(said)
+        return CommittedMessage(stored, started, policy, erasures)

@@ -1,0 +1,122 @@
+"""The requests of one session that wait for their end: bounded, each of them once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from foremind.domain.errors import Overloaded
+from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
+from foremind.gateway.turns.requests import RequestKey, check_same_text
+from foremind.runtime.supervision import begin
+
+_STOP_AGAIN_S = 0.05  # at the end: the next reply may have begun meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that waits for its end; `text_hash` is that of the message it sends, if any."""
+
+    task: "asyncio.Task[None]"
+    text_hash: int | None = None
+
+
+class RequestQueue:
+    """Requests in progress; at most `MAX_WAITING_MESSAGES`, in the order in which they came."""
+
+    def __init__(self) -> None:
+        #: Held while a message is answered here, or the last exchange changed.
+        self.one_at_a_time = asyncio.Lock()
+        self._waiting: dict[RequestKey, _Waiting] = {}
+        #: Those of the waiting requests that another connection answers.
+        self._following: set[RequestKey] = set()
+        self._newest: RequestKey | None = None  # the request that was made last
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits."""
+        return bool(self._waiting)
+
+    @property
+    def newer_waiting(self) -> bool:
+        """Whether another message waits to be answered here, besides the one that is."""
+        return len(self._waiting) - len(self._following) > 1
+
+    def check_room(self, param: str) -> None:
+        """Check that one more request may wait.
+
+        Args:
+            param: the field that an error names.
+
+        Raises:
+            Overloaded: too many messages of this session are unanswered.
+        """
+        if len(self._waiting) >= MAX_WAITING_MESSAGES:
+            raise Overloaded(
+                f"At most {MAX_WAITING_MESSAGES} messages may be unanswered.", param=param
+            )
+
+    def contains(self, key: RequestKey, text: str | None = None) -> bool:
+        """Return whether a request is in progress.
+
+        Args:
+            text: that of the message that it sends, if any.
+
+        Raises:
+            Conflict: it sends another text.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return False
+        if waiting.text_hash is not None and text is not None:
+            check_same_text(waiting.text_hash, text)
+        return True
+
+    def is_newest(self, key: RequestKey) -> bool:
+        """Return whether no request was made after one."""
+        return self._newest == key
+
+    def start(
+        self, key: RequestKey, work: Coroutine[Any, Any, None], name: str, text: str | None = None
+    ) -> None:
+        """Begin the work of a request, which waits until that ends.
+
+        Args:
+            name: that of the task.
+            text: that of the message that it sends, if any.
+        """
+        task = begin(work, name)
+        self._newest = key
+        self._waiting[key] = _Waiting(task, None if text is None else hash(text))
+        task.add_done_callback(lambda task: self.end(key, task))
+
+    def end(self, key: RequestKey, task: "asyncio.Task[None] | None") -> None:
+        """End the wait of a request; from here on it may be made again."""
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting.task is task:  # otherwise it was sent again meanwhile
+            del self._waiting[key]
+            self._following.discard(key)
+
+    def follow(self, key: RequestKey) -> None:
+        """Record that another connection answers a request: later ones need not wait for it."""
+        self._following.add(key)
+
+    def unfollow(self, key: RequestKey) -> None:
+        """Record that a request is answered here after all."""
+        self._following.discard(key)
+
+    async def settle(self) -> None:
+        """Wait until every request has ended."""
+        while self._waiting:
+            await asyncio.wait(self._tasks())
+
+    async def close(self, stop_reply: Callable[[], None]) -> None:
+        """Follow no longer, and have every reply stopped until each request has ended."""
+        for key in self._following:
+            self._waiting[key].task.cancel()
+        while self._waiting:
+            stop_reply()
+            await asyncio.wait(self._tasks(), timeout=_STOP_AGAIN_S)
+
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [waiting.task for waiting in self._waiting.values()]

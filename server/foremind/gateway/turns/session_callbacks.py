@@ -1,0 +1,38 @@
+"""How the turns of a session report to it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from foremind.domain.announcements import ReplyStored
+from foremind.domain.errors import ForemindError
+from foremind.domain.policy import Policy
+from foremind.gateway.protocol.decoding import DecodingProblem
+from foremind.gateway.protocol.messages import Event, MessageSend
+from foremind.gateway.reply_generation import RunningTurn
+from foremind.storage.revocation_store import TokenIdentity
+from foremind.typeahead.prefetcher import ContextAtEnter
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCallbacks:
+    """How the turns of a session report to it.
+
+    Attributes:
+        emit: sends an event to the client.
+        fail: sends an error about a message.
+        on_context: called with a context at Enter, of which the client may not know yet.
+        on_reply: called with each reply that is about to be sent.
+        read_reply: loads and reports a reply that another connection received.
+        undelivered_reply: returns what to announce of a stored reply if nobody is connected.
+        token: returns what the session's token may be revoked by.
+        policy_of: returns the settings in force for a message.
+    """
+
+    emit: Callable[[Event], None]
+    fail: Callable[[ForemindError, DecodingProblem], None]
+    on_context: Callable[[str, ContextAtEnter], None]
+    on_reply: Callable[[RunningTurn], None]
+    read_reply: Callable[[int], Awaitable[None]]
+    undelivered_reply: Callable[[int], ReplyStored | None]
+    token: Callable[[], Awaitable[TokenIdentity | None]]
+    policy_of: Callable[[MessageSend], Policy]
