@@ -138,7 +138,7 @@ async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, p
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
     await record_lamp_states(page)
     for session in server.app.registry._all():
-        session.disconnect(4408, "heartbeat lost")
+        session.client.disconnect(4408, "heartbeat lost")
     await page.wait_for_function("window.states.includes('away')")
     await page.keyboard.type("Hello again")
     await page.keyboard.press("Enter")

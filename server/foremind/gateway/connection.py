@@ -40,7 +40,8 @@ from foremind.gateway.protocol.messages import (
     SessionUpdate,
     encode,
 )
-from foremind.gateway.session import ELSEWHERE, NOT_AUTHENTICATED, Session
+from foremind.gateway.session import Session
+from foremind.gateway.session_client import ELSEWHERE, NOT_AUTHENTICATED
 from foremind.gateway.session_registry import (
     DRAINING,
     NOT_ALLOWED,
@@ -275,7 +276,7 @@ class Connection:
 
     def _fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         if self._session is not None:
-            self._session.fail(error, cause)
+            self._session.client.fail(error, cause)
             return
         self._services.runtime.metrics.errors.labels(error.code).inc()
         self._outbox.put(encode(ErrorEvent(error=error_body(error, cause))))

@@ -48,7 +48,7 @@ class Handover:
             misplaced += 1
             if moved < _MAX_MOVES and session.finished and session.idle_s(now) >= _IDLE_S:
                 self._metrics.redirects.labels("move").inc()
-                session.redirect(owner.url)
+                session.client.redirect(owner.url)
                 moved += 1
         self._placed = None if misplaced else ring
 

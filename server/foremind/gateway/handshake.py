@@ -16,6 +16,7 @@ from foremind.gateway.event_stream import EventListener
 from foremind.gateway.pending_session import PendingSession
 from foremind.gateway.protocol.messages import Resume, SessionOpen, SessionUpdate, TurnView
 from foremind.gateway.session import Session
+from foremind.gateway.session_opening import open_session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.storage.companion_store import CompanionStore
@@ -139,7 +140,7 @@ class Handshake:
         if (
             resume is None
             or known is None
-            or not known.can_replay_after(resume.seq)
+            or not known.client.can_replay_after(resume.seq)
             or self._registry.draining
         ):
             raise Redirected(owner.url)
@@ -176,7 +177,7 @@ class Handshake:
         with self._registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             pending.check()
-            session.renew(replace(principal, name=session.principal.name))
+            session.client.renew(replace(principal, name=session.principal.name))
         _log.info("session.renewed", session_id=session.id)
 
     async def _resume(
@@ -188,7 +189,7 @@ class Handshake:
         listener: EventListener,
     ) -> Session:
         """Resume a session of this process; without a replay if events are missing."""
-        session.renew(pending.principal)
+        session.client.renew(pending.principal)
         session.follows, session.stays = message.follow, message.redirected
         if message.greeting is not None:
             session.choose_greeting(message.greeting)
@@ -209,7 +210,7 @@ class Handshake:
         listener: EventListener,
     ) -> Session:
         """Begin a session, or continue one that this process has no events of."""
-        session = await Session.open(
+        session = await open_session(
             self._services,
             pending.principal,
             companion,
@@ -220,7 +221,7 @@ class Handshake:
         session.choose_greeting(message.greeting or 0)
         resume = message.resume
         if resume is not None and resume.session_id == session.id:
-            session.continue_after(resume.seq)
+            session.client.continue_after(resume.seq)
             await session.announce_takeover()
         turns = await self._read_turns(session, pending)
         session.connect(listener, turns)
@@ -237,7 +238,7 @@ class Handshake:
             if not erasures:
                 return turns
             for erasure in erasures:
-                session.on_memories_erased(erasure.memory_version, erasure.erasures)
+                session.announcements.handle(erasure)
 
     def _find(
         self, resume: Resume | None, pending: PendingSession, companion: str

@@ -6,7 +6,6 @@ from functools import partial
 
 import structlog
 
-from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy, Policy
 from foremind.domain.turn import StoredTurn
 from foremind.gateway.conversation import LiveConversation
@@ -24,6 +23,7 @@ from foremind.gateway.protocol.messages import (
     SpeculativeWork,
 )
 from foremind.gateway.session_lore import SessionLore
+from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
 from foremind.llm.prompt.assembly import AssembledPrompt
@@ -59,8 +59,6 @@ class ReplyGeneration:
     """Generates and sends the replies of one session, one at a time.
 
     Args:
-        companion: returns the current companion.
-        policy: returns the settings in force.
         lore: returns what a draft activates of the companion's lorebook.
         emit: sends an event to the client.
     """
@@ -69,28 +67,27 @@ class ReplyGeneration:
         self,
         conversation: LiveConversation,
         services: SessionServices,
-        companion: Callable[[], Companion],
-        policy: Callable[[], Policy],
+        session_policy: SessionPolicy,
         lore: SessionLore,
         emit: Callable[[Event], None],
     ) -> None:
         self._conversation = conversation
         self._services = services
-        self._companion = companion
+        self._session_policy = session_policy
         self._lore = lore
         self._emit = emit
         #: The reply in progress.
         self.current: GatedReply | None = None
         self.speculation = SpeculativeGeneration(
-            lambda: services.chat_models.speculation_for(policy().chat_model),
+            lambda: services.chat_models.speculation_for(session_policy.policy.chat_model),
             self._assemble_speculatively,
             self._on_piece,
             services.runtime.clock,
             services.runtime.metrics,
         )
         self.next_prompt = NextPrompt(
-            lambda: services.chat_models.model_server_for(policy().chat_model),
-            lambda: self._assemble_beginning(policy().layers),
+            lambda: services.chat_models.model_server_for(session_policy.policy.chat_model),
+            lambda: self._assemble_beginning(session_policy.policy.layers),
         )
 
     def begin(
@@ -249,7 +246,9 @@ class ReplyGeneration:
             str(conversation.opened.session_id),
             conversation.greeting,
         )
-        return build_prompt(self._companion(), policy, snapshot, standing, context, text, lore)
+        return build_prompt(
+            self._session_policy.companion, policy, snapshot, standing, context, text, lore
+        )
 
     def _on_piece(self, piece: str) -> None:
         if self.current is not None:

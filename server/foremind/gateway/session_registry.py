@@ -34,7 +34,9 @@ from foremind.gateway.event_stream import EventListener
 from foremind.gateway.expiry_queue import ExpiryQueue
 from foremind.gateway.flow_control import UserBudget
 from foremind.gateway.pending_session import PendingSession
-from foremind.gateway.session import NOT_AUTHENTICATED, REPLACED, Session, SessionSnapshot
+from foremind.gateway.session import Session
+from foremind.gateway.session_client import NOT_AUTHENTICATED, REPLACED
+from foremind.gateway.session_snapshot import SessionSnapshot, snapshot_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, TaskSet
@@ -115,7 +117,7 @@ class SessionRegistry:
         lost its connection, then the newest.
         """
         known = self._by_id.get(session_id, ())
-        replayable = [session for session in known if session.can_replay_after(seq)]
+        replayable = [session for session in known if session.client.can_replay_after(seq)]
         detached = [session for session in replayable if session.detached_at is not None]
         return next(reversed(detached or replayable or known), None)
 
@@ -211,13 +213,13 @@ class SessionRegistry:
 
     def snapshots(self) -> list[SessionSnapshot]:
         """Return snapshots of all sessions of this process, for the operator."""
-        return [session.snapshot() for session in self._all()]
+        return [snapshot_of(session) for session in self._all()]
 
     def dismiss(self, session_id: str) -> bool:
         """End a session and its connection, for the operator; return False if there is none."""
         known = list(self._by_id.get(session_id, ()))
         for session in known:
-            session.disconnect(NOT_ALLOWED, "closed by the operator")
+            session.client.disconnect(NOT_ALLOWED, "closed by the operator")
             self.end(session)
         return bool(known)
 
@@ -248,26 +250,24 @@ class SessionRegistry:
                 case SessionTaken() | ReplyStored() if event.session_id == session.id:
                     self._on_used_elsewhere(event, session)
                 case StateChanged() if event.relationship_id == session.relationship_id:
-                    self._begin(session.read_state(), "read-state")
+                    self._begin(session.announcements.read_state(), "read-state")
                 case AccessRevoked():
                     self._on_revoked(event, session)
                 case UserErased() if event.user_id == session.principal.effective_user_id:
                     self._end_erased(session)
                 case RelationshipDeleted() if event.relationship_id == session.relationship_id:
                     self._end_erased(session)
-                case ConsentGiven() if event.relationship_id == session.relationship_id:
-                    session.set_consent(given=event.given)
-                case MemoriesForgotten() if event.relationship_id == session.relationship_id:
-                    session.on_memories_erased(event.memory_version, event.erasures)
-                case LayersChanged() if event.relationship_id == session.relationship_id:
-                    session.on_layers_changed(event)
-                case MemoriesChanged() if event.relationship_id == session.relationship_id:
-                    session.observe_memory_version(event.memory_version)
-                case MemoryAnnouncement() if event.relationship_id == session.relationship_id:
-                    session.on_turn_scored(event)
+                case (
+                    ConsentGiven()
+                    | MemoriesForgotten()
+                    | LayersChanged()
+                    | MemoriesChanged()
+                    | MemoryAnnouncement()
+                ) if event.relationship_id == session.relationship_id:
+                    session.announcements.handle(event)
 
     def _end_erased(self, session: Session) -> None:
-        session.disconnect(NOT_ALLOWED, "the user was erased")
+        session.client.disconnect(NOT_ALLOWED, "the user was erased")
         self.end(session)
 
     def _on_used_elsewhere(self, event: SessionTaken | ReplyStored, session: Session) -> None:
@@ -276,7 +276,7 @@ class SessionRegistry:
         if isinstance(event, SessionTaken):
             self._replace(session)
         else:
-            self._begin(session.read_reply(event.turn_id), "read-reply")
+            self._begin(session.windows.read_reply(event.turn_id), "read-reply")
 
     def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
         principal = session.principal
@@ -287,7 +287,7 @@ class SessionRegistry:
         """Pass a new turn of one window to the other windows of its session."""
         for other in self._by_id.get(session.id, ()):
             if other is not session:
-                other.add_remote_turn(turn)
+                other.windows.add_turn(turn)
 
     async def catch_up(self) -> None:
         """Handle what announcements may have told that has no version.
@@ -298,7 +298,7 @@ class SessionRegistry:
         for pending in self._pending:
             pending.refuse(StorageUnavailable("The server was cut off; try again shortly."))
         for session in self._all():
-            session.drop_history()
+            session.announcements.drop_history()
         await self.apply_revocations(_CATCH_UP_S)
 
     async def apply_revocations(self, seconds: float) -> None:
@@ -337,8 +337,8 @@ class SessionRegistry:
         successor = self.membership.owner_elsewhere(session.key)
         if session.follows and successor is not None:
             self._metrics.redirects.labels("drain").inc()
-            session.redirect(successor.url)
-        session.disconnect(DRAINING, "server draining")
+            session.client.redirect(successor.url)
+        session.client.disconnect(DRAINING, "server draining")
         self.end(session)
 
     async def _sweep_loop(self, loop: SupervisedLoop) -> None:
@@ -394,7 +394,7 @@ class SessionRegistry:
 
     def _sweep(self, session: Session, now: float) -> None:
         """Drop a session's expired events, and enforce its time limits."""
-        session.prune()
+        session.client.prune()
         if session.detached_at is None:
             if not self._authority.still_valid(session.principal):
                 self._expel(session, "token expired")
@@ -406,12 +406,12 @@ class SessionRegistry:
             self.end(session)
 
     def _replace(self, session: Session) -> None:
-        session.disconnect(REPLACED, "replaced by a newer connection")
+        session.client.disconnect(REPLACED, "replaced by a newer connection")
         self.end(session, self._settings.reply_grace_s)
 
     def _expel(self, session: Session, reason: str) -> None:
         _log.info("session.expelled", session_id=session.id, reason=reason)
-        session.disconnect(NOT_AUTHENTICATED, reason)
+        session.client.disconnect(NOT_AUTHENTICATED, reason)
         self.end(session)
 
     def _end_longest_detached(self, sessions: Iterable[Session]) -> bool:

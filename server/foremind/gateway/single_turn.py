@@ -52,7 +52,9 @@ from foremind.gateway.protocol.messages import (
     Revision,
 )
 from foremind.gateway.reply_generation import RunningTurn
-from foremind.gateway.session import NOT_AUTHENTICATED, Session
+from foremind.gateway.session import Session
+from foremind.gateway.session_client import NOT_AUTHENTICATED
+from foremind.gateway.session_opening import open_session
 from foremind.gateway.session_registry import DRAINING, NOT_ALLOWED, SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
@@ -201,7 +203,7 @@ class SingleTurns:
             pending.check()
             registry.reserve(pending)
             async with registry.read_slots:
-                session = await Session.open(
+                session = await open_session(
                     services,
                     principal,
                     companion,

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from foremind.auth.principal import Principal
+from foremind.domain.announcements import MemoriesChanged, MemoriesForgotten
 from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
 from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.memory import Recalled
@@ -368,10 +369,11 @@ class _Player:
         ids = ids | {version + 7} if action == "ingest" else ids - {min(ids, default=0)}
         world.versions.append((now, version + 1, ids))
         if action == "ingest":
-            self._session.observe_memory_version(version + 1)
+            self._session.announcements.handle(MemoriesChanged(1, version + 1))
         else:
             world.erasures += 1
-            self._session.on_memories_erased(version + 1, world.erasures)
+            erased = MemoriesForgotten(1, version + 1, 0, world.erasures, None, world.erasures)
+            self._session.announcements.handle(erased)
 
     def _change_settings(self, now: float) -> None:
         world = self._world

@@ -1,9 +1,10 @@
 """What a player changes of the last exchange of one session: its message, or the reply to it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from foremind.auth.principal import Principal
 from foremind.domain.errors import NotFound
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
@@ -15,10 +16,10 @@ from foremind.gateway.protocol.messages import (
     Revision,
 )
 from foremind.gateway.protocol.views import turn_view
+from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.storage.database import DatabaseConnection
-from foremind.storage.revocation_store import TokenIdentity
 
 
 class _Choose(Protocol):
@@ -47,24 +48,20 @@ class SessionExchange:
     Afterwards nothing that this process caches is older than the change.
 
     Args:
-        companion_name: returns the name of the companion.
-        actor: returns who requests it, for the audit trail.
-        token: returns what the session's token may be revoked by.
+        principal: returns who requests it.
     """
 
     def __init__(
         self,
         conversation: LiveConversation,
         services: SessionServices,
-        companion_name: Callable[[], str],
-        actor: Callable[[], str],
-        token: Callable[[], Awaitable[TokenIdentity | None]],
+        session_policy: SessionPolicy,
+        principal: Callable[[], Principal],
     ) -> None:
         self._conversation = conversation
         self._services = services
-        self._companion_name = companion_name
-        self._actor = actor
-        self._token = token
+        self._session_policy = session_policy
+        self._principal = principal
 
     async def revise(self, revision: Revision, policy: Policy) -> RevisedMessage:
         """Withdraw what a revision replaces; return the message that is to be answered.
@@ -108,7 +105,8 @@ class SessionExchange:
 
     async def _edit(self, edit: MessageEdit, policy: Policy) -> RevisedMessage:
         services, opened = self._services, self._conversation.opened
-        now, token = services.runtime.clock.now(), await self._token()
+        now = services.runtime.clock.now()
+        token = await services.authority.token_identity(self._principal())
 
         async def insert(connection: DatabaseConnection) -> None:
             await services.stores.turns.insert_message(
@@ -144,8 +142,8 @@ class SessionExchange:
         participants = self._conversation.participants
         return ExchangeOwner(
             participants.opened,
-            (participants.user_name, self._companion_name()),
-            self._actor(),
+            (participants.user_name, self._session_policy.companion.name),
+            self._principal().user_id,  # for the audit trail
             policy.storage.read_in_exchange,
             policy.consent != "assumed",
         )

@@ -1,19 +1,22 @@
 """Storing a message, while its context is fetched and the model begins the reply."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from foremind.auth.principal import Principal
 from foremind.domain.policy import Policy
 from foremind.domain.turn import StoredTurn
 from foremind.gateway.chat_history import split_sentences
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import MessageClaim
+from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.reply_freshness import ReplyFreshness
 from foremind.gateway.turns.reply_start import ReplyStart, StartedReply
 from foremind.gateway.turns.requests import IncomingMessage
 from foremind.gateway.turns.session_caches import SessionCaches
-from foremind.gateway.turns.session_callbacks import SessionCallbacks
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.supervision import begin
 
@@ -35,7 +38,11 @@ class CommittedMessage:
 
 
 class MessageCommit:
-    """Stores the messages of one session, and begins the replies to them."""
+    """Stores the messages of one session, and begins the replies to them.
+
+    Args:
+        principal: returns whose session it is.
+    """
 
     def __init__(
         self,
@@ -43,15 +50,17 @@ class MessageCommit:
         reply_start: ReplyStart,
         freshness: ReplyFreshness,
         caches: SessionCaches,
+        session_policy: SessionPolicy,
         services: SessionServices,
-        callbacks: SessionCallbacks,
+        principal: Callable[[], Principal],
     ) -> None:
         self._conversation = conversation
         self._reply_start = reply_start
         self._freshness = freshness
         self._caches = caches
         self._services = services
-        self._callbacks = callbacks
+        self._session_policy = session_policy
+        self._principal = principal
 
     async def commit(self, incoming: IncomingMessage, claim: MessageClaim) -> CommittedMessage:
         """Store a message while its context is fetched and the model begins the reply.
@@ -61,7 +70,7 @@ class MessageCommit:
         """
         message, policy = incoming.message, incoming.policy
         if await self._freshness.ensure():
-            policy = self._callbacks.policy_of(message)
+            policy = self._policy_of(message)
         await self._caches.roll_over_if_idle(policy)
         self._conversation.touch()
         erasures = self._conversation.erasures  # noted before anything is gathered for the reply
@@ -73,7 +82,7 @@ class MessageCommit:
                 self._services.runtime.clock.now(),
                 kept=message.remember,
                 needs_consent=policy.consent != "assumed",
-                token=await self._callbacks.token(),
+                token=await self._services.authority.token_identity(self._principal()),
             ),
             "commit-message",
         )
@@ -94,7 +103,7 @@ class MessageCommit:
                 # Something changed, perhaps in another process, that no announcement has told yet.
                 self._reply_start.discard(started)
                 erasures = self._conversation.erasures
-                policy = self._callbacks.policy_of(message)
+                policy = self._policy_of(message)
                 started = await self._reply_start.start(message, policy)
             said = PastTurn("user", message.text, stored.id, message.id)
             await split_sentences(said)
@@ -108,3 +117,6 @@ class MessageCommit:
             raise
         self._conversation.add_turn(said)
         return CommittedMessage(stored, started, policy, erasures)
+
+    def _policy_of(self, message: MessageSend) -> Policy:
+        return self._session_policy.policy_of(message, player=not self._principal().admin)

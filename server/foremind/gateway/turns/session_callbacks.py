@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from foremind.auth.principal import Principal
 from foremind.domain.announcements import ReplyStored
 from foremind.domain.errors import ForemindError
-from foremind.domain.policy import Policy
 from foremind.gateway.protocol.decoding import DecodingProblem
-from foremind.gateway.protocol.messages import Event, MessageSend
+from foremind.gateway.protocol.messages import Event
 from foremind.gateway.reply_generation import RunningTurn
-from foremind.storage.revocation_store import TokenIdentity
 from foremind.typeahead.prefetcher import ContextAtEnter
 
 
@@ -24,8 +23,7 @@ class SessionCallbacks:
         on_reply: called with each reply that is about to be sent.
         read_reply: loads and reports a reply that another connection received.
         undelivered_reply: returns what to announce of a stored reply if nobody is connected.
-        token: returns what the session's token may be revoked by.
-        policy_of: returns the settings in force for a message.
+        principal: returns whose session it is, and what they may do.
     """
 
     emit: Callable[[Event], None]
@@ -34,5 +32,4 @@ class SessionCallbacks:
     on_reply: Callable[[RunningTurn], None]
     read_reply: Callable[[int], Awaitable[None]]
     undelivered_reply: Callable[[int], ReplyStored | None]
-    token: Callable[[], Awaitable[TokenIdentity | None]]
-    policy_of: Callable[[MessageSend], Policy]
+    principal: Callable[[], Principal]

@@ -42,19 +42,20 @@ class TurnPipeline:
         conversation: LiveConversation,
         session_policy: SessionPolicy,
         lore: SessionLore,
-        replies: ReplyGeneration,
         prefetcher: Prefetcher,
-        exchange: SessionExchange,
         services: SessionServices,
         callbacks: SessionCallbacks,
     ) -> None:
-        clock = services.runtime.clock
+        clock, principal = services.runtime.clock, callbacks.principal
+        replies = ReplyGeneration(conversation, services, session_policy, lore, callbacks.emit)
+        exchange = SessionExchange(conversation, services, session_policy, principal)
         self._conversation = conversation
         self._replies = replies
         self._prefetcher = prefetcher
         self._queue = queue = RequestQueue()
         self._claims = claims = MessageClaims(conversation, services)
-        self._caches = caches = SessionCaches(conversation, replies)
+        #: What is cached of the conversation.
+        self.caches = caches = SessionCaches(conversation, replies)
         self._acceptance = acceptance = Acceptance(services, callbacks)
         self._answering = Answering(
             queue,
@@ -64,8 +65,9 @@ class TurnPipeline:
                 ReplyStart(conversation, session_policy, lore, prefetcher, replies, clock),
                 ReplyFreshness(conversation, session_policy, services, caches),
                 caches,
+                session_policy,
                 services,
-                callbacks,
+                principal,
             ),
             acceptance,
             Following(conversation, queue, claims, caches, acceptance, services, callbacks),
@@ -93,7 +95,7 @@ class TurnPipeline:
         """
         key: RequestKey = ("message", message.id)
         incoming = IncomingMessage(message, policy, arrived, key)
-        answered = self._caches.answered.find(message)
+        answered = self.caches.answered.find(message)
         if answered is not None:
             self._acceptance.acknowledge(incoming, answered.turn_id, kept=answered.kept)
             return
@@ -133,7 +135,7 @@ class TurnPipeline:
         self._queue.check_room("id")
         self.stop_reply()
         self._prefetcher.clear()
-        self.drop_speculation()
+        self.caches.drop_speculation()
         work = self._revisions.revise(revision, policy, arrived, key)
         self._queue.start(key, work, "revise", text)
 
@@ -147,7 +149,7 @@ class TurnPipeline:
         """
         self._queue.check_room("message_id")
         self.stop_reply()
-        self.drop_speculation()
+        self.caches.drop_speculation()
         work = self._revisions.choose(choice, policy)
         self._queue.start(("choose", uuid4().hex), work, "choose")
 
@@ -176,16 +178,6 @@ class TurnPipeline:
         if not self.busy:
             self._replies.next_prompt.on_layers()
 
-    def drop_history(self, erasures: int | None = None) -> None:
-        """Drop the history, which is loaded again with the next message.
-
-        Args:
-            erasures: the current number of erasures, if some happened. If it is higher than known,
-                a reply in progress is stopped: it may contain erased text, and is neither stored
-                nor sent any further.
-        """
-        self._caches.drop_history(erasures)
-
     def release_history(self) -> None:
         """Free memory while nobody is connected: unload what can be loaded again."""
         if not self.busy:
@@ -197,10 +189,6 @@ class TurnPipeline:
             return False
         return self._conversation.history.lacks(message_id, speaker)
 
-    def drop_speculation(self) -> None:
-        """Drop all speculative work: it may contain erased text."""
-        self._caches.drop_speculation()
-
     def cancel(self, response_id: str) -> bool:
         """Stop a reply; return False if it is not the one in progress."""
         return self._replies.cancel(response_id)
@@ -208,14 +196,6 @@ class TurnPipeline:
     def stop_reply(self) -> None:
         """Stop the reply in progress."""
         self._replies.stop()
-
-    async def roll_over_if_idle(self, policy: Policy) -> None:
-        """Begin the next session if this one was idle for longer than the policy allows.
-
-        Raises:
-            StorageUnavailable: the database did not answer.
-        """
-        await self._caches.roll_over_if_idle(policy)
 
     async def settle(self) -> None:
         """Wait until every message is answered, here or elsewhere, or has failed."""

@@ -1,0 +1,65 @@
+"""What a client is told of a session when it opens: the greeting, the newest turns, the state."""
+
+from foremind.gateway.conversation import LiveConversation
+from foremind.gateway.flow_control import limits_of
+from foremind.gateway.protocol.messages import SessionOpened, TurnView
+from foremind.gateway.protocol.views import turn_view
+from foremind.gateway.session_client import SessionClient
+from foremind.gateway.session_events import session_opened
+from foremind.gateway.session_policy import SessionPolicy
+from foremind.gateway.session_services import SessionServices
+from foremind.llm.prompt.character import greeting_of
+
+_RECENT_TURNS = 30  # sent to the client when a session opens
+
+
+class OpenedSessionView:
+    """Tells a client of one session what that is about."""
+
+    def __init__(
+        self,
+        session_id: str,
+        conversation: LiveConversation,
+        session_policy: SessionPolicy,
+        client: SessionClient,
+        services: SessionServices,
+    ) -> None:
+        self._session_id = session_id
+        self._conversation = conversation
+        self._session_policy = session_policy
+        self._client = client
+        self._services = services
+
+    async def read_recent_turns(self) -> list[TurnView]:
+        """Load history and state, and return the newest turns for the client.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        relationship_id = self._conversation.opened.relationship_id
+        await self._conversation.read_history()
+        turns = await self._services.stores.turns.recent_turns(relationship_id, _RECENT_TURNS)
+        await self._conversation.state.read()
+        return [turn_view(turn) for turn in turns]
+
+    def event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
+        """Return `session.opened`."""
+        companion, principal = self._session_policy.companion, self._client.principal
+        opened = self._conversation.opened
+        greeting = greeting_of(
+            companion, self._conversation.greeting, principal.name, str(opened.session_id)
+        )
+        return session_opened(
+            self._session_id,
+            opened.relationship_id,
+            principal,
+            companion,
+            greeting,
+            self._session_policy.policy,
+            self._session_policy.consent,
+            self._session_policy.model,
+            limits_of(self._services.runtime.settings),
+            turns,
+            self._conversation.state.value,
+            resumed=resumed,
+        )
