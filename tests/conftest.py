@@ -390,10 +390,10 @@ class _SessionProbe:
 async def all_announcements_handled(server: RunningServer) -> None:
     """Wait until a server has handled all announcements so far, including the reads they cause."""
     probe = _SessionProbe()
-    server.app.registry._by_id[probe.id] = [cast("Any", probe)]
+    server.app.registry._index._by_id[probe.id] = [cast("Any", probe)]
     await server.app.core.database.announce(SessionTaken(probe.id, _ORIGIN))
     await eventually(probe.reached.is_set)  # announcements keep their order
-    del server.app.registry._by_id[probe.id]
+    del server.app.registry._index._by_id[probe.id]
     await eventually(
         lambda: not any(task.get_name() in _READ_TASKS for task in asyncio.all_tasks())
     )

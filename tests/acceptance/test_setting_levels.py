@@ -45,7 +45,7 @@ class Ana:
     @property
     def session(self) -> Session:
         """The open session."""
-        (session,) = self.server.app.registry._sessions
+        (session,) = self.server.app.registry.sessions()
         return session
 
     @property
@@ -244,7 +244,7 @@ async def test_changes_to_a_companion_apply_from_the_next_message(start: StartSe
         assert "You are a parrot." in spoken["messages"][0]["content"]
         assert spoken["model"] == "another"
         assert events["message.accepted"]["context"] != "hit"
-        (session,) = other_server.app.registry._sessions
+        (session,) = other_server.app.registry.sessions()
         await eventually(lambda: session._session_policy.companion.persona == "You are a parrot.")
         await client.send("What of the red door?")
         accepted = await client.expect("message.accepted")

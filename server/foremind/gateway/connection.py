@@ -41,12 +41,8 @@ from foremind.gateway.protocol.messages import (
     encode,
 )
 from foremind.gateway.session import Session
-from foremind.gateway.session_client import ELSEWHERE, NOT_AUTHENTICATED
-from foremind.gateway.session_registry import (
-    DRAINING,
-    NOT_ALLOWED,
-    SessionRegistry,
-)
+from foremind.gateway.session_client import DRAINING, ELSEWHERE, NOT_ALLOWED, NOT_AUTHENTICATED
+from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 
 TOO_LARGE = 1009

@@ -9,8 +9,10 @@ from foremind.gateway.protocol.messages import ErrorEvent, Event, SessionRedirec
 from foremind.runtime.services import RuntimeServices
 
 NOT_AUTHENTICATED = 4401
+NOT_ALLOWED = 4403
 REPLACED = 4409
 ELSEWHERE = 4421  # as HTTP's 421, Misdirected Request
+DRAINING = 4503
 
 
 class SessionClient:

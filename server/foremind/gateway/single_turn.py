@@ -53,9 +53,9 @@ from foremind.gateway.protocol.messages import (
 )
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session import Session
-from foremind.gateway.session_client import NOT_AUTHENTICATED
+from foremind.gateway.session_client import DRAINING, NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_opening import open_session
-from foremind.gateway.session_registry import DRAINING, NOT_ALLOWED, SessionRegistry
+from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for

@@ -371,9 +371,9 @@ class Server:
         """Check the final state, once everything is announced and no session is pending."""
         registry, world = self.registry, self.world
         sessions = registry._all()
-        assert registry._count == len(sessions), "unused places are released"
+        assert registry._places.total == len(sessions), "unused places are released"
         by_user = Counter(session.principal.user_id for session in sessions)
-        assert registry._count_by_user == by_user
+        assert registry._places.by_user == by_user
         assert not registry._pending
         for session in sessions:
             self._check_session(session)
@@ -410,8 +410,8 @@ async def live(world: World) -> None:
                 task.result()
         server.check_settled()
         server.check_limits()
-    assert server.registry._count == 0
-    assert not server.registry._count_by_user
+    assert server.registry._places.total == 0
+    assert not server.registry._places.by_user
 
 
 _ACTIONS = (

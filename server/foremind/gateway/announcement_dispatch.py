@@ -1,0 +1,91 @@
+"""What an announcement of this or another process means for the sessions that it concerns."""
+
+from collections.abc import Callable, Iterable
+
+from foremind.domain.announcements import (
+    AccessRevoked,
+    Announcement,
+    ConsentGiven,
+    LayersChanged,
+    MemoriesChanged,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    RelationshipDeleted,
+    ReplyStored,
+    SessionTaken,
+    StateChanged,
+    UserErased,
+)
+from foremind.gateway.session import Session
+from foremind.gateway.session_client import NOT_ALLOWED
+from foremind.runtime.supervision import TaskSet
+
+
+class AnnouncementDispatch:
+    """Passes announcements to sessions, and ends those that they forbid.
+
+    Args:
+        end: ends a session.
+        replace: ends a session that is used elsewhere.
+        expel: ends a session for a reason that its client is told.
+        tasks: run what has to be read.
+    """
+
+    def __init__(
+        self,
+        end: Callable[[Session], None],
+        replace: Callable[[Session], None],
+        expel: Callable[[Session, str], None],
+        tasks: TaskSet,
+    ) -> None:
+        self._end = end
+        self._replace = replace
+        self._expel = expel
+        self._tasks = tasks
+
+    def dispatch(self, event: Announcement, sessions: Iterable[Session]) -> None:
+        """Apply an announcement to those of some sessions that it concerns."""
+        for session in sessions:
+            match event:
+                case SessionTaken() | ReplyStored() if event.session_id == session.id:
+                    self._on_used_elsewhere(event, session)
+                case AccessRevoked():
+                    self._on_revoked(event, session)
+                case UserErased() if event.user_id == session.principal.effective_user_id:
+                    self._end_erased(session)
+                case (
+                    StateChanged()
+                    | RelationshipDeleted()
+                    | ConsentGiven()
+                    | MemoriesForgotten()
+                    | LayersChanged()
+                    | MemoriesChanged()
+                    | MemoryAnnouncement()
+                ) if event.relationship_id == session.relationship_id:
+                    self._on_relationship(event, session)
+
+    def _on_relationship(self, event: Announcement, session: Session) -> None:
+        match event:
+            case StateChanged():
+                self._tasks.begin(session.announcements.read_state(), "read-state")
+            case RelationshipDeleted():
+                self._end_erased(session)
+            case _:
+                session.announcements.handle(event)
+
+    def _on_used_elsewhere(self, event: SessionTaken | ReplyStored, session: Session) -> None:
+        if session.origin == event.origin:
+            return
+        if isinstance(event, SessionTaken):
+            self._replace(session)
+        else:
+            self._tasks.begin(session.windows.read_reply(event.turn_id), "read-reply")
+
+    def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
+        principal = session.principal
+        if event.covers(principal.user_id, principal.token_id, principal.issued_at):
+            self._expel(session, "token revoked")
+
+    def _end_erased(self, session: Session) -> None:
+        session.client.disconnect(NOT_ALLOWED, "the user was erased")
+        self._end(session)
