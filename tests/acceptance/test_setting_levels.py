@@ -17,7 +17,7 @@ from foremind.domain.companion import CompanionFile, CompanionSettings
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import OPERATOR_SETTINGS, PLAYER_BOUNDS, TURN_SETTINGS
 from foremind.domain.settings.settings import Settings, load_settings
-from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.session import Session
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client

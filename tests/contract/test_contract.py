@@ -16,7 +16,7 @@ from foremind.api.operations import OPERATIONS
 from foremind.gateway.protocol.asyncapi import asyncapi, client_messages, server_events
 from foremind.gateway.protocol.decoding import decode
 from foremind.gateway.protocol.examples import EXAMPLES
-from foremind.gateway.protocol.messages import encode
+from foremind.gateway.protocol.server_events import encode
 from tests.conftest import PATIENCE, StartServer
 from tests.contract.check import check_event, document, validator
 from tests.contract.committed import generated

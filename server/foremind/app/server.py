@@ -23,7 +23,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_syntax import PREFIX
 from foremind.domain.settings.settings import Settings, check_binding, filled_url
 from foremind.gateway.handover import Handover
-from foremind.gateway.protocol.messages import MAX_ESCAPED_BYTES
+from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
 from foremind.gateway.reconciliation import Reconciliation
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices

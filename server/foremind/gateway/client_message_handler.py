@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.policy import Policy
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     ClientMessage,
     DraftClear,
     DraftUpdate,

@@ -23,6 +23,12 @@ from foremind.gateway.address_limits import AddressLimits, AddressSlot
 from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, cost_of, kind_of
 from foremind.gateway.handshake import Handshake, Redirected
 from foremind.gateway.outbox import Outbox
+from foremind.gateway.protocol.client_messages import (
+    MessageEdit,
+    MessageSend,
+    SessionOpen,
+    SessionUpdate,
+)
 from foremind.gateway.protocol.decoding import (
     DecodingProblem,
     cause_in,
@@ -31,15 +37,7 @@ from foremind.gateway.protocol.decoding import (
     error_body,
     too_large,
 )
-from foremind.gateway.protocol.messages import (
-    ErrorEvent,
-    MessageEdit,
-    MessageSend,
-    SessionOpen,
-    SessionRedirect,
-    SessionUpdate,
-    encode,
-)
+from foremind.gateway.protocol.server_events import ErrorEvent, SessionRedirect, encode
 from foremind.gateway.session import Session
 from foremind.gateway.session_client import DRAINING, ELSEWHERE, NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_registry import SessionRegistry

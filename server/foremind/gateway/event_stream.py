@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from foremind.domain.clock import Clock
-from foremind.gateway.protocol.messages import Event, ResponseDelta, encode, without_memories
+from foremind.gateway.protocol.server_events import Event, ResponseDelta, encode, without_memories
 from foremind.gateway.replay_buffer import ReplayBuffer
 
 MAX_REPLAY_EVENTS = 128

@@ -5,14 +5,14 @@ from typing import Literal
 from foremind.domain.rate_limits import TokenBucket, ViolationBudget
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import MAX_REPLAY_EVENTS
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
     MAX_ID_CHARS,
     ClientMessage,
     DraftClear,
     DraftUpdate,
-    Limits,
 )
+from foremind.gateway.protocol.server_events import Limits
 
 Kind = Literal["draft", "send"]
 

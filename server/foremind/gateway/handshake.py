@@ -14,7 +14,8 @@ from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotF
 from foremind.gateway.address_limits import AddressSlot
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.pending_session import PendingSession
-from foremind.gateway.protocol.messages import Resume, SessionOpen, SessionUpdate, TurnView
+from foremind.gateway.protocol.client_messages import Resume, SessionOpen, SessionUpdate
+from foremind.gateway.protocol.server_events import TurnView
 from foremind.gateway.session import Session
 from foremind.gateway.session_opening import open_session
 from foremind.gateway.session_registry import SessionRegistry

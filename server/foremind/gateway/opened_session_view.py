@@ -2,7 +2,7 @@
 
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.flow_control import limits_of
-from foremind.gateway.protocol.messages import SessionOpened, TurnView
+from foremind.gateway.protocol.server_events import SessionOpened, TurnView
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_events import session_opened

@@ -5,7 +5,7 @@ from cachetools import LRUCache
 from foremind.domain.errors import StorageUnavailable
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.event_stream import EventStream
-from foremind.gateway.protocol.messages import TurnStored
+from foremind.gateway.protocol.server_events import TurnStored
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.turns.session_caches import SessionCaches
 from foremind.llm.prompt.layout import PastTurn

@@ -3,7 +3,7 @@
 from cachetools import LRUCache
 
 from foremind.domain.announcements import MemoryAnnouncement
-from foremind.gateway.protocol.messages import Event, MessageAccepted
+from foremind.gateway.protocol.server_events import Event, MessageAccepted
 
 _MAX_OWN_MESSAGES = 512  # message ids for which a session reports memory.stored
 

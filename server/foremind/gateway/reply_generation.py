@@ -11,11 +11,11 @@ from foremind.domain.turn import StoredTurn
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.next_prompt import NextPrompt
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.server_events import (
     BehaviourDone,
     Event,
-    MessageSend,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,

@@ -20,7 +20,8 @@ from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.live_state import LiveState
 from foremind.gateway.opened_session_view import OpenedSessionView
 from foremind.gateway.other_windows import OtherWindows
-from foremind.gateway.protocol.messages import ClientMessage, TurnView
+from foremind.gateway.protocol.client_messages import ClientMessage
+from foremind.gateway.protocol.server_events import TurnView
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session_announcements import SessionAnnouncements
 from foremind.gateway.session_client import SessionClient

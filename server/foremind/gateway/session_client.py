@@ -5,7 +5,7 @@ from foremind.domain.errors import ForemindError, NotAuthenticated
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.own_messages import OwnMessages
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
-from foremind.gateway.protocol.messages import ErrorEvent, Event, SessionRedirect
+from foremind.gateway.protocol.server_events import ErrorEvent, Event, SessionRedirect
 from foremind.runtime.services import RuntimeServices
 
 NOT_AUTHENTICATED = 4401

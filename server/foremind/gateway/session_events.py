@@ -11,7 +11,8 @@ from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Outcome, Trigger
 from foremind.domain.session_state import SessionState
 from foremind.domain.turn import StoredTurn
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import UserClaim
+from foremind.gateway.protocol.server_events import (
     PROTOCOL,
     CompanionCard,
     ConsentStatus,
@@ -26,7 +27,6 @@ from foremind.gateway.protocol.messages import (
     SessionUpdated,
     SpeculativeWork,
     TurnView,
-    UserClaim,
 )
 from foremind.retrieval.memory_views import memory_view
 from foremind.typeahead.context_cache import PreparedContext

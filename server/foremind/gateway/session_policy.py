@@ -8,7 +8,8 @@ from foremind.domain.policy import Policy, overlay_settings, policy_for
 from foremind.domain.settings.setting_levels import effective_settings, merge_turn_settings
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
-from foremind.gateway.protocol.messages import ConsentStatus, MessageSend, Revision
+from foremind.gateway.protocol.client_messages import MessageSend, Revision
+from foremind.gateway.protocol.server_events import ConsentStatus
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.typeahead.context_builder import RetrievalScope

@@ -36,20 +36,22 @@ from foremind.domain.turn_request import (
 )
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion
-from foremind.gateway.protocol.decoding import error_of
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MAX_ID_CHARS,
-    ErrorEvent,
-    MessageAccepted,
     MessageEdit,
     MessageSend,
     ResponseChoose,
+    ResponseRegenerate,
+    Revision,
+)
+from foremind.gateway.protocol.decoding import error_of
+from foremind.gateway.protocol.server_events import (
+    ErrorEvent,
+    MessageAccepted,
     ResponseChosen,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
-    ResponseRegenerate,
-    Revision,
 )
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session import Session

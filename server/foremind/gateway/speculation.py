@@ -16,7 +16,7 @@ from foremind.domain.errors import ForemindError
 from foremind.domain.prefetch import Trigger
 from foremind.domain.settings.setting_groups import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
-from foremind.gateway.protocol.messages import SpeculativeWork
+from foremind.gateway.protocol.server_events import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.prefix_reuse import reuse_prefix

@@ -42,7 +42,7 @@ from foremind.gateway.address_limits import AddressLimits, AddressSlot
 from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.live_settings import LiveSettings
-from foremind.gateway.protocol.messages import Resume, SessionOpen
+from foremind.gateway.protocol.client_messages import Resume, SessionOpen
 from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices

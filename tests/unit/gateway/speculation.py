@@ -30,7 +30,12 @@ from foremind.domain.turn import OpenedSession, StoredTurn
 from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
-from foremind.gateway.protocol.messages import DraftClear, DraftUpdate, MessageSend, ResponseCancel
+from foremind.gateway.protocol.client_messages import (
+    DraftClear,
+    DraftUpdate,
+    MessageSend,
+    ResponseCancel,
+)
 from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import AfterReplyServices, SessionServices

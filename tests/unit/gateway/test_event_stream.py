@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from foremind.gateway.event_stream import MAX_REPLAY_EVENTS, EventStream
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.server_events import (
     ContextReady,
     ContextTimings,
     ResponseCreated,

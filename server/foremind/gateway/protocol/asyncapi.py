@@ -6,8 +6,9 @@ from typing import Any, get_args
 import msgspec
 
 from foremind import __version__
+from foremind.gateway.protocol.client_messages import MAX_FRAME_BYTES, ClientMessage
 from foremind.gateway.protocol.examples import EXAMPLES
-from foremind.gateway.protocol.messages import MAX_FRAME_BYTES, ClientMessage, Event
+from foremind.gateway.protocol.server_events import Event
 
 _CLOSE_CODES = """
 Close codes: 1009 frame over 64 KiB, a JSON escape counted as two bytes; 4400 not this protocol;

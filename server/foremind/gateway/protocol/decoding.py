@@ -23,16 +23,16 @@ from foremind.domain.errors import (
 )
 from foremind.domain.session_state import Flag, FlagName
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
     MAX_ID_CHARS,
     ClientMessage,
-    ErrorBody,
     MessageEdit,
     MessageSend,
     ResponseChoose,
     ResponseRegenerate,
 )
+from foremind.gateway.protocol.server_events import ErrorBody
 
 _NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
 _decoder = msgspec.json.Decoder(ClientMessage)

@@ -7,41 +7,43 @@ import msgspec
 from foremind import __version__
 from foremind.domain.memory import MemoryView
 from foremind.domain.session_state import SessionState, StatePatch
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
+    DraftClear,
+    DraftUpdate,
+    MessageEdit,
+    MessageSend,
+    ResponseCancel,
+    ResponseChoose,
+    ResponseRegenerate,
+    Resume,
+    SessionOpen,
+    SessionUpdate,
+    UserClaim,
+)
+from foremind.gateway.protocol.server_events import (
     PROTOCOL,
     BehaviourDone,
     CompanionCard,
     ContextReady,
     ContextTimings,
-    DraftClear,
-    DraftUpdate,
     ErrorBody,
     ErrorEvent,
     Limits,
     LoreView,
     MemoryStored,
     MessageAccepted,
-    MessageEdit,
-    MessageSend,
     ReasonView,
-    ResponseCancel,
-    ResponseChoose,
     ResponseChosen,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
-    ResponseRegenerate,
     ResponseTimings,
-    Resume,
-    SessionOpen,
     SessionOpened,
     SessionRedirect,
-    SessionUpdate,
     SessionUpdated,
     SummaryAppliedEvent,
     TurnStored,
     TurnView,
-    UserClaim,
 )
 
 _PAST = datetime(2026, 5, 19, 18, 2, 11, tzinfo=UTC)

@@ -1,7 +1,7 @@
 """Wire representations of turns. Pure."""
 
 from foremind.domain.turn import Turn
-from foremind.gateway.protocol.messages import TurnView
+from foremind.gateway.protocol.server_events import TurnView
 
 
 def turn_view(turn: Turn) -> TurnView:

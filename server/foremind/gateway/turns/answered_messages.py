@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.turns.requests import check_same_text
 
 _MAX_ANSWERED = 256

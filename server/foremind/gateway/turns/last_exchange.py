@@ -8,13 +8,13 @@ from foremind.auth.principal import Principal
 from foremind.domain.errors import NotFound
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MessageEdit,
     MessageSend,
-    ResponseChosen,
     ResponseRegenerate,
     Revision,
 )
+from foremind.gateway.protocol.server_events import ResponseChosen
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices

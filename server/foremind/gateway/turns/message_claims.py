@@ -5,7 +5,7 @@ import structlog
 from foremind.domain.errors import ForemindError
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import MessageClaim
-from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.session_services import SessionServices
 
 _log = structlog.get_logger("foremind.gateway")

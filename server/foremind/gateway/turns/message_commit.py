@@ -10,7 +10,7 @@ from foremind.domain.turn import StoredTurn
 from foremind.gateway.chat_history import split_sentences
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import MessageClaim
-from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.reply_freshness import ReplyFreshness

@@ -7,7 +7,8 @@ from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.gated_reply import GatedReply
-from foremind.gateway.protocol.messages import MessageSend, SpeculativeWork
+from foremind.gateway.protocol.client_messages import MessageSend
+from foremind.gateway.protocol.server_events import SpeculativeWork
 from foremind.gateway.reply_generation import ReplyGeneration
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy

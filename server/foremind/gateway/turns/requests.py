@@ -5,7 +5,7 @@ from typing import Literal
 
 from foremind.domain.errors import Conflict
 from foremind.domain.policy import Policy
-from foremind.gateway.protocol.messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.storage.turn_store import ANOTHER_TEXT
 
 #: What a client waits for: the answer to a message that is sent or edited, another reply, or its

@@ -8,8 +8,9 @@ import structlog
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
+from foremind.gateway.protocol.client_messages import ResponseChoose, Revision
 from foremind.gateway.protocol.decoding import cause_of
-from foremind.gateway.protocol.messages import ResponseChoose, ResponseChosen, Revision
+from foremind.gateway.protocol.server_events import ResponseChosen
 from foremind.gateway.turns.answering import Answering
 from foremind.gateway.turns.last_exchange import RevisedMessage, SessionExchange
 from foremind.gateway.turns.message_claims import MessageClaims

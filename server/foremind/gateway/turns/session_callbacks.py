@@ -7,7 +7,7 @@ from foremind.auth.principal import Principal
 from foremind.domain.announcements import ReplyStored
 from foremind.domain.errors import ForemindError
 from foremind.gateway.protocol.decoding import DecodingProblem
-from foremind.gateway.protocol.messages import Event
+from foremind.gateway.protocol.server_events import Event
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.typeahead.prefetcher import ContextAtEnter
 

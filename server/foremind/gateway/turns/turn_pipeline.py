@@ -6,7 +6,7 @@ from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
 from foremind.domain.turn import Speaker
 from foremind.gateway.conversation import LiveConversation
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MessageEdit,
     MessageSend,
     ResponseChoose,

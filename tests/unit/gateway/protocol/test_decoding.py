@@ -9,14 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foremind.domain.errors import InvalidMessage
-from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode, too_large
-from foremind.gateway.protocol.messages import (
+from foremind.gateway.protocol.client_messages import (
     MAX_ESCAPED_BYTES,
     MAX_FRAME_BYTES,
     ClientMessage,
     DraftUpdate,
     MessageSend,
 )
+from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode, too_large
 
 
 @pytest.mark.parametrize(
