@@ -2,20 +2,23 @@
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
+from foremind.gateway.transport.protocol_handler import (
+    HOLD,
+    NO_HANDLER,
+    READ_MORE,
+    YIELD,
+    ProtocolHandler,
+)
 from foremind.gateway.transport.request_heads import stalled
 from foremind.runtime.metrics import Metrics
-
-#: What `ProtocolHandler.step` returns, other than seconds to wait.
-READ_MORE, HOLD, YIELD = None, math.inf, 0.0
 
 STALL_WINDOW_S = 10.0  # after which a stalled transfer is ended
 MIN_WINDOW_BYTES = 10_240  # per window, below which a transfer counts as stalled
@@ -26,62 +29,6 @@ _LINGER_BYTES = 262_144  # that a client may still send meanwhile
 _LOOP_S = 0.00003  # that the event loop itself spends on a connection, unseen by the metering
 _UNMETERED = contextlib.nullcontext()
 _read_buffer = memoryview(bytearray(_CHUNK))  # shared: each read is copied out at once
-
-
-class ProtocolHandler(Protocol):
-    """The protocol spoken on a channel: HTTP, and WebSocket after an upgrade."""
-
-    def step(self, unread: bytearray) -> float | None:
-        """Consume one slice from the front of the unread bytes.
-
-        Returns:
-            READ_MORE if it needs more bytes, HOLD if it will call `Channel.resume_processing`,
-            otherwise the seconds until it can consume more, YIELD being its next slice.
-        """
-
-    def buffered_bytes(self) -> int:
-        """Return how many consumed bytes of an incomplete message it buffers."""
-
-    def connection_made(self, transport: Any) -> None:
-        """As in `asyncio.Protocol`, with the channel as the transport."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As in `asyncio.Protocol`."""
-
-    def pause_writing(self) -> None:
-        """As in `asyncio.Protocol`."""
-
-    def resume_writing(self) -> None:
-        """As in `asyncio.Protocol`."""
-
-
-class _NoHandler:
-    """Replaces the handler once the connection is lost, to break the reference cycle.
-
-    Otherwise channels and handlers would wait for the cyclic garbage collector, and traversing tens
-    of thousands of them stops the process for half a second.
-    """
-
-    def step(self, unread: bytearray) -> float | None:
-        return HOLD
-
-    def buffered_bytes(self) -> int:
-        return 0
-
-    def connection_made(self, transport: Any) -> None:
-        pass
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        pass
-
-    def pause_writing(self) -> None:
-        pass
-
-    def resume_writing(self) -> None:
-        pass
-
-
-_NO_HANDLER = _NoHandler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +104,7 @@ class Channel(asyncio.BufferedProtocol):
                 timer.cancel()
         self.services.admission.leave(self)
         self._scheduler.cancel(self)
-        handler, self._handler = self._handler, _NO_HANDLER
+        handler, self._handler = self._handler, NO_HANDLER
         handler.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:

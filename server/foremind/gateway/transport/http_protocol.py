@@ -9,15 +9,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from foremind.domain.errors import RequestError, TemporaryError
 from foremind.domain.rate_limits import TokenBucket
 from foremind.gateway.transport.body_limits import error_body
-from foremind.gateway.transport.channel import (
-    HOLD,
-    MIN_WINDOW_BYTES,
-    READ_MORE,
-    STALL_WINDOW_S,
-    YIELD,
-    Channel,
-)
+from foremind.gateway.transport.channel import MIN_WINDOW_BYTES, STALL_WINDOW_S, Channel
 from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
+from foremind.gateway.transport.protocol_handler import HOLD, READ_MORE, YIELD
 from foremind.gateway.transport.request_heads import (
     MALFORMED,
     MAX_HEAD_BYTES,

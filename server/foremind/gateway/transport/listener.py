@@ -17,11 +17,12 @@ from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.acceptor import Acceptor
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.body_limits import BodyBudget
-from foremind.gateway.transport.channel import Channel, ProtocolHandler, TransportServices
+from foremind.gateway.transport.channel import Channel, TransportServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
 from foremind.gateway.transport.file_descriptors import connection_limit, raise_descriptor_limit
 from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
+from foremind.gateway.transport.protocol_handler import ProtocolHandler
 from foremind.gateway.transport.websocket_protocol import BoundedWebSocketProtocol
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin

@@ -10,7 +10,7 @@ from websockets.http11 import Response
 
 from foremind.domain.errors import ForemindError, RequestError
 from foremind.gateway.transport.body_limits import error_body
-from foremind.gateway.transport.channel import HOLD, READ_MORE, YIELD, Channel
+from foremind.gateway.transport.channel import Channel
 from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
 from foremind.gateway.transport.frame_limits import (
     CLOSE,
@@ -19,6 +19,7 @@ from foremind.gateway.transport.frame_limits import (
     FrameSplitter,
     opcode,
 )
+from foremind.gateway.transport.protocol_handler import HOLD, READ_MORE, YIELD
 
 HEARTBEAT_LOST = 4408
 SLOW_READER = 4413
