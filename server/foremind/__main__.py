@@ -1,6 +1,20 @@
 """`python -m foremind` and the `foremind` command."""
 
-from foremind.cli import main
+import sys
+from importlib.util import find_spec
+
+
+def main() -> None:
+    """Run the command line, or say in one line that this system cannot."""
+    if find_spec("fcntl") is None:
+        sys.exit(
+            "foremind: the server and its commands need a POSIX system such as Linux. On Windows, "
+            "run them in WSL 2 or in a container; clients run anywhere."
+        )
+    from foremind.cli import main as run_command  # noqa: PLC0415 - imports what only POSIX has
+
+    run_command()
+
 
 if __name__ == "__main__":
     main()

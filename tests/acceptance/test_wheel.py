@@ -7,14 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tomllib
 import urllib.request
 import venv
+from email import message_from_bytes
+from email.policy import default
 from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from readme_renderer import markdown
 
 from foremind import __version__
 from tests.conftest import ROOT, StartServer
@@ -37,8 +41,8 @@ asyncio.run(talk())
 
 
 def build(folder: Path, out: Path) -> Path:
-    """Build the wheel of a distribution without a network, and return its path."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+    """Build an sdist, and from it the wheel, without a network; return the wheel's path."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
     before = set(out.glob("*.whl"))
     subprocess.run([*command, str(folder)], check=True, capture_output=True)
     (wheel,) = set(out.glob("*.whl")) - before
@@ -66,6 +70,30 @@ def game_server(tmp_path: Path) -> Path:
             shutil.copy(file.locate(), packages / file)
     subprocess.run([environment / "bin" / "python", "-m", "pip", "check"], check=True)
     return environment
+
+
+@pytest.mark.parametrize("folder", [SERVER, CLIENT, EVALUATION], ids=lambda folder: folder.name)
+def test_a_wheel_can_be_published_as_it_is(folder: Path, tmp_path: Path) -> None:
+    """With a description that an index shows, a licence, types, and no address of anything."""
+    wheel = build(folder, tmp_path)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    archive, name = ZipFile(wheel), sdist.name.removesuffix(".tar.gz")
+    metadata = message_from_bytes(archive.read(f"{name}.dist-info/METADATA"), policy=default)
+    description = metadata.get_content()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert markdown.render(description) is not None
+    assert not re.search(r"\]\((?!\w+://)", description)  # nothing that only a checkout has
+    assert len(metadata["Summary"]) <= 512
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("MIT", "LICENSE")
+    licence = archive.read(f"{name}.dist-info/licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert "Typing :: Typed" in (metadata.get_all("Classifier") or ())
+    package = name.rpartition("-")[0]
+    assert f"{package}/py.typed" in archive.namelist()
+    assert "Project-URL" not in metadata  # nothing is published yet
+    with tarfile.open(sdist) as source:
+        held = {path.name for path in map(Path, source.getnames()) if path.parent == Path(name)}
+    assert {"LICENSE", "pyproject.toml", "PKG-INFO"} <= held
 
 
 def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Path) -> None:
@@ -118,6 +146,7 @@ def test_the_wheels_serve_from_an_empty_environment(tmp_path: Path) -> None:
     lock = ROOT / "requirements" / "runtime.txt"
     pip_install(environment, "--require-hashes", "-r", lock)
     pip_install(environment, "--no-deps", build(CLIENT, dist), build(SERVER, dist))
+    assert foremind(environment, "--version").stdout.strip() == __version__
     server = subprocess.Popen(
         [environment / "bin" / "foremind", "serve", "--port", "0"],
         cwd=tmp_path,

@@ -68,6 +68,8 @@ RUN = {
     ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
     ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
+    ("server/README.md", "foremind serve"): "test_one_command_serves_the_page",
+    ("server/README.md", "from foremind_client"): "test_the_client_in_python_talks",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
     ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
     ("docs/clients.md", "using Foremind;"): "test_the_script_shown_for_unity_is_compiled",
@@ -156,10 +158,13 @@ async def test_workers_share_a_port_as_shown(shell: Shell) -> None:
         assert (await wren.say("Hello"))["status"] == "completed"
 
 
-async def test_one_command_serves_the_page(shell: Shell) -> None:
-    """On its own database; the other command is the one that runs this test."""
-    serve, test = commands(block("README.md", "make serve").text)
-    assert test == (ROOT / ".ci" / "run").read_text().strip().splitlines()[-1]
+@pytest.mark.parametrize(
+    ("file", "first"), [("README.md", "make serve"), ("server/README.md", "foremind serve")]
+)
+async def test_one_command_serves_the_page(shell: Shell, file: str, first: str) -> None:
+    """On its own database; the other command of a checkout is the one that runs this test."""
+    serve, *test = commands(block(file, first).text)
+    assert all(line == (ROOT / ".ci" / "run").read_text().splitlines()[-1] for line in test)
     shell.settings = {}
     async with shell.serving(serve) as url, connect(url) as client:
         assert (await _open(client))["type"] == "session.opened"
@@ -358,12 +363,13 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
         assert page.url == f"{game}/"
 
 
+@pytest.mark.parametrize("file", ["README.md", "server/README.md"])
 async def test_the_client_in_python_talks(
-    start: StartServer, capsys: pytest.CaptureFixture[str]
+    start: StartServer, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
     """The sample, exactly as documented, prints a reply."""
     server = await start()
-    text = block("README.md", "from foremind_client").text
+    text = block(file, "from foremind_client").text
     assert "ws://127.0.0.1:8770/v1/ws" in text
     body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
     names: dict[str, Any] = {}
