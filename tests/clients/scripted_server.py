@@ -9,6 +9,7 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 
 from foremind_eval.processes.server_process import free_port
+from tests.clients.placeholders import Placeholders
 
 Step = dict[str, Any]
 # Fields of every session.opened, unless a step overrides them.
@@ -23,12 +24,8 @@ _OPENED = {
 class ScriptedServer:
     """Replays the steps; a command is given to the client once it has told the last event.
 
-    A value like `$id` matches anything at first, then only the same again.
-
-    `$absent` is a field that must not be there.
-
-    `$here` is the client's URL, `$elsewhere` another one that leads here too, and nothing listens
-    at `$nowhere`.
+    Values are `Placeholders`: `$here` is the client's URL, `$elsewhere` another one that leads here
+    too, and nothing listens at `$nowhere`.
     """
 
     def __init__(
@@ -38,7 +35,7 @@ class ScriptedServer:
     ) -> None:
         self._connections = connections
         self._command = command
-        self._values: dict[str, Any] = {}
+        self._values = Placeholders()
         self._next_connection = 0
         self._last_sent: Step | None = None  # its type and number
         #: Resolves when all steps are done; fails with the first unexpected frame.
@@ -46,7 +43,7 @@ class ScriptedServer:
 
     def listen_at(self, url: str) -> None:
         """Record the URL under which the recording is played."""
-        self._values |= {
+        self._values.known |= {
             "$here": url,
             "$elsewhere": f"{url}?gateway=2",
             "$nowhere": f"ws://127.0.0.1:{free_port()}/v1/ws",
@@ -72,13 +69,13 @@ class ScriptedServer:
         match step:
             case {"at": url}:
                 assert socket.request is not None
-                assert self._values[url].endswith(socket.request.path), socket.request.path
+                assert self._values.known[url].endswith(socket.request.path), socket.request.path
             case {"receive": expected}:
                 frame = json.loads(await socket.recv())
-                assert self._matches(expected, frame), f"expected {expected}, received {frame}"
+                assert self._values.match(expected, frame), f"expected {expected}, received {frame}"
             case {"send": event}:
                 defaults = _OPENED if event["type"] == "session.opened" else {}
-                await socket.send(json.dumps(defaults | self._substitute(event)))
+                await socket.send(json.dumps(defaults | self._values.substituted(event)))
                 self._last_sent = {"type": event["type"], "seq": event["seq"]}
             case {"close": code}:
                 await socket.close(code)
@@ -88,23 +85,6 @@ class ScriptedServer:
                 await self._command(command, self._last_sent)
             case _:
                 raise AssertionError(f"unknown step {step}")
-
-    def _matches(self, expected: Any, actual: Any) -> bool:
-        if isinstance(expected, dict):
-            return isinstance(actual, dict) and all(
-                name not in actual
-                if value == "$absent"
-                else name in actual and self._matches(value, actual[name])
-                for name, value in expected.items()
-            )
-        if isinstance(expected, str) and expected.startswith("$"):
-            return bool(self._values.setdefault(expected, actual) == actual)
-        return bool(expected == actual)
-
-    def _substitute(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: self._substitute(member) for name, member in value.items()}
-        return self._values.get(value, value) if isinstance(value, str) else value
 
 
 @asynccontextmanager

@@ -36,6 +36,7 @@ from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import browser, page  # noqa: F401 - fixtures
 from tests.clients.conftest import compile_csharp
+from tests.clients.luau_driver import MODULE, load, machine
 from tests.clients.test_godot import check_scripts
 from tests.conftest import (
     PATIENCE,
@@ -72,6 +73,7 @@ RUN = {
     ("server/README.md", "from foremind_client"): "test_the_client_in_python_talks",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
     ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
+    ("docs/clients.md", "local HttpService"): "test_the_script_shown_for_roblox_talks",
     ("docs/clients.md", "using Foremind;"): "test_the_script_shown_for_unity_is_compiled",
     ("docs/clients.md", "npm pack"): "test_the_npm_package_is_made_as_shown",
     ("docs/clients.md", "import { Foremind"): "test_typescript_accepts_what_is_shown",
@@ -109,7 +111,6 @@ RUN = {
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
     ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
     ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
-    ("docs/turns.md", "llHTTPRequest"): "test_a_turn_is_made_by_a_script_in_a_world",
     ("docs/turns.md", "POST /v1/turns"): "test_a_turn_is_made_of_plain_bytes",
 }
 
@@ -450,6 +451,40 @@ async def test_the_npm_package_talks_in_node(
     assert result.stdout.strip().splitlines()
 
 
+_ROBLOX = """
+local services = game.GetService
+game = {
+    GetService = function(self, name)
+        if name == "ReplicatedStorage" then return {} end
+        local service = services(self, name)
+        service.GetSecret = function() return secret end
+        return service
+    end,
+}
+Instance = { new = function() remote = {} return remote end }
+script = { Parent = {} }
+"""
+
+
+async def test_the_script_shown_for_roblox_talks(start: StartServer) -> None:
+    """Of Roblox there is only what the script uses."""
+    server = await start(auth_secret=SECRET)
+    text = block("docs/clients.md", "local HttpService").text
+    text = text.replace("https://mind.example", f"http://127.0.0.1:{server.port}")
+
+    def invoke() -> str:
+        lua = machine()
+        lua.globals().set("secret", token(sub="game", scopes=["host", "chat"]))
+        lua.load_chunk(_ROBLOX, name="roblox")()
+        module = load(MODULE, lua)
+        lua.globals().set("require", lua.create_function(lambda *_: [module]))
+        lua.load_chunk(text, name="script")()
+        call = 'return remote.OnServerInvoke({ UserId = 17, DisplayName = "Ana" }, "Good morning")'
+        return str(lua.load_chunk(call, name="player")()[0])
+
+    assert " " in await asyncio.to_thread(invoke)
+
+
 async def test_the_client_of_openai_in_python_talks(
     start: StartServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -723,32 +758,6 @@ async def test_turns_are_made_with_curl(shell: Shell) -> None:
     assert names[:3] == ["context.ready", "message.accepted", "response.created"]
     assert set(names[3:-1]) == {"response.output_text.delta"}
     assert names[-1] == "response.done"
-
-
-async def test_a_turn_is_made_by_a_script_in_a_world(start: StartServer) -> None:
-    """Its lists are what is sent: the headers, and the fields of the body."""
-    values = {
-        "token": token(sub="world", scopes=["host", "chat"]), "message": "Good morning",
-        "llGenerateKey()": "t1", "llDetectedKey(0)": "avatar-1", "llDetectedName(0)": "Ana",
-    }  # fmt: skip
-    text = block("docs/turns.md", "llHTTPRequest").text
-    header = re.search(r'HTTP_CUSTOM_HEADER, "(\w+)", "(Bearer )" \+ (token)', text)
-    fields = re.search(r"JSON_OBJECT, \[(.*?)\]", text, re.S)
-    assert header is not None and fields is not None
-    items = [item.strip() for item in fields[1].split(",")]
-    body = {
-        json.loads(name): json.loads(value) if value.startswith('"') else values[value]
-        for name, value in zip(items[::2], items[1::2], strict=True)
-    }
-    server = await start(auth_secret=SECRET)
-    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        answer = await http.post(
-            f"http://127.0.0.1:{server.port}/v1/turns",
-            headers={header[1]: header[2] + values[header[3]]},
-            json=body,
-        )
-    assert answer.json()["replies"][0]["text"]
-    assert 'llJsonGetValue(body, ["replies", 0, "text"])' in text
 
 
 async def test_a_turn_is_made_of_plain_bytes(start: StartServer) -> None:
