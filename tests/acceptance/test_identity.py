@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from websockets.asyncio.client import connect as open_socket
 
 from foremind.api.operations import OPERATIONS
 from foremind.auth.access_tokens import mint
@@ -51,9 +52,23 @@ async def test_a_token_may_be_sent_as_a_subprotocol(start: StartServer) -> None:
     opened = await client.open_session("wren")
     assert opened["user"] == {"id": "ana", "name": "Ana"}
 
+    both = await server.connect(token=token())
+    opened = await both.open_session("wren", token=token(sub="bo", name="Bo"))
+    assert opened["user"] == {"id": "bo", "name": "Bo"}
+
     stranger = await server.connect()
     assert (await stranger.open_session("wren"))["error"]["code"] == "not_authenticated"
     assert await close_code(stranger) == 4401
+
+
+async def test_nothing_else_in_a_handshake_is_a_token(start: StartServer) -> None:
+    """Neither the header of HTTP requests nor the URL."""
+    server = await start(auth_secret=SECRET)
+    headers = {"Authorization": f"Bearer {token()}"}
+    url = f"{server.url}?token={token()}"
+    async with open_socket(url, additional_headers=headers, compression=None) as socket:
+        await socket.send(json.dumps({"type": "session.open", "companion": "wren"}))
+        assert json.loads(await socket.recv())["error"]["code"] == "not_authenticated"
 
 
 async def test_a_session_ends_when_its_token_expires(start: StartServer) -> None:

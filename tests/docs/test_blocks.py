@@ -108,6 +108,7 @@ RUN = {
         '→ {"type": "session.open"',
     ): "test_the_protocol_by_example_is_what_is_sent",
     ("docs/protocol.md", '→ {"type": "message.edit"'): "test_edits_by_example_are_what_is_sent",
+    ("docs/protocol.md", "const socket"): "test_a_browser_offers_its_token_as_shown",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
     ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
     ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
@@ -362,6 +363,24 @@ async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> N
             await eventually_async(is_remembered)
         await expect(page.locator("#reply")).to_contain_text("Zephyrine")
         assert page.url == f"{game}/"
+
+
+async def test_a_browser_offers_its_token_as_shown(start: StartServer, page: Page) -> None:  # noqa: F811
+    """It keeps the connection, and needs no token in `session.open`."""
+    server = await start(auth_secret=SECRET)
+    await page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
+    await page.goto(f"http://127.0.0.1:{server.port}/healthz")
+    opened, selected = await page.evaluate(
+        """([url, token]) => new Promise((resolve, reject) => {
+            SHOWN
+            socket.onopen = () => socket.send('{"type": "session.open", "companion": "wren"}');
+            socket.onmessage = ({ data }) => resolve([JSON.parse(data), socket.protocol]);
+            socket.onerror = socket.onclose = reject;
+        })""".replace("SHOWN", block("docs/protocol.md", "const socket").text),
+        [server.url, token()],
+    )
+    assert (opened["type"], opened["user"]["id"]) == ("session.opened", "ana")
+    assert selected == "foremind.v1"
 
 
 @pytest.mark.parametrize("file", ["README.md", "server/README.md"])
