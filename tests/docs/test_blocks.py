@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 import subprocess
-import textwrap
+import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -19,14 +21,9 @@ import msgspec
 import pytest
 import yaml
 from playwright.async_api import Page, expect
-from starlette.applications import Starlette
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse
-from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from foremind.domain.companion import read_companion
-from foremind.domain.settings.settings import load_settings
-from foremind.gateway.transport.listener import listening
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.memory.erase import ErasureReceipt
@@ -42,7 +39,6 @@ from tests.conftest import (
     PATIENCE,
     ROOT,
     StartServer,
-    all_announcements_handled,
     eventually_async,
     owner_of,
 )
@@ -68,22 +64,25 @@ RUN = {
     ("README.md", "make serve"): "test_one_command_serves_the_page",
     ("README.md", "# Ollama"): "test_readme_shows_one_of_the_model_servers",
     ("README.md", "<form"): "test_the_page_for_a_browser_talks",
-    ("README.md", "from foremind_client"): "test_the_client_in_python_talks",
+    ("README.md", "import asyncio"): "test_the_client_in_python_talks",
+    ("README.md", ".venv/bin/python talk.py"): "test_the_client_in_python_talks",
+    ("README.md", "python3 -m http.server"): "test_the_page_for_a_browser_talks",
     ("server/README.md", "foremind serve"): "test_one_command_serves_the_page",
-    ("server/README.md", "from foremind_client"): "test_the_client_in_python_talks",
+    ("server/README.md", "import asyncio"): "test_the_client_in_python_talks",
+    ("server/README.md", "python talk.py"): "test_the_client_in_python_talks",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
     ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
     ("docs/clients.md", "local HttpService"): "test_the_script_shown_for_roblox_talks",
     ("docs/clients.md", "using Foremind;"): "test_the_script_shown_for_unity_is_compiled",
     ("docs/clients.md", "npm pack"): "test_the_npm_package_is_made_as_shown",
     ("docs/clients.md", "import { Foremind"): "test_typescript_accepts_what_is_shown",
-    ("docs/clients.md", "from foremind_client"): "test_a_game_server_talks_as_shown",
+    ("docs/clients.md", "import asyncio"): "test_a_game_server_talks_as_shown",
     ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
     ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
     ("docs/doors.md", "docker run"): "test_open_webui_is_set_up_as_shown",
-    ("docs/doors.md", "import OpenAI"): "test_the_client_of_openai_in_javascript_talks",
-    ("docs/doors.md", "import openai"): "test_the_client_of_openai_in_python_talks",
+    ("docs/doors.md", "import OpenAI"): "test_the_clients_of_openai_talk",
+    ("docs/doors.md", "import sys"): "test_the_clients_of_openai_talk",
     ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
     ("docs/hosting.md", "sh deploy/compose/new-env.sh"): "test_compose_is_commanded_as_shown",
     ("docs/hosting.md", "kubectl"): "test_kubernetes_is_commanded_as_shown",
@@ -101,7 +100,7 @@ RUN = {
     ("docs/layers.md", "curl "): "test_a_document_is_uploaded_with_curl",
     ("docs/mcp.md", "FOREMIND_MCP"): "test_memory_tools_are_used_as_shown",
     ("docs/mcp.md", '{"mcpServers"'): "test_memory_tools_are_used_as_shown",
-    ("docs/mcp.md", "from mcp import"): "test_memory_tools_are_used_as_shown",
+    ("docs/mcp.md", "import asyncio"): "test_memory_tools_are_used_as_shown",
     ("docs/memory.md", "[settings.significance]"): "test_settings_of_a_companion_are_valid",
     (
         "docs/protocol.md",
@@ -246,7 +245,10 @@ async def test_a_card_is_put_and_given_back(shell: Shell) -> None:
     """By the command line; one that has no slug is refused, with what to do."""
     (shell.folder / "mara.png").write_bytes(png(text_chunk("ccv3", document(V3, 3))))
     put, get = commands(block("docs/characters.md", "foremind companions put").text)
-    await shell.run(put)
+    async with shell.serving("foremind serve") as url:
+        await shell.run(put)
+        async with Conversation(url, Identity("mara", user_id="ana")) as mara:  # at once
+            assert (await mara.say("Good evening"))["status"] == "completed"
     await shell.run(get)
     assert json.loads((shell.folder / "mara.json").read_text())["data"] == V3
     assert '"chara_card_v3"' in await shell.run("foremind companions get mara")
@@ -331,38 +333,56 @@ def _frames(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield part[0], frame
 
 
-async def test_the_page_for_a_browser_talks(start: StartServer, page: Page) -> None:  # noqa: F811
-    """Served by the game's own server: typing recalls, Enter sends, the page is not reloaded."""
-    port = free_port()
-    game = f"http://127.0.0.1:{port}"
-    server = await start(auth_secret=SECRET, allowed_origins=[game])
-    shown = block("README.md", "<form").text
-    assert "wss://mind.example/v1/ws" in shown
-    html = shown.replace("wss://mind.example/v1/ws", server.url)
-    site = Starlette(
-        routes=[
-            Route("/", lambda _: HTMLResponse(html)),
-            Route("/token", lambda _: PlainTextResponse(token())),
-            Route("/foremind.js", lambda _: FileResponse(JAVASCRIPT / "lib" / "foremind.js")),
-            Route("/favicon.ico", lambda _: PlainTextResponse("")),
-        ]
-    )
+async def _until_remembered(url: str, user: str) -> None:
+    """Wait until a server, named by its socket, remembers something of a user."""
+    address = url.replace("ws://", "http://").replace("/ws", "/relationships")
 
     async def is_remembered() -> bool:
-        return bool(await owner_of(server.app.core).fetchval("SELECT count(*) FROM memories"))
+        listed = await http.get(address, params={"user": user})
+        return any(relationship["memories"] for relationship in listed.json())
 
-    async with listening(site, load_settings(host="127.0.0.1", port=port)):
-        await page.goto(f"{game}/")
-        for text in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
-            await all_announcements_handled(server)
-            await page.locator("#chat input").click()
-            await page.keyboard.type(text, delay=10)
-            await page.keyboard.press("Enter")
-            await expect(page.locator("#chat input")).to_have_value("")
-            await expect(page.locator("#reply")).not_to_be_empty()
-            await eventually_async(is_remembered)
-        await expect(page.locator("#reply")).to_contain_text("Zephyrine")
-        assert page.url == f"{game}/"
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        await eventually_async(is_remembered)
+
+
+async def test_the_page_for_a_browser_talks(shell: Shell, page: Page) -> None:  # noqa: F811
+    """Served as shown: typing recalls, Enter sends, the page is not reloaded."""
+    serve_page, serve = commands(block("README.md", "python3 -m http.server").text)
+    game, port = serve.split()[0].partition("=")[2], str(free_port())
+    shell.swaps = {"8000": port}
+    game = game.replace("8000", port)
+    html = _local(shell, block("README.md", "<form").text)
+    (shell.folder / "index.html").write_text(html)
+    (shell.folder / "favicon.ico").touch()  # which browsers ask for
+    shutil.copy(JAVASCRIPT / "lib" / "foremind.js", shell.folder)
+    pages = await asyncio.create_subprocess_exec(
+        *serve_page.replace("8000", port).split(), cwd=shell.folder, stderr=subprocess.DEVNULL
+    )
+    try:
+        async with shell.serving(serve) as url:
+            await eventually_async(partial(_answers, game))
+            await page.goto(f"{game}/")
+            for text in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
+                await page.locator("#chat input").click()
+                await page.keyboard.type(text, delay=10)
+                await page.keyboard.press("Enter")
+                await expect(page.locator("#chat input")).to_have_value("")
+                await expect(page.locator("#reply")).not_to_be_empty()
+                await _until_remembered(url, "player-17")
+            await expect(page.locator("#reply")).to_contain_text("Zephyrine")
+            assert page.url == f"{game}/"
+            await page.goto("about:blank")  # it would connect again
+    finally:
+        pages.terminate()
+        await pages.wait()
+
+
+async def _answers(url: str) -> bool:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        try:
+            return (await http.get(url)).status_code == 200
+        except httpx2.ConnectError:
+            return False
 
 
 async def test_a_browser_offers_its_token_as_shown(start: StartServer, page: Page) -> None:  # noqa: F811
@@ -383,34 +403,35 @@ async def test_a_browser_offers_its_token_as_shown(start: StartServer, page: Pag
     assert selected == "foremind.v1"
 
 
-@pytest.mark.parametrize("file", ["README.md", "server/README.md"])
-async def test_the_client_in_python_talks(
-    start: StartServer, capsys: pytest.CaptureFixture[str], file: str
-) -> None:
-    """The sample, exactly as documented, prints a reply."""
-    server = await start()
-    text = block(file, "from foremind_client").text
-    assert "ws://127.0.0.1:8770/v1/ws" in text
-    body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
-    names: dict[str, Any] = {}
-    exec(f"async def sample():\n{body}", names)
-    await names["sample"]()
-    assert capsys.readouterr().out.strip()
+@pytest.mark.parametrize(
+    ("file", "python"), [("README.md", ".venv/bin/python"), ("server/README.md", "python")]
+)
+async def test_the_client_in_python_talks(shell: Shell, file: str, python: str) -> None:
+    """The program, run as shown, recalls what was said to it before."""
+    (shell.folder / "talk.py").write_text(_local(shell, block(file, "import asyncio").text))
+    told, asked = commands(block(file, f"{python} talk.py").text)
+    shell.swaps = {f"{python} ": f"{sys.executable} "}
+    async with shell.serving("foremind serve") as url:
+        assert (await shell.run(told)).strip()
+        await _until_remembered(url, "player-17")
+        assert "Zephyrine" in await shell.run(asked)
 
 
-async def test_a_game_server_talks_as_shown(
-    start: StartServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def _local(shell: Shell, text: str) -> str:
+    """Return a program that talks with the server of a shell."""
+    assert "127.0.0.1:8770" in text
+    return text.replace("8770", str(shell.port))
+
+
+async def test_a_game_server_talks_as_shown(shell: Shell) -> None:
     """It prints a reply piece by piece, and which setting there is not."""
-    server = await start()
-    text = block("docs/clients.md", "from foremind_client").text
-    body = textwrap.indent(text.replace("ws://127.0.0.1:8770/v1/ws", server.url), "    ")
-    names: dict[str, Any] = {}
-    exec(f"async def sample():\n{body}", names)
-    await names["sample"]()
-    reply, _, refusal = capsys.readouterr().out.rpartition("invalid_message ")
+    text = block("docs/clients.md", "import asyncio").text
+    (shell.folder / "game.py").write_text(_local(shell, text))
+    async with shell.serving("foremind serve"):
+        printed = await shell.run(f"{sys.executable} game.py")
+    reply, _, refusal = printed.rpartition("invalid_message ")
     assert reply.strip()
-    assert refusal == "settings.temprature\n"
+    assert refusal.strip() == "settings.temprature"
 
 
 def test_the_npm_package_is_made_as_shown(tmp_path: Path) -> None:
@@ -504,28 +525,33 @@ async def test_the_script_shown_for_roblox_talks(start: StartServer) -> None:
     assert " " in await asyncio.to_thread(invoke)
 
 
-async def test_the_client_of_openai_in_python_talks(
-    start: StartServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The sample prints a reply to Ana."""
-    server = await start()
-    text = block("docs/doors.md", "import openai").text
-    await asyncio.to_thread(exec, text.replace(":8770", f":{server.port}"), {})
-    assert capsys.readouterr().out.strip()
-    users = await owner_of(server.app.core).fetch("SELECT external_id FROM users")
-    assert [row["external_id"] for row in users] == ["ana"]
+_OPENAI = {
+    "talk.py": ("import sys", f"{sys.executable} talk.py"),
+    "talk.mjs": ("import OpenAI", "node talk.mjs"),
+}
 
 
-async def test_the_client_of_openai_in_javascript_talks(
-    start: StartServer,
-    node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture
+@pytest.mark.parametrize("file", _OPENAI)
+async def test_the_clients_of_openai_talk(
+    shell: Shell,
+    npm_folder: Path,  # noqa: F811 - the fixture
+    file: str,
 ) -> None:
-    """The sample prints a reply, too."""
-    server = await start()
-    text = block("docs/doors.md", "import OpenAI").text.replace(":8770", f":{server.port}")
-    result = await asyncio.to_thread(node, "--input-type=module", "-e", text)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+    """Told and asked as the page says, they print what Ana said."""
+    first, command = _OPENAI[file]
+    (shell.folder / file).write_text(_local(shell, block("docs/doors.md", first).text))
+    (shell.folder / "node_modules").symlink_to(npm_folder / "node_modules")
+    said = re.search(r'tell it "(.*?)", then ask it "(.*?)"', _page("docs/doors.md"))
+    assert said is not None
+    async with shell.serving("foremind serve") as url:
+        assert (await shell.run(f'{command} "{said[1]}"')).strip()
+        await _until_remembered(url, "ana")
+        assert said[1] in await shell.run(f'{command} "{said[2]}"')
+
+
+def _page(file: str) -> str:
+    """Return the text of a document on one line."""
+    return " ".join((ROOT / file).read_text("utf-8").split())
 
 
 async def test_open_webui_is_set_up_as_shown(start: StartServer) -> None:
@@ -742,25 +768,24 @@ async def test_a_document_is_uploaded_with_curl(shell: Shell) -> None:
     assert '"id"' in answer, answer
 
 
-async def test_memory_tools_are_used_as_shown(
-    shell: Shell, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_memory_tools_are_used_as_shown(shell: Shell) -> None:
     """By the official client, at the address that the configuration has."""
     (command,) = commands(block("docs/mcp.md", "FOREMIND_MCP").text)
     client = json.loads(block("docs/mcp.md", '{"mcpServers"').text)["mcpServers"]["foremind"]
-    text = block("docs/mcp.md", "from mcp import").text
+    text = block("docs/mcp.md", "import asyncio").text
     assert client["url"] in text
+    (shell.folder / "tools.py").write_text(_local(shell, text))
     async with shell.serving(command) as url:
+        printed = await shell.run(f"{sys.executable} tools.py")
         address = url.replace("ws://", "http://").replace("/v1/ws", "/v1/mcp")
-        body = textwrap.indent(text.replace(client["url"], address), "    ")
-        names: dict[str, Any] = {}
-        exec(f"async def sample():\n{body}", names)
-        await names["sample"]()
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
             accept = {"accept": "application/json", **client["headers"]}
             assert (await http.post(address, json=ping, headers=accept)).status_code == 200
-    assert capsys.readouterr().out.startswith("My sister Mira keeps bees ")
+    assert printed.startswith("My sister Mira keeps bees ")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (package,) = project["optional-dependencies"]["mcp"]
+    assert f"pip install {package.partition('>')[0]}`" in _page("docs/mcp.md")
 
 
 async def test_turns_are_made_with_curl(shell: Shell) -> None:
@@ -768,9 +793,11 @@ async def test_turns_are_made_with_curl(shell: Shell) -> None:
     (whole,) = commands(block("docs/turns.md", "curl -s ").text)
     (streamed,) = commands(block("docs/turns.md", "curl -sN").text)
     shown = json.loads(block("docs/turns.md", '{"turn_id"').text)
-    async with shell.serving("foremind serve"):
+    async with shell.serving("foremind serve") as url:
         answer = json.loads(await shell.run(whole))
+        await _until_remembered(url, "ana")
         events = await shell.run(streamed)
+    assert '"content":"My sister Mira keeps bees"' in events
     assert answer.keys() == shown.keys()
     assert answer["replies"][0].keys() == shown["replies"][0].keys()
     names = re.findall(r"^event: (.*)$", events, re.M)
