@@ -109,7 +109,7 @@ docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients ha
 	@$(BIN)/python -m tests.docs.stated_figures
 
 lock: $(VENV)/test.stamp  ## lock the dependencies again
-	$(COMPILE) --no-emit-package foremind-client pyproject.toml requirements/build.in -o requirements/runtime.txt
+	$(COMPILE) --no-emit-package foremind-client --extra mcp pyproject.toml requirements/build.in -o requirements/runtime.txt
 	$(COMPILE) --no-emit-package foremind-client --extra test -c requirements/runtime.txt \
 	  pyproject.toml requirements/build.in -o requirements/test.txt
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt

@@ -61,11 +61,12 @@ class Process:
             stderr=asyncio.subprocess.PIPE,
         )
         assert self._process.stderr is not None
-        output = b""
-        while b"is ready" not in output:
+        #: What it has said so far.
+        self.said = ""
+        while "is ready" not in self.said:
             line = await self._process.stderr.readline()
-            assert line, output.decode()
-            output += line
+            assert line, self.said
+            self.said += line.decode()
 
     async def stop(self, how: signal.Signals) -> int:
         """Send a signal and return the exit code."""
@@ -115,12 +116,14 @@ async def test_the_embedded_database_survives_restarts(settings: Settings, tmp_p
     folder = tmp_path / UNUSUAL_NAME
     embedded_settings = settings.model_copy(update={"database_url": None, "data_dir": folder})
     async with process(embedded_settings) as server:
+        assert f"Creating an embedded PostgreSQL in {folder} ..." in server.said
         async with connect(server.url) as client:
             await client.open_session("wren", user_id="ana", name="Ana")
             await client.send("I promise to call my boat Zephyrine")
             await client.expect("response.done")
         assert await server.stop(signal.SIGINT) == 0
         await server.start()
+        assert f"Starting the embedded PostgreSQL in {folder} ..." in server.said
         async with connect(server.url) as client:
             opened = await client.open_session("wren", user_id="ana", name="Ana")
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"

@@ -66,7 +66,9 @@ async def database_url(
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    say("Starting the embedded PostgreSQL ...")
+    folder = settings.data_dir.absolute()
+    begin_with = "Starting the" if (folder / "postgres").exists() else "Creating an"
+    say(f"{begin_with} embedded PostgreSQL in {folder} ...")
     async with embedded_postgres(settings.data_dir, supervisor, clock) as url:
         yield url
 
