@@ -11,7 +11,7 @@ export FOREMIND_DATA_DIR ?= .foremind
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
-.PHONY: setup serve eval test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures docs lock clean
+.PHONY: setup serve eval test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -102,6 +102,9 @@ fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
 
 pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
 	$(BIN)/python -m tests.pictures
+
+samples: $(VENV)/test.stamp setup  ## the sample pasts of the page, from tests/sample_pasts
+	$(BIN)/python -m tests.samples
 
 docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients have of them, from the code; figures, from results
 	@$(BIN)/python -m tests.docs.settings_reference --write

@@ -1,93 +1,61 @@
-/** The demo page: a conversation, a lamp, a timeline and what was recalled. */
+/** The demo page: who is spoken with, what the server tells, and what is shown of it. */
 
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { $, announce, button } from "./elements.js";
+import { face } from "./faces.js";
 import { Foremind } from "./foremind.js";
+import { introduce } from "./introduction.js";
+import { say, sayCount, speak } from "./language.js";
+import { Lead } from "./lead.js";
 import { MemoryPanel } from "./panel.js";
+import { Recalled } from "./recalled.js";
+import { eraseSample, sampleOf } from "./samples.js";
 import { Timeline } from "./timeline.js";
+import { Undo } from "./undo.js";
 
-const $ = (id) => document.getElementById(id);
-const panel = new MemoryPanel($("panel"));
-const timeline = new Timeline($("timeline"), $("summary"));
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
-const LAMP = {
-  away: "connecting",
-  idle: "here",
-  listening: "listening",
-  recalling: "recalling",
-  ready: "ready",
-};
+const FIRST = "wren"; // of the example companions
+const COMPARISONS = 3; // times that a context is built without preparation; the fastest counts
 
+let user = null;
+let slug = null; // of the companion that is spoken with
 let mind = null;
+let sample = null; // its sample past, if the user wanted one
 let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
-let reply = null; // { id, element } while the companion speaks
-let last = { id: null, item: null, reply: null, index: 0, count: 1 }; // the last exchange
+let reply = null; // { id, item } while the companion speaks
 let editing = null; // the id of the message in whose place the draft is sent
-const sent = new Map(); // message id -> its element
+let asked = null; // what was sent last: { id, text, prepared, remember, readyMs, answered, judged }
+
+const panel = new MemoryPanel($("panel"));
+const timeline = new Timeline($("timeline"), $("summary"));
+const lead = new Lead();
+const undo = new Undo();
+const recalled = new Recalled(forgetMemory, (text) => Boolean(sample?.past.turns.some((turn) => turn.text === text)));
+const composer = new Composer(typed, send);
+const conversation = new Conversation({
+  edit() {
+    editing = conversation.lastId;
+    composer.fill(conversation.lastText());
+  },
+  choose: (id, index) => mind.choose(id, index),
+  regenerate: (id) => mind.regenerate(id),
+  forget: forgetTurn,
+  eraseSample: () => attempt(async () => {
+    await eraseSample(mind, sample);
+    begin(slug);
+  }),
+});
 
 /** A text as the server compares drafts. */
 function plain(text) {
   return text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
 }
 
-function lamp(state, text = LAMP[state]) {
+function lamp(state, text = say(`lamp.${state}`)) {
   $("lamp").dataset.state = state;
   $("lamp-text").textContent = text;
-}
-
-function addTurn(speaker, text) {
-  const item = document.createElement("li");
-  item.className = speaker;
-  item.append(Object.assign(document.createElement("span"), { className: "text", textContent: text }));
-  $("turns").append(item);
-  toEnd();
-  return item;
-}
-
-function toEnd() {
-  $("turns").lastElementChild?.scrollIntoView({ block: "end" });
-}
-
-function note(item, text) {
-  item.querySelector(".note")?.remove();
-  item.append(Object.assign(document.createElement("span"), { className: "note", textContent: text }));
-  toEnd();
-}
-
-/** A small button at a turn. */
-function action(item, label, name, act, disabled = false) {
-  const button = Object.assign(document.createElement("button"), { type: "button", className: "act", textContent: label, disabled });
-  button.setAttribute("aria-label", name);
-  button.onclick = act;
-  item.append(button);
-}
-
-/** What can be done about the last exchange, at its message and its reply. */
-function showActions() {
-  for (const button of document.querySelectorAll("#turns .act, #turns .which")) button.remove();
-  const { id, item, reply: answer, index, count } = last;
-  if (!id) return;
-  if (item) action(item, "edit", "Edit your last message", edit);
-  if (!answer) return;
-  if (count > 1) {
-    action(answer, "‹", "The reply before", () => mind.choose(id, index - 1), index === 0);
-    answer.append(Object.assign(document.createElement("span"), { className: "which", textContent: `${index + 1}/${count}` }));
-    action(answer, "›", "The reply after", () => mind.choose(id, index + 1), index + 1 === count);
-  }
-  action(answer, "again", "Another reply", () => mind.regenerate(id));
-}
-
-function edit() {
-  editing = last.id;
-  $("draft").value = last.item.querySelector(".text").textContent;
-  typed();
-  $("draft").focus();
-}
-
-/** Another reply stands, or is about to, in place of the one that is shown. */
-function replaceReply(messageId, index, count) {
-  if (messageId !== last.id) last = { id: messageId, item: sent.get(messageId) ?? null, reply: null };
-  last.reply?.remove();
-  last = { ...last, reply: null, index, count };
 }
 
 function notice(text) {
@@ -95,228 +63,235 @@ function notice(text) {
   $("notice").hidden = !text;
 }
 
-/** Forgets a memory for good; what is shown of it goes as well. */
-function forgetButton(memory, item) {
-  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Forget" });
-  button.setAttribute("aria-label", `Forget: ${memory.content}`);
-  button.onclick = async () => {
-    button.disabled = true;
-    try {
-      await mind.forget(memory.id);
-    } catch (error) {
-      button.disabled = false;
-      return notice(`Could not forget it: ${error.message}`);
-    }
-    item.remove();
-    for (const turn of [...$("turns").children]) {
-      if (turn.querySelector(".text")?.textContent.includes(memory.content)) turn.remove();
-    }
+/** Do something, or say why it could not be done. */
+async function attempt(act) {
+  try {
+    await act();
+  } catch (error) {
+    notice(say("failed", { why: error.message }));
+    return false;
+  }
+  return true;
+}
+
+/** Forget a recalled memory, with the turns that it was made of, once it cannot be undone. */
+function forgetMemory({ id, content }, item) {
+  forgetSoon(item, content, (spoken) => spoken.forget(id));
+}
+
+function forgetTurn(turnId, item) {
+  const text = item.querySelector(".text").textContent;
+  forgetSoon(item, text, (spoken) => spoken.request("DELETE", `/memories?turn=${turnId}`));
+}
+
+/** Hide what is to be forgotten; then have it forgotten, and show what the server still knows. */
+function forgetSoon(item, text, forget) {
+  const spoken = mind;
+  const parts = [...document.querySelectorAll("#turns > [data-turn], #memories > li")];
+  const hidden = new Set([item, ...parts.filter((part) => part.textContent.includes(text))]);
+  const hide = (away) => hidden.forEach((part) => part.classList.toggle("going", away));
+  hide(true);
+  const act = async () => {
+    if (!(await attempt(() => forget(spoken)))) return hide(false);
+    announce(say("forgotten"));
+    if (spoken !== mind) return;
+    recalled.clear();
+    begin(slug);
   };
-  return button;
+  undo.offer(act, () => hide(false));
 }
 
-function showMemories(draft, memories) {
-  $("recalled-for").textContent = memories.length ? `for “${draft}”` : `Nothing for “${draft}”.`;
-  $("memories").replaceChildren(
-    ...memories.map((memory) => {
-      const item = document.createElement("li");
-      const who = memory.speaker === "user" ? "you said" : "the companion said";
-      const about = `${memory.age}, ${who} · score ${memory.score.toFixed(2)} · significance ${memory.significance.toFixed(2)}`;
-      item.append(memory.content, Object.assign(document.createElement("small"), { textContent: about }));
-      item.append(forgetButton(memory, item));
-      return item;
-    }),
-  );
-}
-
-function opened({ companion, turns, pause_ms, model, user, resumed }) {
-  if (resumed) return lamp("idle", `here, with ${user.name}`); // what was missed follows
+function opened({ companion, turns, pause_ms, model, resumed }) {
+  lamp("idle");
+  if (resumed) return; // what was missed follows
   $("companion").textContent = companion.name;
   document.title = `${companion.name} · Foremind`;
   pauseMs = pause_ms;
-  // Shown anew: the server knows what was said, also on another device.
-  const pending = [...sent.values()].filter((item) => item.classList.contains("waiting"));
-  $("turns").replaceChildren();
   reply = null;
-  if (companion.greeting) addTurn("companion", companion.greeting);
-  last = { id: null, item: null, reply: null, index: 0, count: 1 };
-  for (const turn of turns) {
-    const item = addTurn(turn.speaker, turn.text);
-    if (turn.message_id) last = { id: turn.message_id, item, reply: null, index: 0, count: 1 };
-    else if (turn.reply_to === last.id) last = { ...last, reply: item, index: turn.index, count: turn.count };
-  }
-  showActions();
-  $("turns").append(...pending);
-  notice(
-    model === null
-      ? `No language model is configured: ${companion.name} only quotes what it recalls, with the built-in offline model.`
-      : "",
-  );
+  conversation.open(companion, turns);
+  const questions = $("sample-note") ? sample?.ask ?? [] : [];
+  composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
+  notice(model === null ? say("notice.offline", { name: companion.name }) : "");
   $("open-panel").hidden = false;
-  lamp("idle", `here, with ${user.name}`);
-  $("draft").focus();
+  composer.focus();
 }
 
 function listen(client) {
-  const on = (type, handle) => client.addEventListener(type, ({ detail }) => handle(detail));
+  const on = (type, handle) => client.on(type, (event) => client === mind && handle(event));
   on("session.opened", opened);
   on("state", ({ state, code, reason }) => {
     if (state === "connecting" || state === "waiting") lamp("away");
+    if (state === "waiting") announce(say("lamp.away"));
     if (state === "closed" && code !== 1000) {
-      lamp("away", "not connected");
-      notice(`The server closed the connection: ${reason || code}.`);
+      lamp("away", say("lamp.closed"));
+      notice(say("notice.closed", { why: reason || code }));
     }
   });
-  on("context.ready", ({ draft, memories, timings, trigger }) => {
-    clearTimeout(recalling);
-    timeline.ready(timings, trigger);
-    showMemories(draft, memories);
-    if (trigger !== "send" && plain(draft) === plain($("draft").value)) lamp("ready");
-  });
-  on("message.accepted", ({ id, context, ready_ms, ahead }) => {
-    sent.get(id)?.classList.remove("waiting");
+  on("context.ready", ready);
+  on("message.accepted", ({ id, turn_id, context, ready_ms, ahead, remembered }) => {
+    conversation.accepted(id, turn_id, remembered);
     timeline.accepted(context, ready_ms, ahead);
+    if (asked?.id === id) lead.accepted(context);
+    if (asked?.id === id) asked.readyMs = ready_ms;
   });
   on("response.created", ({ response_id, message_id, index, count }) => {
-    reply = { id: response_id, element: null };
-    replaceReply(message_id, index, count);
-    showActions();
-    lamp("idle", "speaking");
+    reply = { id: response_id, item: null };
+    conversation.replaceReply(message_id, index, count);
+    lamp("idle", say("lamp.speaking"));
   });
   on("response.output_text.delta", ({ response_id, delta }) => {
     if (reply?.id !== response_id) return;
     timeline.token();
-    reply.element ??= addTurn("companion", "");
-    reply.element.querySelector(".text").textContent += delta;
-    toEnd();
-  });
-  on("response.done", ({ response_id, status, error }) => {
-    if (status === "failed") {
-      const item = (reply?.id === response_id && reply.element) || addTurn("companion", "…");
-      item.classList.add("failed");
-      note(item, error?.message ?? "The reply failed.");
-    } else if (status === "cancelled" && reply?.element) {
-      note(reply.element, "stopped");
+    if (!reply.item) {
+      reply.item = conversation.add("companion", "");
+      reply.item.ariaBusy = "true"; // read out when it is complete
     }
-    if (reply?.id === response_id) {
-      last.reply = reply.element;
-      reply = null;
-      showActions();
-    }
-    if ($("lamp").dataset.state === "idle") lamp("idle");
+    conversation.grow(reply.item, delta);
   });
+  on("response.done", done);
   on("response.chosen", ({ message_id, turn }) => {
-    replaceReply(message_id, turn.index, turn.count);
-    last.reply = addTurn("companion", turn.text);
-    showActions();
+    conversation.replaceReply(message_id, turn.index, turn.count);
+    conversation.replied(conversation.add("companion", turn.text, turn.turn_id));
   });
-  on("turn.stored", ({ turn }) => addTurn(turn.speaker, turn.text));
+  on("turn.stored", ({ turn }) => conversation.add(turn.speaker, turn.text, turn.turn_id));
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
-    const item = sent.get(message_id);
-    const why = reasons.length ? ` · ${reasons.map(({ name }) => name).join(", ")}` : "";
-    if (item) note(item, `${stored ? "remembered" : "not kept"} · significance ${significance.toFixed(2)}${why}`);
-    sent.delete(message_id);
+    conversation.judged(message_id, stored, significance, reasons.map(({ name }) => name));
+    if (asked?.id === message_id) compare({ judged: true });
   });
   on("error", ({ error }) => {
-    const item = sent.get(error.event_id);
-    if (!item) return notice(error.message);
-    note(item, error.retryable ? `${error.message} Trying again …` : error.message);
-    item.classList.toggle("failed", !error.retryable);
+    const text = error.retryable ? `${error.message} ${say("trying-again")}` : error.message;
+    if (!conversation.refused(error.event_id, text, !error.retryable)) notice(error.message);
   });
 }
 
-function typed() {
-  const draft = $("draft");
-  draft.style.height = "auto";
-  draft.style.height = `${draft.scrollHeight}px`;
+function ready({ draft, memories, timings, trigger }) {
   clearTimeout(recalling);
-  if (!draft.value.trim()) {
+  timeline.ready(timings, trigger);
+  recalled.show(memories);
+  if (trigger !== "eager") announce(memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing"));
+  if (trigger === "send" || plain(draft) !== plain($("draft").value)) return;
+  lamp("ready");
+  lead.ready();
+}
+
+function done({ response_id, message_id, status, error }) {
+  const mine = reply?.id === response_id;
+  const item = (mine && reply.item) || (status === "failed" ? conversation.add("companion", "…") : null);
+  if (status === "failed") {
+    item.classList.add("failed");
+    conversation.note(item, error?.message ?? say("note.failed"));
+  } else if (status === "cancelled" && item) {
+    conversation.note(item, say("note.stopped"));
+  }
+  if (item) item.ariaBusy = "false";
+  if (mine) {
+    conversation.replied(item);
+    reply = null;
+  }
+  if ($("lamp").dataset.state === "idle") lamp("idle");
+  if (status === "completed" && asked?.id === message_id) compare({ answered: true });
+}
+
+/**
+ * Once a message is answered and judged, and the server has nothing else to do for it, have the same
+ * context built from nothing: what was left to do without preparation.
+ */
+async function compare(done) {
+  const question = Object.assign(asked, done);
+  if (!question.prepared || !question.answered || !(question.judged || !question.remember)) return;
+  const path = `/context?draft=${encodeURIComponent(question.text)}`;
+  let fastest = Infinity;
+  for (let time = 0; time < COMPARISONS; time++) {
+    const { timings } = await mind.request("GET", path).catch(() => ({ timings: null }));
+    if (!timings || question !== asked) return;
+    fastest = Math.min(fastest, timings.total_ms + timings.assembly_ms);
+  }
+  lead.compare(question.readyMs, fastest);
+}
+
+function typed(text) {
+  clearTimeout(recalling);
+  if (!text.trim()) {
     editing = null;
     mind?.clear();
-    lamp("idle");
-    return;
+    lead.idle();
+    return lamp("idle");
   }
   timeline.key();
+  lead.typing();
   lamp("listening");
   recalling = setTimeout(() => lamp("recalling"), pauseMs);
-  mind?.type(draft.value);
+  mind?.type(text);
 }
 
-function send() {
-  const text = $("draft").value;
-  if (!text.trim() || !mind) return;
+function send(text, how) {
+  if (!mind) return false;
   clearTimeout(recalling);
+  const prepared = $("lamp").dataset.state === "ready";
   timeline.enter();
-  const id = editing ? mind.edit(editing, text) : mind.send(text);
-  if (editing && editing === last.id) {
-    last.item?.remove();
-    last.reply?.remove();
-  }
+  lead.enter();
+  const id = editing ? mind.edit(editing, text, how) : mind.send(text, how);
+  conversation.sending(id, text, { ...how, replaces: editing });
+  asked = { id, text, prepared, remember: how.remember, readyMs: 0 };
   editing = null;
-  const item = addTurn("user", text);
-  item.classList.add("waiting");
-  sent.set(id, item);
-  $("draft").value = "";
-  $("draft").style.height = "auto";
+  return true;
 }
 
-function begin(companion, user) {
+/** Speak with a companion, from what the server knows. */
+async function begin(chosen) {
   mind?.close();
-  mind = new Foremind(token ? { companion, token } : { companion, user });
+  if (chosen !== slug) {
+    recalled.clear();
+    lead.reset();
+  }
+  slug = chosen;
+  sample = user?.sample ? await sampleOf(chosen) : null;
+  for (const choice of $("faces").children) choice.ariaPressed = String(choice.dataset.slug === chosen);
+  mind = new Foremind(token ? { companion: chosen, token } : { companion: chosen, user: { id: user.id, name: user.name } });
   listen(mind);
   mind.connect();
 }
 
-/** Who is speaking: remembered by this browser, asked for once. */
-async function introduce() {
-  if (token) return null;
-  const known = localStorage.getItem("foremind.user");
-  if (known) return JSON.parse(known);
-  $("introduce").showModal();
-  await new Promise((done) => $("introduce").addEventListener("close", done, { once: true }));
-  const random = crypto.getRandomValues(new Uint32Array(2));
-  const user = { id: `page-${random[0].toString(36)}${random[1].toString(36)}`, name: $("name").value.trim() || "Friend" };
-  localStorage.setItem("foremind.user", JSON.stringify(user));
-  return user;
+/** The companions that may be spoken with, the first example first. */
+async function companionList() {
+  const answer = await fetch("/v1/companions", token ? { headers: { authorization: `Bearer ${token}` } } : {});
+  if (answer.ok) return (await answer.json()).sort((one, other) => (other.slug === FIRST) - (one.slug === FIRST));
+  lamp("away", say("lamp.closed"));
+  notice(say("notice.token"));
+  return null;
+}
+
+function showFaces(companions) {
+  const choices = companions.map(({ slug: name, name: title }) => {
+    const choice = button("", title, () => name !== slug && begin(name), "choice-of-face");
+    choice.title = title;
+    choice.dataset.slug = name;
+    choice.append(face(name));
+    return choice;
+  });
+  $("faces").replaceChildren(...choices);
 }
 
 async function start() {
-  const answer = await fetch("/v1/companions", token ? { headers: { authorization: `Bearer ${token}` } } : {});
-  if (!answer.ok) {
-    lamp("away", "not connected");
-    notice("This server requires a token: open the page with #token=… at the end of its address.");
-    return;
-  }
-  const companions = await answer.json();
-  if (!companions.length) {
-    notice("This server has no companion yet: add one with foremind companions put FILE.");
-    return;
-  }
+  await speak();
+  lamp("away");
+  recalled.clear();
+  lead.idle();
+  timeline.reset();
+  const companions = await companionList();
+  if (!companions) return;
+  if (!companions.length) return notice(say("notice.empty"));
+  showFaces(companions);
   const wanted = new URLSearchParams(location.search).get("companion");
-  const first = companions.find(({ slug }) => slug === wanted) ?? companions[0];
-  $("choose").hidden = companions.length < 2;
-  $("companions").append(...companions.map(({ slug, name }) => new Option(name, slug, false, slug === first.slug)));
+  const first = companions.find((companion) => companion.slug === wanted) ?? companions[0];
   $("companion").textContent = first.name;
-  const user = await introduce();
-  $("companions").onchange = ({ target }) => begin(target.value, user);
-  begin(first.slug, user);
+  if (!token) user = await introduce(companions);
+  await begin(first.slug);
 }
 
 $("open-panel").onclick = () => mind && panel.open(mind);
-$("draft").addEventListener("input", typed);
-$("draft").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    send();
-  }
-});
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && reply) mind.cancel(reply.id);
-});
-$("compose").addEventListener("submit", (event) => {
-  event.preventDefault();
-  send();
-  $("draft").focus();
 });
 start();

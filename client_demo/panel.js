@@ -1,16 +1,9 @@
 /** The memory panel, where users see, correct, forget, export and import what is known about them. */
 
-const LAYERS = {
-  profile: "Profile",
-  hot: "Where things stand",
-  scratchpad: "Notes",
-  vault: "Pinned",
-  questions: "Left open",
-  topics: "Topics",
-  episodes: "Episodes",
-  summary: "Summary",
-  opening: "Last time",
-};
+import { button, make, save } from "./elements.js";
+import { moment, say, sayCount } from "./language.js";
+
+const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
 const PAGE = 200; // memories, or turns, that are fetched at once
 
 export class MemoryPanel {
@@ -27,9 +20,9 @@ export class MemoryPanel {
       this.#do(() => this.#mind.request("DELETE", `/memories?about=${about}`));
     });
     on("forget-all", "click", () => {
-      if (confirm("Forget everything for good?")) this.#do(() => this.#mind.request("DELETE", "/memories"));
+      if (confirm(say("panel.forget-all.sure"))) this.#do(() => this.#mind.request("DELETE", "/memories"));
     });
-    on("export-user", "click", () => this.#do(async () => save(await this.#mind.exportUser(), "all")));
+    on("export-user", "click", () => this.#do(async () => handOut(await this.#mind.exportUser(), "all")));
     on("erase-user", "click", () => this.#erase());
     on("remember", "submit", (event) => {
       event.preventDefault();
@@ -37,7 +30,7 @@ export class MemoryPanel {
       const content = this.#find("remember-text").value;
       this.#find("remember-text").value = "";
       const kind = layer === "scratchpad" ? "other" : "";
-      const title = layer === "profile" ? "about me" : "";
+      const title = layer === "profile" ? say("panel.about-me") : "";
       this.#do(() => this.#mind.request("POST", "/records", { layer, kind, title, content }));
     });
     on("export", "click", () => this.#do(() => this.#export()));
@@ -56,10 +49,10 @@ export class MemoryPanel {
     const [{ memories }, { records }, { sessions }, { audit }] = await Promise.all(
       [`/memories?limit=${PAGE}`, "/records", "/sessions", "/audit"].map((path) => this.#mind.request("GET", path)),
     );
-    const shown = Object.entries(LAYERS).map(([layer, title]) =>
-      this.#section(title, records.filter((each) => each.layer === layer), "records"),
+    const shown = LAYERS.map((layer) =>
+      this.#section(say(`layer.${layer}`), records.filter((each) => each.layer === layer), "records"),
     );
-    const kept = this.#section("Memories", memories.toReversed(), "memories");
+    const kept = this.#section(say("layer.memories"), memories.toReversed(), "memories");
     this.#find("layers").replaceChildren(...shown, kept, this.#sessions(sessions), trail(audit));
   }
 
@@ -69,24 +62,24 @@ export class MemoryPanel {
 
   #item(item, path) {
     const entry = make("li");
-    const text = make("span", item.title ? `${item.title}: ${item.content}` : item.content);
+    const text = span(item.title ? `${item.title}: ${item.content}` : item.content);
     const kind = item.kind || item.memory_type || "";
-    const origin = item.made_by ? `made by ${item.made_by}` : `${item.speaker === "user" ? "you said it" : "the companion said it"}`;
-    const about = [kind, origin, new Date(item.created_at).toLocaleDateString()].filter(Boolean).join(" · ");
-    entry.append(text, make("small", about));
+    const origin = item.made_by ? say("made-by", { maker: item.made_by }) : said(item);
+    const about = [kind, origin, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
+    entry.append(text, small(about));
     const address = `/${path}/${item.id}`;
     entry.append(
-      button("Correct", `Correct: ${item.content}`, () => this.#correct(entry, item, address)),
-      button("Forget", `Forget: ${item.content}`, () => this.#do(() => this.#mind.request("DELETE", address))),
+      button(say("correct"), say("correct.what", { text: item.content }), () => this.#correct(entry, item, address)),
+      button(say("forget"), say("forget.what", { text: item.content }), () => this.#do(() => this.#mind.request("DELETE", address))),
     );
     return entry;
   }
 
   #correct(entry, item, address) {
     const form = make("form");
-    const text = Object.assign(make("textarea"), { value: item.content, rows: 3 });
-    text.setAttribute("aria-label", "What it should say");
-    form.append(text, Object.assign(make("button", "Keep"), { type: "submit" }));
+    const text = make("textarea", { value: item.content, rows: 3 });
+    text.setAttribute("aria-label", say("correct.should"));
+    form.append(text, make("button", { type: "submit", textContent: say("keep") }));
     form.onsubmit = (event) => {
       event.preventDefault();
       const change = { content: text.value };
@@ -100,16 +93,16 @@ export class MemoryPanel {
   #sessions(sessions) {
     const items = sessions.map(({ id, opened_at, turns }) => {
       const entry = make("li");
-      const when = new Date(opened_at).toLocaleString();
+      const when = moment(opened_at);
       const path = `/memories?session=${encodeURIComponent(id)}`;
       entry.append(
-        make("span", `${when}, ${turns} turns`),
-        button("Show", `Show the session of ${when}`, ({ target }) => this.#showTurns(entry, target, id)),
-        button("Forget", `Forget the session of ${when}`, () => this.#do(() => this.#mind.request("DELETE", path))),
+        span(say("session.what", { when, turns: sayCount("turn-count", turns) })),
+        button(say("show"), say("session.show", { when }), ({ target }) => this.#showTurns(entry, target, id)),
+        button(say("forget"), say("session.forget", { when }), () => this.#do(() => this.#mind.request("DELETE", path))),
       );
       return entry;
     });
-    return folded(`Sessions (${sessions.length})`, items);
+    return folded(`${say("layer.sessions")} (${sessions.length})`, items);
   }
 
   /** What was said in a session, some at a time: whatever was not kept can be forgotten too. */
@@ -121,35 +114,36 @@ export class MemoryPanel {
       more.remove();
       entry.append(...turns.map((turn) => this.#turn(turn)));
       if (next_after) {
-        entry.append(button("More", "Show more of the session", ({ target }) => this.#showTurns(entry, target, session, next_after)));
+        entry.append(button(say("more"), say("session.more"), ({ target }) => this.#showTurns(entry, target, session, next_after)));
       }
     } catch (error) {
       more.disabled = false;
-      this.#say(`That failed: ${error.message}`);
+      this.#say(say("failed", { why: error.message }));
     }
   }
 
   #turn({ id, speaker, text, memory }) {
     const shown = make("div");
-    const about = `${speaker === "user" ? "you said it" : "the companion said it"} · ${memory ? "remembered" : "not kept"}`;
+    const about = `${said({ speaker })} · ${say(memory ? "remembered" : "not-kept")}`;
     const forget = () => this.#do(() => this.#mind.request("DELETE", `/memories?turn=${id}`));
-    shown.append(make("span", text), make("small", about), button("Forget", `Forget what was said: ${text}`, forget));
+    shown.append(span(text), small(about), button(say("forget"), say("forget.turn", { text }), forget));
     return shown;
   }
 
   async #export() {
     const exported = await this.#mind.request("GET", "/export");
-    return save(exported, exported.companion);
+    return handOut(exported, exported.companion);
   }
 
   async #erase() {
-    if (!confirm("Erase everything that every companion knows about you, for good?")) return;
+    if (!confirm(say("panel.erase-user.sure"))) return;
     try {
       const { relationships, memories, turns } = await this.#mind.eraseUser();
       this.#find("layers").replaceChildren();
-      this.#say(`Erased for good: ${count(relationships, "companion")}, ${count(memories, "memory", "memories")}, ${count(turns, "turn")}.`);
+      const erased = { companions: sayCount("companion-count", relationships), memories: sayCount("memory-count", memories), turns: sayCount("turn-count", turns) };
+      this.#say(say("panel.erased", erased));
     } catch (error) {
-      this.#say(`That failed: ${error.message}`);
+      this.#say(say("failed", { why: error.message }));
     }
   }
 
@@ -165,7 +159,7 @@ export class MemoryPanel {
       this.#say(outcome(await act()));
       await this.#show();
     } catch (error) {
-      this.#say(`That failed: ${error.message}`);
+      this.#say(say("failed", { why: error.message }));
     }
   }
 
@@ -181,49 +175,45 @@ export class MemoryPanel {
 /** What the server did, in words. */
 function outcome(answer) {
   if ("memories" in answer) {
-    return `Forgotten for good: ${count(answer.memories.length, "memory", "memories")}, ${count(answer.turns, "turn")}, ${count(answer.records, "other record")}.`;
+    const { memories, turns, records } = answer;
+    return say("panel.forgotten", {
+      memories: sayCount("memory-count", memories.length),
+      turns: sayCount("turn-count", turns),
+      records: sayCount("record-count", records),
+    });
   }
-  if ("exported" in answer) return `Exported ${count(answer.exported, "turn")}.`;
-  return "Done.";
-}
-
-function count(number, singular, plural = `${singular}s`) {
-  return `${number} ${number === 1 ? singular : plural}`;
+  if ("exported" in answer) return say("panel.exported", { turns: sayCount("turn-count", answer.exported) });
+  return say("panel.done");
 }
 
 /** Hand out a file. */
-function save(exported, name) {
-  const link = make("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }));
-  link.download = `foremind-${name}.json`;
-  link.click();
-  URL.revokeObjectURL(link.href);
+function handOut(exported, name) {
+  save(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }), `foremind-${name}.json`);
   const all = exported.relationships ?? [exported];
   return { exported: all.reduce((sum, { turns }) => sum + turns.length, 0) };
 }
 
 function trail(audit) {
   const items = audit.toReversed().map(({ actor, action, subject, happened_at }) => {
-    return make("li", `${new Date(happened_at).toLocaleString()}: ${actor}, ${action}, ${subject}`);
+    return make("li", { textContent: `${moment(happened_at)}: ${actor}, ${action}, ${subject}` });
   });
-  return folded(`Changes (${audit.length})`, items);
+  return folded(`${say("layer.audit")} (${audit.length})`, items);
 }
 
 function folded(title, items) {
-  const section = make("details");
-  const list = make("ul");
-  list.append(...items);
-  section.append(make("summary", title), list);
+  const section = make("details", {}, make("summary", { textContent: title }), make("ul", {}, ...items));
   section.open = items.length > 0 && items.length < 8;
   return section;
 }
 
-function button(text, label, act) {
-  const made = Object.assign(make("button", text), { type: "button", onclick: act });
-  made.setAttribute("aria-label", label);
-  return made;
+function said({ speaker }) {
+  return say(speaker === "user" ? "you.said" : "companion.said");
 }
 
-function make(tag, text = "") {
-  return Object.assign(document.createElement(tag), { textContent: text });
+function span(text) {
+  return make("span", { textContent: text });
+}
+
+function small(text) {
+  return make("small", { textContent: text });
 }

@@ -1,6 +1,7 @@
 /** The last message as a timeline: what happened when, in milliseconds, before and after Enter. */
 
-const AHEAD = { prefill: ", and had read the prompt", reply: ", and its reply was waiting" };
+import { milliseconds, say } from "./language.js";
+
 const NOW = () => performance.now();
 
 export class Timeline {
@@ -12,6 +13,14 @@ export class Timeline {
   constructor(list, summary) {
     this.#list = list;
     this.#summary = summary;
+  }
+
+  /** Nothing was typed yet. */
+  reset() {
+    this.#at = {};
+    this.#keys = 0;
+    this.#list.replaceChildren();
+    this.#summary.textContent = say("timeline.invitation");
   }
 
   /** A key changed the draft. The first after Enter begins a new message. */
@@ -55,20 +64,20 @@ export class Timeline {
 
   #rows() {
     const { firstKey, lastKey, ready, enter, accepted, token, stored, timings, trigger, kept } = this.#at;
-    const rows = [[`${this.#keys} keys`, firstKey, lastKey, "", lastKey - firstKey]];
+    const rows = [[say("timeline.keys", { n: this.#keys }), firstKey, lastKey, "", lastKey - firstKey]];
     if (ready) {
       const searched = ready;
       const embedded = searched - timings.search_ms;
       const began = embedded - timings.embed_ms;
-      if (trigger !== "send") rows.push([trigger === "eager" ? "settled" : "pause", lastKey, began, "", began - lastKey]);
-      rows.push(["embed", began, embedded, "good", timings.embed_ms]);
-      rows.push(["search", embedded, searched, "good", timings.search_ms]);
-      rows.push(["ready", ready, ready, "good", null]);
+      if (trigger !== "send") rows.push([say(trigger === "eager" ? "timeline.settled" : "timeline.pause"), lastKey, began, "", began - lastKey]);
+      rows.push([say("timeline.embed"), began, embedded, "good", timings.embed_ms]);
+      rows.push([say("timeline.search"), embedded, searched, "good", timings.search_ms]);
+      rows.push([say("timeline.done"), ready, ready, "good", null]);
     }
-    if (enter) rows.push(["Enter", enter, enter, "enter", null]);
-    if (accepted) rows.push(["saved", enter, accepted, "", accepted - enter]);
-    if (token) rows.push(["first word", enter, token, "", token - enter]);
-    if (stored) rows.push([kept ? "remembered" : "not kept", enter, stored, "", stored - enter]);
+    if (enter) rows.push([say("timeline.enter"), enter, enter, "enter", null]);
+    if (accepted) rows.push([say("timeline.saved"), enter, accepted, "", accepted - enter]);
+    if (token) rows.push([say("timeline.word"), enter, token, "", token - enter]);
+    if (stored) rows.push([say(kept ? "timeline.remembered" : "timeline.not-kept"), enter, stored, "", stored - enter]);
     return rows;
   }
 
@@ -87,7 +96,7 @@ export class Timeline {
         bar.style.width = `${Math.max(0, percent(end) - percent(begin))}%`;
         if (end > from) track.append(bar);
         const value = Object.assign(document.createElement("dd"), { className: "ms" });
-        value.textContent = ms === null ? `at ${format(begin - from)}` : format(ms);
+        value.textContent = ms === null ? say("timeline.at", { ms: milliseconds(begin - from) }) : milliseconds(ms);
         return [label, track, value];
       }),
     );
@@ -96,16 +105,9 @@ export class Timeline {
 
   #sentence() {
     const { ready, enter, accepted, context, readyMs, trigger, ahead } = this.#at;
-    if (accepted) {
-      const before = ready && trigger !== "send" ? enter - ready : 0;
-      const lead = before > 0 ? `Ready ${format(before)} before Enter` : "Prepared at Enter";
-      return `${lead} (${context}); the model could start after ${readyMs.toFixed(1)} ms${AHEAD[ahead] ?? ""}.`;
-    }
-    return ready ? "Ready: only the reply is left to generate." : "Listening …";
+    if (!accepted) return say(ready ? "timeline.ready" : "timeline.listening");
+    const lead = ready && trigger !== "send" ? enter - ready : 0;
+    const values = { context, ready: milliseconds(readyMs), ahead: say(`timeline.ahead.${ahead}`), lead: milliseconds(lead) };
+    return say(lead > 0 ? "timeline.ahead" : "timeline.late", values);
   }
-}
-
-function format(ms) {
-  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }

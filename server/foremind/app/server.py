@@ -39,7 +39,8 @@ from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.revocation_store import RevocationStore
 
-_EXAMPLE = Path(__file__).parents[1] / "examples" / "wren.toml"
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+_FIRST_EXAMPLE = _EXAMPLES / "wren.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ async def application(
     check_binding(settings)
     check_files(settings)
     async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
-        await _create_example_companion(components, say)
+        await _create_example_companions(components, say)
         chat_models = await _start_chat_models(settings, stack)
         authority = Authority(
             settings, RevocationStore(components.database), components.runtime.clock
@@ -175,10 +176,14 @@ def check_files(settings: Settings) -> None:
             raise InvalidFile(f"{PREFIX}{name}: {error}") from None
 
 
-async def _create_example_companion(components: Core, say: Say) -> None:
-    """Give a new server a companion to talk to."""
-    if not await components.stores.companions.list():
-        example = read_companion(_EXAMPLE)
+async def _create_example_companions(components: Core, say: Say) -> None:
+    """Give a new server a companion to talk to, and one with its own database all examples."""
+    if await components.stores.companions.list():
+        return
+    embedded = components.runtime.settings.database_url is None
+    others = sorted(set(_EXAMPLES.glob("*.toml")) - {_FIRST_EXAMPLE}) if embedded else []
+    for path in (_FIRST_EXAMPLE, *others):
+        example = read_companion(path)
         await components.stores.companions.put(example)
         say(f"Created the example companion {example.name}.")
 

@@ -1,0 +1,87 @@
+/** The draft: typing it, having a question typed, sending it, on or off the record. */
+
+import { $, button } from "./elements.js";
+
+const KEY_MS = 45; // between the keys of a suggested question
+const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+
+export class Composer {
+  #typed;
+  #send;
+  #typing = 0; // the timer that types a suggested question
+
+  /** `typed` is told the draft after each change, `send` what is sent: `(text, { remember })`. */
+  constructor(typed, send) {
+    this.#typed = typed;
+    this.#send = send;
+    $("draft").addEventListener("input", () => this.#changed());
+    $("draft").addEventListener("keydown", (event) => {
+      clearInterval(this.#typing);
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        this.#submit();
+      }
+    });
+    $("compose").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+      this.focus();
+    });
+    $("off-record").addEventListener("change", () => {
+      $("compose").classList.toggle("off-record", $("off-record").checked);
+      this.focus();
+    });
+  }
+
+  focus() {
+    $("draft").focus({ preventScroll: true });
+  }
+
+  /** Put a text into the draft, as if typed at once. */
+  fill(text) {
+    clearInterval(this.#typing);
+    $("draft").value = text;
+    this.#changed();
+    this.focus();
+  }
+
+  /** Offer questions that are typed key by key; Enter is left to the player. */
+  suggest(questions) {
+    $("suggestions").replaceChildren(...questions.map((question) => button(question, question, () => this.#typeOut(question))));
+    this.#showSuggestions();
+  }
+
+  #typeOut(text) {
+    this.fill(CALM.matches ? text : "");
+    if (CALM.matches) return;
+    let length = 0;
+    this.#typing = setInterval(() => {
+      length += 1;
+      $("draft").value = text.slice(0, length);
+      this.#changed();
+      if (length === text.length) clearInterval(this.#typing);
+    }, KEY_MS);
+  }
+
+  #changed() {
+    const draft = $("draft");
+    draft.style.height = "auto";
+    draft.style.height = `${draft.scrollHeight + 2}px`;
+    this.#showSuggestions();
+    this.#typed(draft.value);
+  }
+
+  #showSuggestions() {
+    $("suggestions").hidden = $("draft").value !== "" || !$("suggestions").childElementCount;
+  }
+
+  #submit() {
+    const text = $("draft").value;
+    if (!text.trim() || !this.#send(text, { remember: !$("off-record").checked })) return;
+    for (const offered of [...$("suggestions").children]) if (offered.textContent === text) offered.remove();
+    clearInterval(this.#typing);
+    $("draft").value = "";
+    $("draft").style.height = "auto";
+    this.#showSuggestions();
+  }
+}

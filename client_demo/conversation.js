@@ -1,0 +1,179 @@
+/** The conversation: what was said, and what can be done about it. */
+
+import { $, button, make } from "./elements.js";
+import { face } from "./faces.js";
+import { say } from "./language.js";
+import { isSampleTurn } from "./samples.js";
+
+const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1 };
+
+export class Conversation {
+  #act; // what the buttons at turns do: edit, choose, regenerate, forget, eraseSample
+  #companion = null;
+  #last = NOTHING; // the last exchange
+  #sent = new Map(); // message id -> its element
+
+  constructor(act) {
+    this.#act = act;
+    new ResizeObserver(() => this.#toEnd()).observe($("turns"));
+  }
+
+  /** The id of the last message. */
+  get lastId() {
+    return this.#last.id;
+  }
+
+  /** Show a conversation as the server knows it, also what was said on another device. */
+  open(companion, turns) {
+    this.#companion = companion;
+    const waiting = [...this.#sent.values()].filter((item) => item.classList.contains("waiting"));
+    $("turns").replaceChildren();
+    this.#last = NOTHING;
+    const own = turns.filter((turn) => !isSampleTurn(turn));
+    const sample = turns.filter(isSampleTurn);
+    if (sample.length) this.#showSample(sample);
+    if (companion.greeting) this.add("companion", companion.greeting);
+    for (const turn of own) this.#showTurn(turn);
+    this.#showActions();
+    $("turns").append(...waiting);
+    this.#toEnd();
+  }
+
+  add(speaker, text, turnId = null) {
+    const item = make("li", { className: speaker });
+    const shown = make("span", { className: "text", textContent: text });
+    if (speaker === "companion") item.append(face(this.#companion.slug));
+    item.append(make("div", { className: "said" }, shown));
+    $("turns").append(item);
+    this.identify(item, turnId);
+    this.#toEnd();
+    return item;
+  }
+
+  /** Offer to forget a turn, once it is known which it is. */
+  identify(item, turnId) {
+    if (!turnId || item.dataset.turn) return;
+    item.dataset.turn = turnId;
+    const text = item.querySelector(".text").textContent;
+    act(item, say("forget"), say("forget.turn", { text }), () => this.#act.forget(turnId, item)).classList.add("forget");
+  }
+
+  /** Show what is sent, until the server says that it has it. */
+  sending(id, text, { replaces, remember }) {
+    if (replaces && replaces === this.#last.id) {
+      this.#last.item?.remove();
+      this.#last.reply?.remove();
+    }
+    const item = this.add("user", text);
+    item.classList.add("waiting");
+    item.classList.toggle("off-record", !remember);
+    this.#sent.set(id, item);
+  }
+
+  accepted(id, turnId, remembered) {
+    const item = this.#sent.get(id);
+    if (!item) return;
+    item.classList.remove("waiting");
+    this.identify(item, turnId);
+    if (!remembered) this.note(item, say("note.off-record"));
+  }
+
+  /** What became of a message: kept, and why, or not. */
+  judged(id, stored, significance, reasons) {
+    const item = this.#sent.get(id);
+    this.#sent.delete(id);
+    if (!item) return;
+    this.note(item, say(stored ? "note.remembered" : "note.not-kept"));
+    item.querySelector(".note").title = say("note.why", { significance: significance.toFixed(2), reasons: reasons.join(", ") || "–" });
+  }
+
+  refused(id, text, final) {
+    const item = this.#sent.get(id);
+    if (!item) return false;
+    this.note(item, text);
+    item.classList.toggle("failed", final);
+    return true;
+  }
+
+  note(item, text) {
+    item.querySelector(".note")?.remove();
+    item.querySelector(".said").append(make("span", { className: "note", textContent: text }));
+    this.#toEnd();
+  }
+
+  /** Another reply stands, or is about to, in place of the one that is shown. */
+  replaceReply(messageId, index, count) {
+    if (messageId !== this.#last.id) this.#last = { id: messageId, item: this.#sent.get(messageId) ?? null, reply: null };
+    this.#last.reply?.remove();
+    this.#last = { ...this.#last, reply: null, index, count };
+    this.#showActions();
+  }
+
+  /** This reply stands. */
+  replied(item) {
+    this.#last.reply = item;
+    this.#showActions();
+  }
+
+  /** The text of the last message, to be edited. */
+  lastText() {
+    return this.#last.item.querySelector(".text").textContent;
+  }
+
+  grow(item, delta) {
+    item.querySelector(".text").textContent += delta;
+    this.#toEnd();
+  }
+
+  #showTurn(turn) {
+    const item = this.add(turn.speaker, turn.text, turn.turn_id);
+    if (turn.message_id) this.#last = { ...NOTHING, id: turn.message_id, item };
+    else if (turn.reply_to === this.#last.id) this.#last = { ...this.#last, reply: item, index: turn.index, count: turn.count };
+  }
+
+  #showSample(turns) {
+    const erase = button(say("sample.erase"), say("sample.erase"), () => this.#act.eraseSample(), "quiet-act");
+    const head = make("li", { className: "divider", id: "sample-note" }, make("span", { textContent: say("sample.note") }), erase);
+    $("turns").append(head);
+    for (const turn of turns) this.add(turn.speaker, turn.text, turn.turn_id).classList.add("sample");
+    $("turns").append(make("li", { className: "divider", textContent: say("sample.end") }));
+  }
+
+  /** What can be done about the last exchange, at its message and its reply. */
+  #showActions() {
+    for (const shown of document.querySelectorAll("#turns .last-act")) shown.remove();
+    const { id, item, reply, index, count } = this.#last;
+    if (!id) return;
+    if (item) lastAct(item, say("edit"), say("edit.label"), () => this.#act.edit());
+    if (!reply) return;
+    if (count > 1) {
+      lastAct(reply, "‹", say("reply.before"), () => this.#act.choose(id, index - 1), index === 0);
+      tools(reply).append(make("span", { className: "which last-act", textContent: `${index + 1}/${count}` }));
+      lastAct(reply, "›", say("reply.after"), () => this.#act.choose(id, index + 1), index + 1 === count);
+    }
+    lastAct(reply, say("again"), say("again.label"), () => this.#act.regenerate(id));
+  }
+
+  #toEnd() {
+    $("turns").scrollTop = $("turns").scrollHeight;
+  }
+}
+
+function lastAct(item, text, label, does, disabled = false) {
+  const made = act(item, text, label, does);
+  made.disabled = disabled;
+  made.classList.add("last-act");
+}
+
+/** A small button at a turn. */
+function act(item, text, label, does) {
+  const made = button(text, label, does, "act");
+  tools(item).append(made);
+  return made;
+}
+
+function tools(item) {
+  let row = item.querySelector(".acts");
+  if (!row) item.append((row = make("div", { className: "acts" })));
+  return row;
+}

@@ -1,0 +1,58 @@
+/** The page's texts, in the first of the browser's languages that there is a file for. */
+
+const TRANSLATED = []; // besides English
+const UNITS = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
+
+let language = "en";
+let english = {};
+let texts = {};
+
+/** Load the texts, and put them where the document names their keys. */
+export async function speak() {
+  const wanted = navigator.languages.map((tag) => tag.toLowerCase().split("-")[0]);
+  language = wanted.find((tag) => tag === "en" || TRANSLATED.includes(tag)) ?? "en";
+  [english, texts] = await Promise.all([load("en"), load(language)]);
+  document.documentElement.lang = language;
+  for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
+  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", say(element.dataset.label));
+  for (const element of document.querySelectorAll("[data-hint]")) element.placeholder = say(element.dataset.hint);
+}
+
+async function load(name) {
+  return (await fetch(`languages/${name}.json`)).json();
+}
+
+/** The text of a key, with what it has in braces replaced; English where a language lacks it. */
+export function say(key, values = {}) {
+  const text = texts[key] ?? english[key] ?? key;
+  return text.replace(/\{(\w+)\}/g, (braces, name) => values[name] ?? braces);
+}
+
+/** "1 memory", "3 memories": the text of a key and of the language's form for a number. */
+export function sayCount(key, number) {
+  const form = new Intl.PluralRules(language).select(number);
+  const known = `${key}.${form}` in texts ? form : "other";
+  return say(`${key}.${known}`, { n: number.toLocaleString(language) });
+}
+
+/** How long ago a moment was, in words. */
+export function ago(moment) {
+  const seconds = (Date.now() - Date.parse(moment)) / 1000;
+  const [unit, length] = UNITS.find(([, each]) => seconds >= each) ?? ["minute", 60];
+  return new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(-Math.round(seconds / length), unit);
+}
+
+/** Milliseconds in few digits. */
+export function milliseconds(ms) {
+  if (ms >= 10_000) return `${fixed(ms / 1000, 1)} s`;
+  return `${fixed(ms, ms < 10 ? 1 : 0)} ms`;
+}
+
+function fixed(number, digits) {
+  return number.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+}
+
+/** A moment, as the language writes it. */
+export function moment(text, options = { dateStyle: "medium", timeStyle: "short" }) {
+  return new Intl.DateTimeFormat(language, options).format(new Date(text));
+}

@@ -1,0 +1,38 @@
+/** What is recalled, gathering beside the draft. */
+
+import { $, button, make } from "./elements.js";
+import { ago, say, sayCount } from "./language.js";
+
+export class Recalled {
+  #forget;
+  #isSample;
+
+  /** `forget` is given a memory and its element; `isSample` tells whether it is of the sample past. */
+  constructor(forget, isSample) {
+    this.#forget = forget;
+    this.#isSample = isSample;
+  }
+
+  show(memories) {
+    const before = new Map([...$("memories").children].map((item) => [item.dataset.id, item]));
+    $("memories").replaceChildren(...memories.map((memory) => before.get(memory.id) ?? this.#item(memory)));
+    const text = memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing");
+    $("recalled-for").textContent = text;
+  }
+
+  clear() {
+    $("memories").replaceChildren();
+    $("recalled-for").textContent = say("recalled.hint");
+  }
+
+  #item(memory) {
+    const item = make("li", { title: say("recalled.why", { score: memory.score.toFixed(2), significance: memory.significance.toFixed(2) }) });
+    item.dataset.id = memory.id;
+    const who = say(memory.speaker === "user" ? "you.said" : "companion.said");
+    const about = [ago(memory.created_at), who];
+    if (this.#isSample(memory.content)) about.push(say("sample.mark"));
+    const forget = button(say("forget"), say("forget.what", { text: memory.content }), () => this.#forget(memory, item), "quiet-act");
+    item.append(make("span", { textContent: memory.content }), make("small", { textContent: about.join(" · ") }), forget);
+    return item;
+  }
+}

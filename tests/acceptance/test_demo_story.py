@@ -1,0 +1,291 @@
+"""What the page shows to somebody who sees it for the first time, in a real browser."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from foremind.app.server import serving
+from foremind.domain.companion import read_companion
+from foremind.domain.settings.settings import Settings
+from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+    SAID,
+    browser,
+    enter,
+    page,
+    say,
+)
+from tests.conftest import ROOT, RunningServer, StartServer, owner_of
+
+EXAMPLES = ROOT / "server" / "foremind" / "examples"
+SAMPLES = ROOT / "client_demo" / "samples"
+#: What is to be recalled first for each question that the page suggests.
+ANSWERS = {
+    "What is my boat called?": "Zephyrine",
+    "What did I promise my father?": "Madeira",
+    "What can't I eat?": "shellfish",
+    "What helps me sleep?": "valerian",
+    "Who grew lavender?": "Inès",
+    "What is my new job?": "nurse",
+    "What is my novel about?": "under the ice",
+    "Who is my heroine?": "Maren",
+    "What do I regret?": "violin",
+    "What is my dog afraid of?": "thunder",
+    "What am I training for?": "marathon",
+    "Who thinks I am mad?": "Tom",
+}
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_AT_ONCE = """([id, text]) => {
+    const draft = document.getElementById(id);
+    draft.value = text;
+    draft.dispatchEvent(new Event("input"));
+    draft.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+}"""
+_RECORD_ANNOUNCEMENTS = """() => {
+    window.announced = [];
+    for (const region of document.querySelectorAll("[role=status], [role=log], [aria-live]")) {
+        const note = () => window.announced.push(region.id);
+        const changes = { childList: true, characterData: true, subtree: true };
+        new MutationObserver(note).observe(region, changes);
+    }
+}"""
+
+
+async def count(server: RunningServer, query: str) -> int:
+    """Return the number that a query counts, past row-level security."""
+    return int(await owner_of(server.app.core).fetchval(query))
+
+
+async def test_what_was_ready_is_told_in_one_number(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """It counts until Enter; then the same question without preparation stands beside it."""
+    server = await start()
+    await enter(page, server)
+    lead = page.locator("#lead")
+    await expect(lead).to_have_attribute("data-state", "invitation")
+    await expect(page.locator("#how")).to_be_hidden()
+    await page.keyboard.type(SAID, delay=10)
+    await expect(lead).to_have_attribute("data-state", "ready")
+    first = await page.locator("#lead-ms").text_content()
+    await expect(page.locator("#lead-ms")).not_to_have_text(first or "")
+    await page.keyboard.press("Enter")
+    await expect(lead).to_have_attribute("data-state", "ahead")
+    await expect(page.locator("#lead-ms")).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+    await expect(lead).to_contain_text("ready before you pressed Enter")
+    await expect(page.locator("#comparison")).to_be_visible()
+    await expect(page.locator("#lanes .ms")).to_have_text([re.compile(r"^[\d.]+ ms$")] * 2)
+    await expect(page.locator("#timeline")).to_be_hidden()
+    await page.locator("#how summary").click()
+    await expect(page.locator("#timeline")).to_be_visible()
+
+
+async def test_a_message_sent_before_anything_was_ready_is_not_praised(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """Nor compared."""
+    server = await start()
+    await enter(page, server)
+    await page.evaluate(_AT_ONCE, ["draft", SAID])
+    await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
+    await expect(page.locator("#lead")).to_have_attribute("data-state", "late")
+    await expect(page.locator("#lead-ms")).to_be_empty()
+    await expect(page.locator("#comparison")).to_be_hidden()
+
+
+async def test_a_sample_past_can_be_asked_about_and_erased(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """It is marked wherever it is shown, and erasing it leaves what the player said."""
+    server = await start()
+    await enter(page, server, sample=True)
+    await expect(page.locator("#sample-note")).to_contain_text("made up")
+    await expect(page.locator("#turns li.sample")).to_have_count(10)
+    suggestions = page.locator("#suggestions button")
+    await expect(suggestions).to_have_count(3)
+    await suggestions.first.click()
+    await expect(page.locator("#draft")).to_have_value("What is my boat called?")
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
+    recalled = page.locator("#memories li").first
+    await expect(recalled).to_contain_text("Zephyrine")
+    await expect(recalled.locator("small")).to_have_text("12 days ago · you said it · sample")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion").last).to_contain_text("Zephyrine")
+    await expect(suggestions).to_have_count(2)
+    await page.get_by_role("button", name="Erase it").click()
+    await expect(page.locator("#turns li.sample")).to_have_count(0)
+    await expect(page.locator("#turns li.user .text")).to_have_text(["What is my boat called?"])
+    await expect(page.locator("#suggestions")).to_be_hidden()
+    assert await count(server, "SELECT count(*) FROM memories") == 0
+    assert await count(server, "SELECT count(*) FROM turns WHERE content LIKE '%Zephyrine%'") == 0
+
+
+async def test_companions_have_faces_and_pasts_of_their_own(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """A companion without a sample past has a face too."""
+    server = await start()
+    for example in ("odile", "saffi"):
+        await server.app.core.stores.companions.put(read_companion(EXAMPLES / f"{example}.toml"))
+    stranger = read_companion(EXAMPLES / "tock.toml")
+    stranger = type(stranger)("stranger", "Stranger", stranger.persona)
+    await server.app.core.stores.companions.put(stranger)
+    await enter(page, server, sample=True)
+    await expect(page.locator("#faces button svg.face")).to_have_count(4)
+    await expect(page.locator("#companion")).to_have_text("Wren")
+    await page.get_by_role("button", name="Odile").click()
+    await expect(page.locator("#companion")).to_have_text("Odile")
+    await expect(page.locator("#suggestions button").first).to_have_text("What helps me sleep?")
+    await expect(page.locator("#turns li.sample")).to_have_count(8)
+    await page.get_by_role("button", name="Stranger").click()
+    await expect(page.locator("#companion")).to_have_text("Stranger")
+    await expect(page.locator("#turns li")).to_have_count(0)
+    await expect(page.locator("#suggestions")).to_be_hidden()
+
+
+async def test_a_message_is_forgotten_unless_it_is_taken_back_in_time(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """Nothing is sent while it can be undone; afterwards it is gone with what came of it."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    own = page.locator("#turns li.user")
+    await expect(own.locator(".note")).to_have_text("remembered")
+    forget = page.get_by_role("button", name=f"Forget what was said: {SAID}")
+    await forget.press("Enter")
+    await expect(own).to_be_hidden()
+    await expect(page.locator("#undo")).to_contain_text("in 5 seconds")
+    assert await count(server, "SELECT count(*) FROM memories") == 1
+    await page.get_by_role("button", name="Undo").click()
+    await expect(own).to_be_visible()
+    await expect(page.locator("#undo")).to_be_hidden()
+    assert await count(server, "SELECT count(*) FROM memories") == 1
+    await forget.press("Enter")
+    await expect(own).to_have_count(0)
+    await expect(page.locator("#announcer")).to_have_text("Forgotten for good.")
+    assert await count(server, "SELECT count(*) FROM memories") == 0
+    assert await count(server, "SELECT count(*) FROM turns WHERE content LIKE '%Zephyrine%'") == 0
+
+
+async def test_a_message_off_the_record_is_not_remembered(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """It says so, and the next one is remembered again if the player wants that."""
+    server = await start()
+    await enter(page, server)
+    off_record = page.get_by_label("Do not remember this")
+    await off_record.check()
+    await page.locator("#draft").fill("I can't eat shellfish")
+    await page.keyboard.press("Enter")
+    own = page.locator("#turns li.user")
+    await expect(own.first.locator(".note")).to_contain_text("not remembered")
+    await expect(own.first).to_have_class(re.compile("off-record"))
+    await off_record.uncheck()
+    await say(page, SAID)
+    await expect(own.last.locator(".note")).to_have_text("remembered")
+    owner = owner_of(server.app.core)
+    memories = await owner.fetch("SELECT content FROM memories")
+    assert [memory["content"] for memory in memories] == [SAID]
+
+
+async def test_a_phone_keeps_the_draft_and_what_is_recalled_in_view(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """However much was said, before Enter and after it."""
+    await page.set_viewport_size({"width": 390, "height": 844})
+    server = await start()
+    await enter(page, server, sample=True)
+    await page.locator("#suggestions button").first.click()
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
+    for _ in ("before Enter", "after it"):
+        for part in ("#draft", "#send", "#recalled", "#lead-ms"):
+            await expect(page.locator(part)).to_be_in_viewport(ratio=1)
+        await expect(page.locator("#memories li").first).to_be_in_viewport(ratio=0.9)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await page.evaluate("document.documentElement.scrollHeight") <= 844
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#comparison")).to_be_visible()
+
+
+async def test_screen_readers_are_told_of_states_and_not_of_keys(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """Only a pause, and what is said, is worth interrupting for."""
+    server = await start(pause_ms=2000)
+    await enter(page, server)
+    await page.evaluate(_RECORD_ANNOUNCEMENTS)
+    await page.keyboard.type(SAID, delay=10)
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
+    assert await page.evaluate("window.announced") == []
+    await expect(page.locator("#announcer")).to_have_text("Nothing comes to mind")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion").last).to_have_attribute("aria-busy", "false")
+
+
+async def test_a_new_server_of_ones_own_has_companions_with_pasts(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """All examples; and what its page suggests to ask recalls what was told."""
+    async with serving(settings.in_scratch(tmp_path / "own")) as (_, port):
+        base = f"http://127.0.0.1:{port}"
+        async with httpx2.AsyncClient(base_url=base, params={"user": "ana"}) as http:
+            companions = (await http.get("/v1/companions")).json()
+            slugs = {companion["slug"] for companion in companions}
+            assert slugs == {path.stem for path in EXAMPLES.glob("*.toml")}
+            assert slugs == {path.stem for path in SAMPLES.glob("*.json")}
+            asked = [question for slug in sorted(slugs) for question in await _ask(http, slug)]
+    assert sorted(asked) == sorted(ANSWERS)
+
+
+async def _ask(http: httpx2.AsyncClient, slug: str) -> list[str]:
+    """Import a sample past, check what is recalled for its questions, and return these."""
+    text = (SAMPLES / f"{slug}.json").read_text("utf-8")
+    later = datetime.now(UTC) - datetime.fromisoformat(json.loads(text)["past"]["exported_at"])
+    sample = json.loads(_MOMENT.sub(lambda moment: _moved(moment[0], later), text))
+    imported = await http.post(
+        "/v1/relationships/import", params={"companion": slug}, json=sample["past"]
+    )
+    assert imported.status_code == 201, imported.text
+    path = f"/v1/relationships/{imported.json()['id']}/context"
+    for question in sample["ask"]:
+        prepared: dict[str, Any] = (await http.get(path, params={"draft": question})).json()
+        assert ANSWERS[question] in prepared["memories"][0]["content"], question
+    return list(sample["ask"])
+
+
+def _moved(moment: str, later: timedelta) -> str:
+    """As the page moves the moments of a sample past along with today."""
+    return (datetime.fromisoformat(moment) + later).isoformat()
+
+
+async def test_a_server_on_a_database_of_its_operators_has_one_companion(
+    start: StartServer,
+) -> None:
+    """Nobody needs to retire the others."""
+    server = await start()
+    companions = await server.app.core.stores.companions.list()
+    assert [companion.slug for companion in companions] == ["wren"]
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_sample_past_is_marked_in_the_file(path: Path) -> None:
+    """By the ids of its messages, and it is as it was told in `tests/sample_pasts`."""
+    past = json.loads(path.read_text("utf-8"))["past"]
+    asked = [turn for turn in past["turns"] if turn["speaker"] == "user"]
+    assert all(turn["message_id"].startswith("sample-") for turn in asked)
+    told = (ROOT / "tests" / "sample_pasts" / f"{path.stem}.toml").read_text("utf-8")
+    assert all(json.dumps(turn["text"], ensure_ascii=False) in told for turn in past["turns"])
