@@ -2,6 +2,7 @@
 
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
+import { Editor } from "./editor.js";
 import { $, announce, button } from "./elements.js";
 import { face } from "./faces.js";
 import { Foremind } from "./foremind.js";
@@ -273,6 +274,18 @@ function showFaces(companions) {
   $("faces").replaceChildren(...choices);
 }
 
+/** In open mode whoever reaches the server may change its companions. */
+function offerEditor() {
+  const editor = new Editor(user.id, async (changed) => {
+    const companions = await companionList();
+    showFaces(companions);
+    const next = companions.find((companion) => companion.slug === (changed ?? slug)) ?? companions[0];
+    if (next) begin(next.slug);
+  });
+  $("open-editor").onclick = () => editor.open(slug);
+  $("open-editor").hidden = false;
+}
+
 async function start() {
   await speak();
   lamp("away");
@@ -283,10 +296,11 @@ async function start() {
   if (!companions) return;
   if (!companions.length) return notice(say("notice.empty"));
   showFaces(companions);
+  if (!token) user = await introduce(companions);
+  if (!token) offerEditor();
   const wanted = new URLSearchParams(location.search).get("companion");
   const first = companions.find((companion) => companion.slug === wanted) ?? companions[0];
   $("companion").textContent = first.name;
-  if (!token) user = await introduce(companions);
   await begin(first.slug);
 }
 

@@ -1,0 +1,161 @@
+"""The companions and their language models, made and changed on the page, in a real browser."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, Page, expect
+
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+    browser,
+    enter,
+    page,
+)
+from tests.conftest import RunningServer, StartServer, owner_of
+from tests.unit.auth.test_access_tokens import SECRET, token
+
+CARD: dict[str, Any] = {
+    "spec": "chara_card_v2",
+    "spec_version": "2.0",
+    "data": {
+        "name": "Mara",
+        "description": "Mara runs the night ferry.",
+        "personality": "dry",
+        "scenario": "",
+        "first_mes": "Mind the step.",
+        "mes_example": "",
+        "creator_notes": "keep me",
+        "system_prompt": "",
+        "post_history_instructions": "",
+        "alternate_greetings": ["Fog again."],
+        "tags": [],
+        "creator": "",
+        "character_version": "1",
+        "extensions": {"talkativeness": "0.4"},
+    },
+}
+
+
+async def open_editor(page: Page, server: RunningServer) -> None:  # noqa: F811
+    """Enter, and open the dialog of the companions."""
+    await enter(page, server)
+    await page.click("#open-editor")
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("Wren")
+
+
+async def companion(server: RunningServer, slug: str) -> Any:
+    """Return a companion as stored."""
+    return await server.app.core.stores.companions.find(slug)
+
+
+async def test_a_companion_is_made_changed_and_retired(start: StartServer, page: Page) -> None:  # noqa: F811
+    """It can be spoken with at once, and has a face."""
+    server = await start()
+    await open_editor(page, server)
+    await page.get_by_role("button", name="New").click()
+    await page.get_by_label("Name", exact=True).fill("Ilse")
+    await page.get_by_label("Short name").fill("ilse")
+    await page.get_by_label("Who this is").fill("You are Ilse, who repairs radios.")
+    await page.get_by_label("Greeting").fill("Hand me that valve.")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Ilse was saved.")
+    await expect(page.locator("#companion")).to_have_text("Ilse")
+    await expect(page.locator("#turns")).to_contain_text("Hand me that valve.")
+    await page.get_by_label("Greeting").fill("Careful, it is hot.")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#turns")).to_contain_text("Careful, it is hot.")
+    assert (await companion(server, "ilse")).persona == "You are Ilse, who repairs radios."
+    await expect(page.locator("#faces svg")).to_have_count(2)
+    page.once("dialog", lambda dialog: dialog.accept())
+    await page.get_by_role("button", name="Retire").click()
+    await expect(page.locator("#editor-notice")).to_have_text("Ilse was retired.")
+    await expect(page.locator("#companion")).to_have_text("Wren")
+    await expect(page.locator("#faces svg")).to_have_count(1)
+
+
+async def test_a_card_is_imported_changed_and_exported_whole(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """What the form does not show stays in the card; a card replaces nobody unasked."""
+    server = await start()
+    await open_editor(page, server)
+    file = tmp_path / "Mara.json"
+    file.write_text(json.dumps(CARD))
+    await page.locator("#import-card").set_input_files(file)
+    await expect(page.locator("#editor-notice")).to_have_text("Mara was imported.")
+    await expect(page.get_by_label("Who this is")).to_have_value("Mara runs the night ferry.")
+    await page.get_by_label("Who this is").fill("Mara runs the day ferry.")
+    await page.get_by_label("Model", exact=True).fill("small")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Mara was saved.")
+    stored = await companion(server, "mara")
+    assert "Mara runs the day ferry." in stored.persona
+    assert stored.settings.llm_model == "small"
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export as JSON").click()
+    exported = json.loads((await (await download.value).path()).read_text())
+    expected = CARD["data"] | {"description": "Mara runs the day ferry."}
+    assert exported["data"] == expected
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export as PNG").click()
+    picture = tmp_path / "wren.png"
+    picture.write_bytes((await (await download.value).path()).read_bytes())
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    await page.locator("#import-card").set_input_files(picture)
+    await expect(page.locator("#editor-notice")).to_have_text("\u00a0")
+    assert (await companion(server, "wren")).name == "Wren"
+    page.once("dialog", lambda dialog: dialog.accept())
+    await page.locator("#import-card").set_input_files(picture)
+    await expect(page.locator("#editor-notice")).to_have_text("Mara was imported.")
+    assert (await companion(server, "wren")).name == "Mara"
+
+
+async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
+    """By a sentence of it, or by what went wrong; of the test nothing is kept."""
+    script = Script(background=lambda _: "{}")
+    script.reply = lambda _: ["Good ", "evening."]
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        await open_editor(page, server)
+        await page.get_by_role("button", name="Save and test").click()
+        notice = page.locator("#editor-notice")
+        await expect(notice).to_contain_text("by what the server has for all companions")
+        await page.get_by_label("Address of").fill(model.url)
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(notice).to_have_text(re.compile("^Answered in [0-9.]+ m?s: “Good evening.”$"))
+        assert (await companion(server, "wren")).settings.llm_url == model.url
+        users = await owner_of(server.app.core).fetch("SELECT external_id FROM users")
+        assert not [user for user in users if user["external_id"].startswith("page-test-")]
+        await page.get_by_label("Address of").fill("")
+        await page.get_by_role("button", name="Save", exact=True).click()
+        await expect(notice).to_have_text("Wren was saved.")
+        assert (await companion(server, "wren")).settings.llm_url is None
+
+
+async def test_a_language_model_that_fails_the_test_says_why(
+    start: StartServer,
+    browser: Browser,  # noqa: F811
+) -> None:
+    """And nothing of the test is kept either."""
+    async with scripted_model(Script(status=401)) as model:
+        server = await start(llm_url=model.url)
+        page = await browser.new_page()  # whose console may report the refusal
+        await open_editor(page, server)
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(page.locator("#editor-notice")).to_contain_text("That failed: ")
+        users = await owner_of(server.app.core).fetch("SELECT name FROM users")
+        assert [user["name"] for user in users] == ["Ana"]
+
+
+async def test_players_with_tokens_are_offered_no_editor(start: StartServer, page: Page) -> None:  # noqa: F811
+    """Nor a sample past."""
+    server = await start(auth_secret=SECRET)
+    await page.goto(f"http://127.0.0.1:{server.port}/#token={token()}")
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
+    await expect(page.locator("#open-panel")).to_be_visible()
+    await expect(page.locator("#open-editor")).to_be_hidden()
+    await expect(page.locator("#turns li.sample")).to_have_count(0)
