@@ -1,6 +1,6 @@
 /** The page's texts, in the first of the browser's languages that there is a file for. */
 
-const TRANSLATED = []; // besides English
+const TRANSLATED = ["de", "es", "fr", "it", "ja", "ko", "pt", "zh"]; // besides English
 const UNITS = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
 
 let language = "en";

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from foremind.app.server import serving
 from foremind.domain.companion import read_companion
@@ -234,6 +234,35 @@ async def test_screen_readers_are_told_of_states_and_not_of_keys(
     await expect(page.locator("#announcer")).to_have_text("Nothing comes to mind")
     await page.keyboard.press("Enter")
     await expect(page.locator("#turns li.companion").last).to_have_attribute("aria-busy", "false")
+
+
+@pytest.mark.parametrize(
+    ("locale", "language", "question"),
+    [
+        ("de-AT", "de", "Wer spricht?"),
+        ("zh-CN", "zh", "是谁在说话？"),
+        ("nl-NL", "en", "Who is speaking?"),
+    ],
+)
+async def test_the_page_is_in_the_browsers_language(
+    start: StartServer,
+    browser: Browser,  # noqa: F811
+    locale: str,
+    language: str,
+    question: str,
+) -> None:
+    """English where there is no file for it; numbers and times are written as there, too."""
+    server = await start()
+    texts = json.loads((ROOT / f"client_demo/languages/{language}.json").read_text("utf-8"))
+    page = await browser.new_page(locale=locale)  # noqa: F811
+    await enter(page, server, sample=True)
+    await expect(page.locator("html")).to_have_attribute("lang", language)
+    await expect(page.locator("#introduce h2")).to_have_text(question)
+    await expect(page.get_by_label(texts["draft.label"])).to_be_focused()
+    await page.locator("#suggestions button").first.click()
+    about = page.locator("#memories li small").first
+    await expect(about).to_contain_text(texts["sample.mark"])
+    await expect(about).to_contain_text({"de": "vor 12 Tagen", "zh": "12天前"}.get(language, "12"))
 
 
 async def test_a_new_server_of_ones_own_has_companions_with_pasts(

@@ -1,0 +1,73 @@
+"""The texts of the page: every language has every one of them, and none is left over."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+_PAGE = ROOT / "client_demo"
+_LANGUAGES = sorted(path.stem for path in (_PAGE / "languages").glob("*.json"))
+#: Keys that are put together from a part and what the server says.
+_FAMILIES = ("lamp.", "layer.", "timeline.ahead.")
+_EMPTY = {"timeline.ahead.nothing"}
+
+
+def _texts(language: str) -> dict[str, str]:
+    file = _PAGE / "languages" / f"{language}.json"
+    texts: dict[str, str] = json.loads(file.read_text("utf-8"))
+    return texts
+
+
+@cache
+def _code() -> str:
+    sources: list[Path] = [*_PAGE.glob("*.js"), _PAGE / "index.html"]
+    return "\n".join(path.read_text("utf-8") for path in sources)
+
+
+def _placeholders(text: str) -> set[str]:
+    return set(re.findall(r"\{\w+\}", text))
+
+
+def test_the_page_knows_the_languages_that_there_are_files_for() -> None:
+    """English is the fallback and is not listed."""
+    listed = re.search(r"const TRANSLATED = (\[.*?\]);", _code())
+    assert listed
+    assert json.loads(listed[1]) == [name for name in _LANGUAGES if name != "en"]
+    assert {"de", "es", "fr", "it", "ja", "ko", "pt", "zh"} <= set(_LANGUAGES)
+
+
+@pytest.mark.parametrize("language", _LANGUAGES)
+def test_a_language_has_every_text(language: str) -> None:
+    """In the order of the English ones, with the same values in braces."""
+    english, texts = _texts("en"), _texts(language)
+    assert list(texts) == list(english)
+    for key, text in texts.items():
+        assert _placeholders(text) == _placeholders(english[key]), key
+        assert bool(text.strip()) == (key not in _EMPTY), key
+
+
+def test_every_text_that_the_page_says_is_there() -> None:
+    """Those named in the document, those said, and those that are counted."""
+    english = set(_texts("en"))
+    named = set(re.findall(r'data-(?:text|label|hint)="([^"]+)"', _code()))
+    said = set(re.findall(r'\bsay\("([^"]+)"', _code()))
+    counted = {
+        f"{key}.{form}"
+        for key in re.findall(r'\bsayCount\("([^"]+)"', _code())
+        for form in ("one", "other")
+    }
+    assert len(named) > 40
+    assert len(said) > 60
+    assert (named | said | counted) <= english
+
+
+def test_no_text_is_left_over() -> None:
+    """Each is named in the code, as it is or as one of a family."""
+    literals = set(re.findall(r'"([a-z][\w.-]*)"', _code()))
+    counted = {f"{key}.{form}" for key in literals for form in ("one", "other")}
+    left = {key for key in _texts("en") if key not in literals | counted}
+    assert not {key for key in left if not key.startswith(_FAMILIES)}
