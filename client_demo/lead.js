@@ -14,6 +14,7 @@ export class Lead {
   typing() {
     this.#readyAt = null;
     this.#enterAt = null;
+    $("comparison").hidden = true;
     cancelAnimationFrame(this.#counting);
     this.#show("", "lead.listening");
   }
@@ -35,7 +36,6 @@ export class Lead {
     cancelAnimationFrame(this.#counting);
     if (this.#readyAt !== null) this.#show(milliseconds(this.#enterAt - this.#readyAt), "lead.ahead");
     else this.#show("", "lead.late");
-    $("comparison").hidden = true;
   }
 
   /** The message is stored; what was ready did not serve if the server says `miss`. */

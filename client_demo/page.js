@@ -27,7 +27,7 @@ let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
 let reply = null; // { id, item } while the companion speaks
 let editing = null; // the id of the message in whose place the draft is sent
-let asked = null; // what was sent last: { id, text, prepared, remember, readyMs, answered, judged }
+let asked = null; // what was sent last: { id, text, remember, prepared, readyMs, answered, judged }
 
 const panel = new MemoryPanel($("panel"));
 const timeline = new Timeline($("timeline"), $("summary"));
@@ -133,7 +133,7 @@ function listen(client) {
     conversation.accepted(id, turn_id, remembered);
     timeline.accepted(context, ready_ms, ahead);
     if (asked?.id === id) lead.accepted(context);
-    if (asked?.id === id) asked.readyMs = ready_ms;
+    if (asked?.id === id) Object.assign(asked, { readyMs: ready_ms, prepared: context === "hit" });
   });
   on("response.created", ({ response_id, message_id, index, count }) => {
     reply = { id: response_id, item: null };
@@ -196,7 +196,7 @@ function done({ response_id, message_id, status, error }) {
 
 /**
  * Once a message is answered and judged, and the server has nothing else to do for it, have the same
- * context built from nothing: what was left to do without preparation.
+ * context built from nothing: without preparation, that would have been left to do at Enter.
  */
 async function compare(done) {
   const question = Object.assign(asked, done);
@@ -206,9 +206,9 @@ async function compare(done) {
   for (let time = 0; time < COMPARISONS; time++) {
     const { timings } = await mind.request("GET", path).catch(() => ({ timings: null }));
     if (!timings || question !== asked) return;
-    fastest = Math.min(fastest, timings.total_ms + timings.assembly_ms);
+    fastest = Math.min(fastest, timings.total_ms);
   }
-  lead.compare(question.readyMs, fastest);
+  lead.compare(question.readyMs, question.readyMs + fastest);
 }
 
 function typed(text) {
@@ -229,12 +229,11 @@ function typed(text) {
 function send(text, how) {
   if (!mind) return false;
   clearTimeout(recalling);
-  const prepared = $("lamp").dataset.state === "ready";
   timeline.enter();
   lead.enter();
   const id = editing ? mind.edit(editing, text, how) : mind.send(text, how);
   conversation.sending(id, text, { ...how, replaces: editing });
-  asked = { id, text, prepared, remember: how.remember, readyMs: 0 };
+  asked = { id, text, remember: how.remember };
   editing = null;
   return true;
 }

@@ -1,12 +1,15 @@
 """Take the pictures of the demo page for the documentation: `make pictures`."""
 
 import asyncio
+import base64
 import io
 import sys
 import tempfile
-import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.async_api import Page, async_playwright, expect
@@ -17,18 +20,14 @@ from tests.acceptance.test_demo_page import ARGUMENTS
 from tests.browser import ensure_browser
 
 DOCS = Path(__file__).parents[1] / "docs"
-_MESSAGES = (
-    "My sister Lena got married last Saturday in Faro",
-    "haha yeah, that was a day",
-    "I can't eat shellfish",
-    "My goal is to sail to Madeira in June",
-    "Who got married?",
-)
+_TOLD = "My sister Lena got married last Saturday in Faro"
+_ASKED = ("What is my boat called?", "Who got married?")
 _KEY_MS = 60
 _BEFORE_ENTER_MS = 250  # a typical interval between the last key and Enter
-_FRAME_MS = 120
+_LOOK_MS = 1500  # how long the moving picture shows what came of a message
+_FRAME_S = 0.07  # between two pictures, at least
 _GIF_SIZE = (826, 490)
-_GIF_COLORS = 48
+_GIF_COLORS = 128
 
 
 async def main() -> None:
@@ -41,7 +40,9 @@ async def main() -> None:
                 browser = await playwright.chromium.launch(
                     executable_path=ensure_browser(), args=ARGUMENTS
                 )
-                page = await browser.new_page(viewport={"width": 1180, "height": 700})
+                page = await browser.new_page(
+                    viewport={"width": 1180, "height": 700}, locale="en-GB"
+                )
                 await page.goto(url.replace("ws://", "http://").replace("/v1/ws", "/"))
                 await _converse(page)
                 await page.screenshot(path=DOCS / "page.png")
@@ -56,41 +57,65 @@ async def _converse(page: Page) -> None:
     await expect(page.locator("#introduce")).to_be_visible()
     await page.keyboard.type("Ana")
     await page.keyboard.press("Enter")
-    for number, message in enumerate(_MESSAGES[:-1], 1):
-        await _say(page, message, number)
-    recording = asyncio.create_task(_record(page))
-    await _say(page, _MESSAGES[-1], len(_MESSAGES))
-    await page.wait_for_timeout(10 * _FRAME_MS)
-    recording.cancel()
-    await asyncio.wait({recording})
+    await expect(page.locator("#suggestions button")).to_have_count(3)
+    await _say(page, _TOLD)
+    async with _recording(page):
+        for question in _ASKED:
+            await page.wait_for_timeout(_LOOK_MS / 2)
+            await _say(page, question)
+            await page.wait_for_timeout(_LOOK_MS)
 
 
-async def _say(page: Page, message: str, number: int) -> None:
+async def _say(page: Page, message: str) -> None:
     await expect(page.locator("#draft")).to_be_focused()
     await page.keyboard.type(message, delay=_KEY_MS)
     await page.wait_for_timeout(_BEFORE_ENTER_MS)
     await page.keyboard.press("Enter")
-    await expect(page.locator("#turns li.companion")).to_have_count(number + 1)
-    await expect(page.locator("#turns li.user .note").last).to_be_visible()
+    await expect(page.locator("#comparison")).to_be_visible()
 
 
-async def _record(page: Page) -> None:
-    """Save what the page shows until cancelled as docs/typing.gif."""
-    frames: list[Image.Image] = []
-    times_s: list[float] = []
-    try:
-        while True:
-            times_s.append(time.monotonic())
-            shot = Image.open(io.BytesIO(await page.screenshot(type="jpeg", quality=95)))
-            frames.append(shot.convert("RGB").resize(_GIF_SIZE).quantize(_GIF_COLORS))
-            await page.wait_for_timeout(_FRAME_MS)
-    finally:
-        # As long as each was shown: a screenshot takes its time.
-        durations_ms = [round(1000 * (end - start)) for start, end in pairwise(times_s)]
-        first, *others = frames[: len(durations_ms)]
-        first.save(
-            DOCS / "typing.gif", save_all=True, append_images=others, duration=durations_ms, loop=0
+@asynccontextmanager
+async def _recording(page: Page) -> AsyncIterator[None]:
+    """Save what the page shows meanwhile as docs/typing.gif."""
+    shots: list[tuple[float, bytes]] = []
+    chromium = await page.context.new_cdp_session(page)
+
+    def take(frame: dict[str, Any]) -> None:
+        moment = frame["metadata"]["timestamp"]
+        if not shots or moment - shots[-1][0] >= _FRAME_S:
+            shots.append((moment, base64.b64decode(frame["data"])))
+        acknowledged.append(
+            asyncio.ensure_future(
+                chromium.send("Page.screencastFrameAck", {"sessionId": frame["sessionId"]})
+            )
         )
+
+    acknowledged: list[asyncio.Future[Any]] = []
+    chromium.on("Page.screencastFrame", take)
+    await chromium.send("Page.startScreencast", {"format": "png"})
+    yield
+    await chromium.send("Page.stopScreencast")
+    await asyncio.wait(acknowledged)
+    _save(shots)
+
+
+def _save(shots: Sequence[tuple[float, bytes]]) -> None:
+    pictures = [
+        Image.open(io.BytesIO(shot)).convert("RGB").resize(_GIF_SIZE, Image.Resampling.LANCZOS)
+        for _, shot in shots
+    ]
+    # One palette, and no dithering: what does not change from frame to frame costs nothing.
+    palette = pictures[-1].quantize(_GIF_COLORS, method=Image.Quantize.FASTOCTREE)
+    still = Image.Dither.NONE
+    first, *others = [picture.quantize(palette=palette, dither=still) for picture in pictures]
+    durations_ms = [round(1000 * (end - start)) for (start, _), (end, _) in pairwise(shots)]
+    first.save(
+        DOCS / "typing.gif",
+        save_all=True,
+        append_images=others,
+        duration=[*durations_ms, _LOOK_MS],
+        loop=0,
+    )
 
 
 if __name__ == "__main__":
