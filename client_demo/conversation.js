@@ -8,7 +8,7 @@ import { isSampleTurn } from "./samples.js";
 const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1 };
 
 export class Conversation {
-  #act; // what the buttons at turns do: edit, choose, regenerate, forget, eraseSample
+  #act; // what the buttons at turns do
   #companion = null;
   #last = NOTHING; // the last exchange
   #sent = new Map(); // message id -> its element
@@ -54,8 +54,12 @@ export class Conversation {
   identify(item, turnId) {
     if (!turnId || item.dataset.turn) return;
     item.dataset.turn = turnId;
+    this.#offerToForget(item, () => this.#act.forget(turnId, item));
+  }
+
+  #offerToForget(item, forget) {
     const text = item.querySelector(".text").textContent;
-    act(item, say("forget"), say("forget.turn", { text }), () => this.#act.forget(turnId, item)).classList.add("forget");
+    act(item, say("forget"), say("forget.turn", { text }), forget).classList.add("forget");
   }
 
   /** Show what is sent, until the server says that it has it. */
@@ -109,10 +113,12 @@ export class Conversation {
     this.#showActions();
   }
 
-  /** This reply stands. */
+  /** This reply stands; a live one is known only as what follows the message. */
   replied(item) {
     this.#last.reply = item;
     this.#showActions();
+    const asked = this.#last.item?.dataset.turn;
+    if (item && asked && !item.dataset.turn) this.#offerToForget(item, () => this.#act.forgetReply(asked, item));
   }
 
   /** The text of the last message, to be edited. */

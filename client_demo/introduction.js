@@ -15,7 +15,10 @@ export async function introduce(companions) {
   const random = crypto.getRandomValues(new Uint32Array(2));
   const id = `page-${random[0].toString(36)}${random[1].toString(36)}`;
   const user = { id, name: $("name").value.trim() || say("introduce.nobody"), sample: $("sample").checked };
-  if (user.sample) for (const { slug } of companions) await importSample(slug, user);
+  if (user.sample) {
+    // Without one there is a companion to speak with all the same.
+    for (const { slug } of companions) await importSample(slug, user).catch((error) => console.warn(error));
+  }
   localStorage.setItem(KEY, JSON.stringify(user));
   return user;
 }

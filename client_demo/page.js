@@ -27,7 +27,7 @@ let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
 let reply = null; // { id, item } while the companion speaks
 let editing = null; // the id of the message in whose place the draft is sent
-let asked = null; // what was sent last: { id, text, remember, prepared, readyMs, answered, judged }
+let asked = null; // what was sent last: { id, text, remember, context, readyMs, answered, judged }
 
 const panel = new MemoryPanel($("panel"));
 const timeline = new Timeline($("timeline"), $("summary"));
@@ -43,6 +43,7 @@ const conversation = new Conversation({
   choose: (id, index) => mind.choose(id, index),
   regenerate: (id) => mind.regenerate(id),
   forget: forgetTurn,
+  forgetReply,
   eraseSample: () => attempt(async () => {
     await eraseSample(mind, sample);
     begin(slug);
@@ -85,11 +86,20 @@ function forgetTurn(turnId, item) {
   forgetSoon(item, text, (spoken) => spoken.request("DELETE", `/memories?turn=${turnId}`));
 }
 
+/** Forget the reply to a message, by the id of the message's turn. */
+function forgetReply(asked, item) {
+  const known = mind.request("GET", `/turns?after=${asked}&limit=1`).catch(() => ({ turns: [] }));
+  forgetSoon(item, item.querySelector(".text").textContent, async (spoken) => {
+    const [turn] = (await known).turns;
+    if (turn) await spoken.request("DELETE", `/memories?turn=${turn.id}`);
+  });
+}
+
 /** Hide what is to be forgotten; then have it forgotten, and show what the server still knows. */
 function forgetSoon(item, text, forget) {
   const spoken = mind;
-  const parts = [...document.querySelectorAll("#turns > [data-turn], #memories > li")];
-  const hidden = new Set([item, ...parts.filter((part) => part.textContent.includes(text))]);
+  const parts = [...document.querySelectorAll("#turns > li, #memories > li")];
+  const hidden = new Set([item, ...parts.filter((part) => part.firstChild && part.textContent.includes(text))]);
   const hide = (away) => hidden.forEach((part) => part.classList.toggle("going", away));
   hide(true);
   const act = async () => {
@@ -133,7 +143,7 @@ function listen(client) {
     conversation.accepted(id, turn_id, remembered);
     timeline.accepted(context, ready_ms, ahead);
     if (asked?.id === id) lead.accepted(context);
-    if (asked?.id === id) Object.assign(asked, { readyMs: ready_ms, prepared: context === "hit" });
+    if (asked?.id === id) Object.assign(asked, { readyMs: ready_ms, context });
   });
   on("response.created", ({ response_id, message_id, index, count }) => {
     reply = { id: response_id, item: null };
@@ -196,17 +206,18 @@ function done({ response_id, message_id, status, error }) {
 
 /**
  * Once a message is answered and judged, and the server has nothing else to do for it, have the same
- * context built from nothing: without preparation, that would have been left to do at Enter.
+ * context built from nothing: without preparation, that would have been left to do at Enter. Of a
+ * context that was refreshed then, only the vector served.
  */
 async function compare(done) {
   const question = Object.assign(asked, done);
-  if (!question.prepared || !question.answered || !(question.judged || !question.remember)) return;
+  if (question.context === "miss" || !question.answered || !(question.judged || !question.remember)) return;
   const path = `/context?draft=${encodeURIComponent(question.text)}`;
   let fastest = Infinity;
   for (let time = 0; time < COMPARISONS; time++) {
     const { timings } = await mind.request("GET", path).catch(() => ({ timings: null }));
     if (!timings || question !== asked) return;
-    fastest = Math.min(fastest, timings.total_ms);
+    fastest = Math.min(fastest, question.context === "hit" ? timings.total_ms : timings.embed_ms);
   }
   lead.compare(question.readyMs, question.readyMs + fastest);
 }
@@ -304,6 +315,7 @@ async function start() {
 }
 
 $("open-panel").onclick = () => mind && panel.open(mind);
+addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing back
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && reply) mind.cancel(reply.id);
 });

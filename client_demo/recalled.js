@@ -14,8 +14,12 @@ export class Recalled {
   }
 
   show(memories) {
-    const before = new Map([...$("memories").children].map((item) => [item.dataset.id, item]));
-    $("memories").replaceChildren(...memories.map((memory) => before.get(memory.id) ?? this.#item(memory)));
+    const list = $("memories");
+    const before = new Map([...list.children].map((item) => [item.dataset.id, item]));
+    const items = memories.map((memory) => before.get(memory.id) ?? this.#item(memory));
+    for (const item of before.values()) if (!items.includes(item)) item.remove();
+    // What stays in its place keeps the focus, and does not come in again.
+    items.forEach((item, place) => list.children[place] === item || list.insertBefore(item, list.children[place] ?? null));
     const text = memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing");
     $("recalled-for").textContent = text;
   }
@@ -26,7 +30,7 @@ export class Recalled {
   }
 
   #item(memory) {
-    const item = make("li", { title: say("recalled.why", { score: memory.score.toFixed(2), significance: memory.significance.toFixed(2) }) });
+    const item = make("li", { className: "fresh", onanimationend: () => item.classList.remove("fresh"), title: say("recalled.why", { score: memory.score.toFixed(2), significance: memory.significance.toFixed(2) }) });
     item.dataset.id = memory.id;
     const who = say(memory.speaker === "user" ? "you.said" : "companion.said");
     const about = [ago(memory.created_at), who];

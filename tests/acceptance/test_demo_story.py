@@ -20,7 +20,7 @@ from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     page,
     say,
 )
-from tests.conftest import ROOT, RunningServer, StartServer, owner_of
+from tests.conftest import ROOT, RunningServer, StartServer, eventually_async, owner_of
 
 EXAMPLES = ROOT / "server" / "foremind" / "examples"
 SAMPLES = ROOT / "client_demo" / "samples"
@@ -176,6 +176,44 @@ async def test_a_message_is_forgotten_unless_it_is_taken_back_in_time(
     await expect(page.locator("#announcer")).to_have_text("Forgotten for good.")
     assert await count(server, "SELECT count(*) FROM memories") == 0
     assert await count(server, "SELECT count(*) FROM turns WHERE content LIKE '%Zephyrine%'") == 0
+
+
+async def test_whoever_leaves_the_page_has_a_message_forgotten(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """At once: there is nobody left who could take it back."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
+    await page.get_by_role("button", name=f"Forget what was said: {SAID}").press("Enter")
+    await expect(page.locator("#undo")).to_be_visible()
+    await page.reload()
+
+    async def is_forgotten() -> bool:
+        return await count(server, "SELECT count(*) FROM memories") == 0
+
+    await eventually_async(is_forgotten)
+
+
+async def test_a_reply_is_forgotten_by_itself(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """Also right after it was given; the message stays."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    own, replies = page.locator("#turns li.user"), page.locator("#turns li.companion")
+    await expect(own.locator(".note")).to_have_text("remembered")
+    await replies.last.get_by_role("button", name="Forget what was said").press("Enter")
+    await page.get_by_role("button", name="Forget now").click()
+    await expect(replies).to_have_count(1)
+    await expect(own.locator(".text")).to_have_text(SAID)
+    await page.reload()
+    await expect(own.locator(".text")).to_have_text(SAID)
+    await expect(replies).to_have_count(1)
 
 
 async def test_a_message_off_the_record_is_not_remembered(

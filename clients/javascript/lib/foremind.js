@@ -370,7 +370,8 @@ export class Foremind extends EventTarget {
     if (token) headers.set("authorization", `Bearer ${token}`);
     else if (this.#relationship) target.searchParams.set("user", this.#relationship.user);
     if (body) headers.set("content-type", "application/json");
-    const answer = await fetch(target, { method, headers, body: body && JSON.stringify(body) });
+    const keepalive = method === "DELETE"; // also when the page is left at once
+    const answer = await fetch(target, { method, headers, keepalive, body: body && JSON.stringify(body) });
     const result = await answer.json();
     if (!answer.ok) throw new Error(result.error.message);
     return result;
