@@ -6,7 +6,7 @@ import { Editor } from "./editor.js";
 import { $, announce, button } from "./elements.js";
 import { face } from "./faces.js";
 import { Foremind } from "./foremind.js";
-import { introduce } from "./introduction.js";
+import { introduce, meet } from "./introduction.js";
 import { say, sayCount, speak } from "./language.js";
 import { Lead } from "./lead.js";
 import { MemoryPanel } from "./panel.js";
@@ -21,6 +21,7 @@ const COMPARISONS = 3; // times that a context is built without preparation; the
 
 let user = null;
 let slug = null; // of the companion that is spoken with
+let beginnings = 0; // how often a conversation was begun
 let mind = null;
 let sample = null; // its sample past, if the user wanted one
 let pauseMs = 500;
@@ -40,8 +41,8 @@ const conversation = new Conversation({
     editing = conversation.lastId;
     composer.fill(conversation.lastText());
   },
-  choose: (id, index) => mind.choose(id, index),
-  regenerate: (id) => mind.regenerate(id),
+  choose: (id, index) => mind?.choose(id, index),
+  regenerate: (id) => mind?.regenerate(id),
   forget: forgetTurn,
   forgetReply,
   eraseSample: () => attempt(async () => {
@@ -88,6 +89,7 @@ function forgetTurn(turnId, item) {
 
 /** Forget the reply to a message, by the id of the message's turn. */
 function forgetReply(asked, item) {
+  if (!mind) return;
   const known = mind.request("GET", `/turns?after=${asked}&limit=1`).catch(() => ({ turns: [] }));
   forgetSoon(item, item.querySelector(".text").textContent, async (spoken) => {
     const [turn] = (await known).turns;
@@ -210,12 +212,13 @@ function done({ response_id, message_id, status, error }) {
  * context that was refreshed then, only the vector served.
  */
 async function compare(done) {
+  const spoken = mind;
   const question = Object.assign(asked, done);
   if (question.context === "miss" || !question.answered || !(question.judged || !question.remember)) return;
   const path = `/context?draft=${encodeURIComponent(question.text)}`;
   let fastest = Infinity;
   for (let time = 0; time < COMPARISONS; time++) {
-    const { timings } = await mind.request("GET", path).catch(() => ({ timings: null }));
+    const { timings } = await spoken.request("GET", path).catch(() => ({ timings: null }));
     if (!timings || question !== asked) return;
     fastest = Math.min(fastest, question.context === "hit" ? timings.total_ms : timings.embed_ms);
   }
@@ -251,13 +254,19 @@ function send(text, how) {
 
 /** Speak with a companion, from what the server knows. */
 async function begin(chosen) {
+  const beginning = ++beginnings;
   mind?.close();
+  mind = null;
+  reply = null;
   if (chosen !== slug) {
     recalled.clear();
     lead.reset();
   }
   slug = chosen;
-  sample = user?.sample ? await sampleOf(chosen) : null;
+  const past = user?.sample ? await sampleOf(chosen) : null;
+  if (past) await meet(user, chosen);
+  if (beginning !== beginnings) return; // another one has begun meanwhile
+  sample = past;
   for (const choice of $("faces").children) choice.ariaPressed = String(choice.dataset.slug === chosen);
   mind = new Foremind(token ? { companion: chosen, token } : { companion: chosen, user: { id: user.id, name: user.name } });
   listen(mind);
@@ -306,7 +315,7 @@ async function start() {
   if (!companions) return;
   if (!companions.length) return notice(say("notice.empty"));
   showFaces(companions);
-  if (!token) user = await introduce(companions);
+  if (!token) user = await introduce();
   if (!token) offerEditor();
   const wanted = new URLSearchParams(location.search).get("companion");
   const first = companions.find((companion) => companion.slug === wanted) ?? companions[0];

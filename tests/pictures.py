@@ -70,6 +70,7 @@ async def _say(page: Page, message: str) -> None:
     await expect(page.locator("#draft")).to_be_focused()
     await page.keyboard.type(message, delay=_KEY_MS)
     await page.wait_for_timeout(_BEFORE_ENTER_MS)
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
     await page.keyboard.press("Enter")
     await expect(page.locator("#comparison")).to_be_visible()
 

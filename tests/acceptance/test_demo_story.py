@@ -132,7 +132,7 @@ async def test_companions_have_faces_and_pasts_of_their_own(
     start: StartServer,
     page: Page,  # noqa: F811
 ) -> None:
-    """A companion without a sample past has a face too."""
+    """A past begins when they meet; a companion without one has a face too."""
     server = await start()
     for example in ("odile", "saffi"):
         await server.app.core.stores.companions.put(read_companion(EXAMPLES / f"{example}.toml"))
@@ -142,6 +142,7 @@ async def test_companions_have_faces_and_pasts_of_their_own(
     await enter(page, server, sample=True)
     await expect(page.locator("#faces button svg.face")).to_have_count(4)
     await expect(page.locator("#companion")).to_have_text("Wren")
+    assert await count(server, "SELECT count(*) FROM relationships") == 1
     await page.get_by_role("button", name="Odile").click()
     await expect(page.locator("#companion")).to_have_text("Odile")
     await expect(page.locator("#suggestions button").first).to_have_text("What helps me sleep?")
