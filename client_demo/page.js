@@ -6,6 +6,7 @@ import { Editor } from "./editor.js";
 import { $, announce, button } from "./elements.js";
 import { face } from "./faces.js";
 import { Foremind } from "./foremind.js";
+import { Forgetting } from "./forgetting.js";
 import { introduce, meet } from "./introduction.js";
 import { say, sayCount, speak } from "./language.js";
 import { Lead } from "./lead.js";
@@ -34,7 +35,11 @@ const panel = new MemoryPanel($("panel"));
 const timeline = new Timeline($("timeline"), $("summary"));
 const lead = new Lead();
 const undo = new Undo();
-const recalled = new Recalled(forgetMemory, (text) => Boolean(sample?.past.turns.some((turn) => turn.text === text)));
+const forgetting = new Forgetting(undo, () => mind, attempt, () => {
+  recalled.clear();
+  begin(slug);
+});
+const recalled = new Recalled((memory, item) => forgetting.memory(memory, item), (text) => Boolean(sample?.past.turns.some((turn) => turn.text === text)));
 const composer = new Composer(typed, send);
 const conversation = new Conversation({
   edit() {
@@ -43,8 +48,8 @@ const conversation = new Conversation({
   },
   choose: (id, index) => mind?.choose(id, index),
   regenerate: (id) => mind?.regenerate(id),
-  forget: forgetTurn,
-  forgetReply,
+  forget: (turnId, item) => forgetting.turn(turnId, item),
+  forgetReply: (asked, item) => forgetting.reply(asked, item),
   eraseSample: () => attempt(async () => {
     await eraseSample(mind, sample);
     begin(slug);
@@ -75,43 +80,6 @@ async function attempt(act) {
     return false;
   }
   return true;
-}
-
-/** Forget a recalled memory, with the turns that it was made of, once it cannot be undone. */
-function forgetMemory({ id, content }, item) {
-  forgetSoon(item, content, (spoken) => spoken.forget(id));
-}
-
-function forgetTurn(turnId, item) {
-  const text = item.querySelector(".text").textContent;
-  forgetSoon(item, text, (spoken) => spoken.request("DELETE", `/memories?turn=${turnId}`));
-}
-
-/** Forget the reply to a message, by the id of the message's turn. */
-function forgetReply(asked, item) {
-  if (!mind) return;
-  const known = mind.request("GET", `/turns?after=${asked}&limit=1`).catch(() => ({ turns: [] }));
-  forgetSoon(item, item.querySelector(".text").textContent, async (spoken) => {
-    const [turn] = (await known).turns;
-    if (turn) await spoken.request("DELETE", `/memories?turn=${turn.id}`);
-  });
-}
-
-/** Hide what is to be forgotten; then have it forgotten, and show what the server still knows. */
-function forgetSoon(item, text, forget) {
-  const spoken = mind;
-  const parts = [...document.querySelectorAll("#turns > li, #memories > li")];
-  const hidden = new Set([item, ...parts.filter((part) => part.firstChild && part.textContent.includes(text))]);
-  const hide = (away) => hidden.forEach((part) => part.classList.toggle("going", away));
-  hide(true);
-  const act = async () => {
-    if (!(await attempt(() => forget(spoken)))) return hide(false);
-    announce(say("forgotten"));
-    if (spoken !== mind) return;
-    recalled.clear();
-    begin(slug);
-  };
-  undo.offer(act, () => hide(false));
 }
 
 function opened({ companion, turns, pause_ms, model, resumed }) {
