@@ -10,7 +10,7 @@ from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
 from tests.acceptance.world import A_DAY, World
 from tests.conftest import PATIENCE, StartServer
 
-SAID = ("I live in Porto with my sister Ines", "We sail to Madeira in June")
+SAID = "I live in Porto with my sister Ines, and we sail to Madeira in June"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,8 @@ async def test_a_small_real_model_replies_and_fills_layers(
     client = await server.connect()
     opened = await client.open_session("wren", user_id="ana", name="Ana")
     w.relationship = int(opened["relationship_id"])
-    for text in SAID:
-        await client.send(text)
-        assert (await client.expect("response.done"))["status"] == "completed"
+    await client.send(SAID)
+    assert (await client.expect("response.done"))["status"] == "completed"
     await _wait_for_steps(w, "notes")
     await clock.leap(A_DAY)
     await _wait_for_steps(w, "notes", "episodes")
