@@ -20,6 +20,7 @@ from foremind.domain.settings.settings import load_settings
 from foremind_client import connect
 from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import running_server
+from tests.conftest import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PASTS = ROOT / "tests" / "sample_pasts"
@@ -59,7 +60,7 @@ async def _talk(
             await client.expect("response.done")
         base = url.replace("ws://", "http://").removesuffix("/v1/ws")
         path = f"{base}/v1/relationships/{opened['relationship_id']}"
-        async with httpx2.AsyncClient(params={"user": _USER}) as http:
+        async with httpx2.AsyncClient(params={"user": _USER}, timeout=PATIENCE) as http:
             while True:
                 steps = (await http.get(f"{path}/status")).json()["steps"]
                 if all(step["behind"] == 0 for step in steps if step["step"] == "ingest"):

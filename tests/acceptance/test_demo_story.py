@@ -20,7 +20,7 @@ from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     page,
     say,
 )
-from tests.conftest import ROOT, RunningServer, StartServer, eventually_async, owner_of
+from tests.conftest import PATIENCE, ROOT, RunningServer, StartServer, eventually_async, owner_of
 
 EXAMPLES = ROOT / "server" / "foremind" / "examples"
 SAMPLES = ROOT / "client_demo" / "samples"
@@ -310,7 +310,9 @@ async def test_a_new_server_of_ones_own_has_companions_with_pasts(
     """All examples; and what its page suggests to ask recalls what was told."""
     async with serving(settings.in_scratch(tmp_path / "own")) as (_, port):
         base = f"http://127.0.0.1:{port}"
-        async with httpx2.AsyncClient(base_url=base, params={"user": "ana"}) as http:
+        async with httpx2.AsyncClient(
+            base_url=base, params={"user": "ana"}, timeout=PATIENCE
+        ) as http:
             companions = (await http.get("/v1/companions")).json()
             slugs = {companion["slug"] for companion in companions}
             assert slugs == {path.stem for path in EXAMPLES.glob("*.toml")}
