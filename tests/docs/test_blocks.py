@@ -785,7 +785,9 @@ async def test_memory_tools_are_used_as_shown(shell: Shell) -> None:
     assert printed.startswith("My sister Mira keeps bees ")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (package,) = project["optional-dependencies"]["mcp"]
-    assert f"pip install {package.partition('>')[0]}`" in _page("docs/mcp.md")
+    assert "A checkout and the container have the protocol's SDK" in _page("docs/mcp.md")
+    locked = (ROOT / "requirements" / "runtime.txt").read_text("utf-8").splitlines()
+    assert any(line.startswith(f"{package.partition('>')[0]}==") for line in locked)
 
 
 async def test_turns_are_made_with_curl(shell: Shell) -> None:
