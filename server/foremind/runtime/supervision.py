@@ -21,6 +21,7 @@ from foremind.runtime.metrics import Metrics
 
 _MIN_DELAY_S = 0.5  # before the first restart; doubled for each further one
 _MAX_DELAY_S = 10.0
+_CANCEL_AGAIN_S = 10.0  # longer than a cancelled task takes to clean up
 _GRACE_S = 5.0  # a failure shorter than this does not affect readiness
 
 _Result = TypeVar("_Result")
@@ -232,11 +233,16 @@ def is_owned(task: "asyncio.Task[Any]") -> bool:
 
 
 async def stop(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they have ended; exceptions are not raised."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    """Cancel tasks and wait until they have ended; exceptions are not raised.
+
+    A library may swallow a cancellation, as the client of NATS does while it closes; so may
+    `asyncio.wait_for` before Python 3.12. A task that goes on is therefore cancelled again.
+    """
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_S)
 
 
 def _log_exception(task: "asyncio.Task[Any]") -> None:

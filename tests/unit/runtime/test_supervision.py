@@ -2,10 +2,12 @@
 
 import ast
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from foremind.domain.errors import StorageUnavailable
+from foremind.runtime import supervision
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import (
     SupervisedLoop,
@@ -13,6 +15,7 @@ from foremind.runtime.supervision import (
     begin,
     is_owned,
     restart_delay_s,
+    stop,
 )
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import ROOT
@@ -162,6 +165,27 @@ async def test_stopping_ends_every_loop_even_while_it_is_delayed() -> None:
         loops = [supervisor.start("fails", fails), supervisor.start("idle", _idle)]
         await world.clock.advance(0.0)
     assert all(loop.task.done() for loop in loops)
+
+
+async def test_a_task_that_swallows_its_cancellation_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As libraries do that catch it while they clean up."""
+    monkeypatch.setattr(supervision, "_CANCEL_AGAIN_S", 0.01)
+    swallowed = 0
+
+    async def go_on() -> None:
+        nonlocal swallowed
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        swallowed += 1
+        await asyncio.Event().wait()
+
+    task = begin(go_on(), "swallows")
+    await asyncio.sleep(0)
+    await stop(task)
+    assert swallowed == 1
+    assert task.cancelled()
 
 
 async def test_two_loops_of_one_name_are_an_error() -> None:
