@@ -394,9 +394,12 @@ async def all_announcements_handled(server: RunningServer) -> None:
     await server.app.core.database.announce(SessionTaken(probe.id, _ORIGIN))
     await eventually(probe.reached.is_set)  # announcements keep their order
     del server.app.registry._index._by_id[probe.id]
-    await eventually(
-        lambda: not any(task.get_name() in _READ_TASKS for task in asyncio.all_tasks())
-    )
+    await eventually(lambda: not rereading())
+
+
+def rereading() -> bool:
+    """Return whether a server reads again what a change has made stale."""
+    return any(task.get_name() in _READ_TASKS for task in asyncio.all_tasks())
 
 
 async def eventually_async(condition: Callable[[], Awaitable[bool]]) -> None:

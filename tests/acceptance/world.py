@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -14,9 +14,17 @@ from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
-from tests.conftest import PATIENCE, RunningServer, StartServer, all_announcements_handled, owner_of
+from tests.conftest import (
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    all_announcements_handled,
+    owner_of,
+    rereading,
+)
 
 A_DAY = 26 * 3600.0
+_REREAD_S = 5.0  # far longer than reading takes
 
 
 class World:
@@ -76,9 +84,18 @@ class World:
         await all_announcements_handled(self.server)
 
     async def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send an HTTP request about the relationship; return the JSON of the response."""
+        """Send an HTTP request about the relationship; return the JSON of the response.
+
+        What a change makes stale is read again in the background; wait for that, unless the test
+        holds it up.
+        """
         response = await self.response_to(method, path, body)
         assert response.status_code < 300, response.text
+        if method != "GET":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REREAD_S):
+                    while rereading():
+                        await asyncio.sleep(0.005)
         return response.json()
 
     async def response_to(self, method: str, path: str, body: object = None) -> httpx2.Response:
