@@ -101,12 +101,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def models_loaded_once() -> None:
-    """Let the servers in a test process share the loaded models, which never change."""
+    """Let the servers in a test process share the loaded models; tests' own are not kept."""
     load: Any = ConvertedEncoder._load
+    shared = load_settings().models_dir
     loaded: dict[tuple[Path, int, int], Any] = {}
 
     def load_once(converted: ConvertedEncoder, graph: str) -> Any:
         path = converted.folder / graph
+        if not path.is_relative_to(shared):
+            return load(converted, graph)
         file = path, path.stat().st_ino, path.stat().st_mtime_ns
         if file not in loaded:
             loaded[file] = load(converted, graph)

@@ -171,7 +171,12 @@ class _CallbackOwner:
 
     @property
     def is_server(self) -> bool:
-        """Whether it is the server's, not a test's, a test double's or a client's."""
+        """Whether it is the server's, not a test's, a test double's or a client's.
+
+        The server's own full collections do not count, as no others do.
+        """
+        if isinstance(self._owner, asyncio.Task) and self._owner.get_name() == "garbage":
+            return False
         code = getattr(self._coroutine, "cr_code", None)
         code = code or getattr(self._callback, "__code__", None)
         return code is None or not any(path in code.co_filename for path in _NOT_SERVER)
