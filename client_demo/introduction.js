@@ -22,11 +22,11 @@ export async function introduce() {
   return user;
 }
 
-/** Give a user who wants one a sample past with a companion, the first time that they meet. */
-export async function meet(user, slug) {
+/** Give a user who wants one a companion's sample past, the first time that they meet. */
+export async function meet(user, slug, sample) {
   if (!user.sample || user.begun.includes(slug)) return;
   // Without one there is a companion to speak with all the same.
-  await importSample(slug, user).catch((error) => console.warn(error));
+  await importSample(sample, slug, user).catch((error) => console.warn(error));
   user.begun.push(slug);
   localStorage.setItem(KEY, JSON.stringify(user));
 }

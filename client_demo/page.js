@@ -8,7 +8,7 @@ import { face } from "./faces.js";
 import { Foremind } from "./foremind.js";
 import { Forgetting } from "./forgetting.js";
 import { introduce, meet } from "./introduction.js";
-import { say, sayCount, speak } from "./language.js";
+import { say, speak } from "./language.js";
 import { Lead } from "./lead.js";
 import { MemoryPanel } from "./panel.js";
 import { Recalled } from "./recalled.js";
@@ -149,8 +149,8 @@ function listen(client) {
 function ready({ draft, memories, timings, trigger }) {
   clearTimeout(recalling);
   timeline.ready(timings, trigger);
-  recalled.show(memories);
-  if (trigger !== "eager") announce(memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing"));
+  const text = recalled.show(memories);
+  if (trigger !== "eager") announce(text);
   if (trigger === "send" || plain(draft) !== plain($("draft").value)) return;
   lamp("ready");
   lead.ready();
@@ -232,7 +232,7 @@ async function begin(chosen) {
   }
   slug = chosen;
   const past = user?.sample ? await sampleOf(chosen) : null;
-  if (past) await meet(user, chosen);
+  if (past) await meet(user, chosen, past);
   if (beginning !== beginnings) return; // another one has begun meanwhile
   sample = past;
   for (const choice of $("faces").children) choice.ariaPressed = String(choice.dataset.slug === chosen);

@@ -13,6 +13,7 @@ export class Recalled {
     this.#isSample = isSample;
   }
 
+  /** Show what is recalled; returns how much that is, in words. */
   show(memories) {
     const list = $("memories");
     const before = new Map([...list.children].map((item) => [item.dataset.id, item]));
@@ -22,6 +23,7 @@ export class Recalled {
     items.forEach((item, place) => list.children[place] === item || list.insertBefore(item, list.children[place] ?? null));
     const text = memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing");
     $("recalled-for").textContent = text;
+    return text;
   }
 
   clear() {
