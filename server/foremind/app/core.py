@@ -30,7 +30,7 @@ from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor, begin, stop
 from foremind.storage.database import Database
-from foremind.storage.embedded_postgres import as_server, embedded_postgres
+from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
 from foremind.storage.migrations import migrate
 from foremind.storage.stores import Stores
 
@@ -66,9 +66,9 @@ async def database_url(
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    folder = settings.data_dir.absolute()
-    begin_with = "Starting the" if (folder / "postgres").exists() else "Creating an"
-    say(f"{begin_with} embedded PostgreSQL in {folder} ...")
+    exists = EmbeddedPostgres(settings.data_dir).folder.exists()
+    begin_with = "Starting the" if exists else "Creating an"
+    say(f"{begin_with} embedded PostgreSQL in {settings.data_dir.absolute()} ...")
     async with embedded_postgres(settings.data_dir, supervisor, clock) as url:
         yield url
 
