@@ -92,28 +92,20 @@ def pytest_configure(config: pytest.Config) -> None:
     cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Keep the collector from looking at the imported modules, which stay, in each collection."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def models_loaded_once() -> None:
     """Let the servers in a test process share the loaded models; tests' own are not kept."""
     load: Any = ConvertedEncoder._load
     shared = load_settings().models_dir
-    loaded: dict[tuple[Path, int, int], Any] = {}
+    loaded: dict[Path, Any] = {}
 
     def load_once(converted: ConvertedEncoder, graph: str) -> Any:
         path = converted.folder / graph
         if not path.is_relative_to(shared):
             return load(converted, graph)
-        file = path, path.stat().st_ino, path.stat().st_mtime_ns
-        if file not in loaded:
-            loaded[file] = load(converted, graph)
-        return loaded[file]
+        if path not in loaded:
+            loaded[path] = load(converted, graph)
+        return loaded[path]
 
     ConvertedEncoder._load = load_once  # type: ignore[assignment, method-assign]
 

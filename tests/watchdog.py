@@ -173,7 +173,8 @@ class _CallbackOwner:
     def is_server(self) -> bool:
         """Whether it is the server's, not a test's, a test double's or a client's.
 
-        The server's own full collections do not count, as no others do.
+        Nor is what decides on full collections, besides these: it walks the heap, and that of a
+        test process is many times a server's.
         """
         if isinstance(self._owner, asyncio.Task) and self._owner.get_name() == "garbage":
             return False
