@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import itertools
 import logging
 import os
@@ -32,6 +33,8 @@ from foremind.domain.announcements import SessionTaken
 from foremind.domain.clock import Clock
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import Settings, load_settings
+from foremind.retrieval.embedding import conversion
+from foremind.retrieval.embedding.checksums import ConvertedModel
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.logs import configure_logging
@@ -56,7 +59,9 @@ PATIENT = {"FOREMIND_RECALL_TIMEOUT_S": str(PATIENCE), "FOREMIND_LAYERS_DEADLINE
 FIRST_RELATIONSHIP = relationship_id_of(1, 1)
 _ORIGIN = "a test"
 _READ_TASKS = {"index-update", "layers-read", "library-read"}
+_STOPPED_SERVERS = 8  # that may await collection in a test process
 _numbers = itertools.count()
+_stopped_servers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,10 +99,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def models_loaded_once() -> None:
-    """Let the servers in a test process share the loaded models; tests' own are not kept."""
-    load: Any = ConvertedEncoder._load
+    """Let the servers in a test process share the verified and loaded models, but tests' own."""
+    parts: Any = conversion
+    load, changed = parts.ConvertedEncoder._load, parts._changed
     shared = load_settings().models_dir
     loaded: dict[Path, Any] = {}
+    verified: dict[Path, Any] = {}
 
     def load_once(converted: ConvertedEncoder, graph: str) -> Any:
         path = converted.folder / graph
@@ -107,7 +114,22 @@ def models_loaded_once() -> None:
             loaded[path] = load(converted, graph)
         return loaded[path]
 
-    ConvertedEncoder._load = load_once  # type: ignore[assignment, method-assign]
+    def changed_once(folder: Path, record: ConvertedModel) -> Any:
+        if not folder.is_relative_to(shared):
+            return changed(folder, record)
+        if folder not in verified:
+            verified[folder] = changed(folder, record)
+        return verified[folder]
+
+    parts.ConvertedEncoder._load = load_once
+    parts._changed = changed_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> None:
+    """Let the HTTP clients in a test process share the certificates they trust."""
+    transport: Any = importlib.import_module("httpx2._transports.default")
+    transport.create_ssl_context = cache(transport.create_ssl_context)
 
 
 @pytest.fixture(autouse=True)
@@ -354,7 +376,16 @@ async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartSe
         yield begin
         with watchdog.paused():
             await stack.aclose()
-    gc.collect()  # a stopped server is cyclic garbage of 40 MB, too few objects for the collector
+    _collect_stopped_servers()
+
+
+def _collect_stopped_servers() -> None:
+    """Free stopped servers, several at once: each collection scans the heap of the whole process.
+
+    Each is cyclic garbage of 40 MB, but of too few objects for an automatic collection.
+    """
+    if next(_stopped_servers) % _STOPPED_SERVERS == 0:
+        gc.collect()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -24,24 +24,30 @@ def objects_containing(text: str) -> set[str]:
     """Return the names of the types whose live objects contain `text`."""
     gc.unfreeze()  # include objects that were frozen when a server started
     gc.collect()
-    objects = (item for item in _reachable(gc.get_objects()) if isinstance(item, _KINDS))
-    return {type(item).__name__ for item in objects if text.lower() in repr(item).lower()}
+    text = text.lower()
+    return {type(item).__name__ for item in _live_objects() if text in repr(item).lower()}
 
 
-def _reachable(objects: list[object]) -> Iterator[object]:
-    """Iterate over objects and their members that the garbage collector does not track."""
-    while objects:
-        item = objects.pop()
-        yield item
-        if isinstance(item, msgspec.Struct):
-            members = [getattr(item, field) for field in item.__struct_fields__]
-        else:
-            members = gc.get_referents(item)
-        objects += [
-            member
-            for member in members
-            if isinstance(member, _MAYBE_UNTRACKED) and not gc.is_tracked(member)
+def _live_objects() -> Iterator[object]:
+    """Iterate over the live objects of these kinds, also those that the collector does not track.
+
+    Such an object is met once for each container that holds it.
+    """
+    containers = gc.get_objects()
+    while containers:
+        yield from _instances(containers, _KINDS)
+        members = gc.get_referents(*containers)
+        for struct in _instances(containers, (msgspec.Struct,)):
+            members += [getattr(struct, field) for field in struct.__struct_fields__]
+        containers = [
+            member for member in _instances(members, _MAYBE_UNTRACKED) if not gc.is_tracked(member)
         ]
+
+
+def _instances(objects: list[Any], kinds: tuple[type, ...]) -> list[Any]:
+    """Return the instances of these types; each type is looked at once, as there are millions."""
+    types = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
+    return [item for item in objects if type(item) in types]
 
 
 async def stored_text(server: RunningServer) -> str:
