@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait more than they work: more of them at once than there are cores.
 WORKERS ?= 3
+# How many times as much the random tests do: make test EFFORT=5
+EFFORT ?= 1
 export FOREMIND_DATA_DIR ?= .foremind
 # A distribution of this repository: from its folder, with what the locks have already installed.
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
@@ -61,7 +63,7 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 
 test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT)
 
 bench: eval  ## the benchmarks, each next to its baseline
 	$(BIN)/foremind bench all --out loadtests/results/bench.json

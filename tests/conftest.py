@@ -65,10 +65,9 @@ _stopped_servers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for how long the longest tests run."""
-    parser.addoption("--kills", type=int, default=50, help="how often the server is killed")
+    """Add the option for how much the longest tests do."""
     parser.addoption(
-        "--lives", type=int, default=6, help="number of random conversations in the twins test"
+        "--effort", type=int, default=1, help="how many times as much the random tests do"
     )
 
 
@@ -129,7 +128,15 @@ def models_loaded_once() -> None:
 def certificates_read_once() -> None:
     """Let the HTTP clients in a test process share the certificates they trust."""
     transport: Any = importlib.import_module("httpx2._transports.default")
-    transport.create_ssl_context = cache(transport.create_ssl_context)
+    create = transport.create_ssl_context
+
+    @cache
+    def create_once(_certificates: str | None, **options: Any) -> Any:
+        return create(**options)
+
+    transport.create_ssl_context = lambda **options: create_once(
+        os.environ.get("SSL_CERT_FILE"), **options
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +218,12 @@ async def database_url(postgres: str) -> AsyncIterator[str]:
         await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:
         await admin.close()
+
+
+@pytest.fixture(scope="session")
+def effort(request: pytest.FixtureRequest) -> int:
+    """How many times as much the random tests are to do as by default."""
+    return cast("int", request.config.getoption("--effort"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.acceptance.traces import objects_containing, stored_text
 from tests.acceptance.world import World, world
-from tests.conftest import StartServer
+from tests.conftest import StartServer, eventually
 
 WITH_AND_WITHOUT_MODEL = pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])
 SECRET = "I decided to bury the xylophone under the pear tree of Beatriz"
@@ -44,7 +44,7 @@ async def test_erasing_a_topic_removes_it_from_everywhere(start: StartServer, mo
         await w.wait_until_idle()
         await w.next_day()
         assert WORD not in await stored_text(w.server)
-        assert not objects_containing(WORD)
+        await eventually(lambda: not objects_containing(WORD))
         assert WORD not in str(await w.context("Do you remember the garden?")).lower()
         for layer in ("episodes", "hot"):
             assert "tulips" in str(await w.records(layer)), layer
@@ -108,7 +108,7 @@ async def test_a_corrected_memory_is_found_by_its_new_content_at_once(
         await w.wait_until_idle()
         await w.next_day()
         assert WORD not in await stored_text(w.server)
-        assert not objects_containing(WORD)
+        await eventually(lambda: not objects_containing(WORD))
         assert "bassoon" in str(await w.records("episodes"))
         wrong = await w.response_to("PATCH", f"/memories/{memory}", {"content": " "})
         assert wrong.json()["error"]["param"] == "content"
@@ -330,7 +330,7 @@ async def test_a_removed_record_disappears_from_all_caches(start: StartServer) -
         assert "PreparedContext" in objects_containing(WORD)
         await w.request("DELETE", f"/records/{record_id}")
         await w.wait_until_idle()
-        assert not objects_containing(WORD)
+        await eventually(lambda: not objects_containing(WORD))
         assert WORD not in await stored_text(w.server)
 
 

@@ -2,7 +2,7 @@
 
 Both live the same life, which is drawn at random from its number: messages, questions, new
 sessions, records, corrections, imports and erasures, also while replies or background work are in
-flight. `pytest tests/acceptance/test_erasure_twins.py --lives 50` runs more lives.
+flight. `pytest tests/acceptance/test_erasure_twins.py --effort 10` runs more lives.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ SECRETS = (
 )  # fmt: skip
 QUESTION = "What was it that I told you lately?"
 DERIVED = ("scratchpad", "profile", "episodes", "questions", "opening", "vault")
+LIVES = 3  # with a model and without, with an effort of 1
 _QUOTATION = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -358,9 +359,9 @@ class TwinLives:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize by the option `--lives`."""
+    """Parametrize by the option `--effort`."""
     if "number" in metafunc.fixturenames:
-        metafunc.parametrize("number", range(metafunc.config.getoption("--lives")))
+        metafunc.parametrize("number", range(LIVES * metafunc.config.getoption("--effort")))
 
 
 @pytest.mark.parametrize("model", [True, False], ids=["model", "rules"])

@@ -11,7 +11,7 @@ from foremind_client import Client, connect
 from tests.acceptance.test_restart import process
 from tests.acceptance.traces import objects_containing, stored_text
 from tests.acceptance.world import world
-from tests.conftest import StartServer
+from tests.conftest import StartServer, eventually
 
 # The first is asked about; of the others, the last few are neither kept nor recalled.
 _SAID = {
@@ -87,5 +87,5 @@ async def test_a_topic_is_forgotten_by_its_words_in_any_language(
         assert len(receipt["memories"]) == 1
         await w.wait_until_idle()
         assert word not in await stored_text(w.server)
-        assert not objects_containing(word)
+        await eventually(lambda: not objects_containing(word))
         assert list(await w.memories()) == [other]

@@ -20,6 +20,7 @@ from foremind_eval.processes.server_process import free_port
 from tests.conftest import PATIENCE, PATIENT, eventually
 from tests.faults.traffic import traffic_on
 
+KILLS = 20  # with an effort of 1
 UNUSUAL_NAME = 'a folder\'s $HOME, "größer" & `日本`'
 
 
@@ -183,11 +184,11 @@ async def test_memories_are_recalled_after_a_restart(
 
 @pytest.mark.timeout(3600)
 async def test_kills_under_traffic_lose_and_duplicate_nothing(
-    settings: Settings, database_url: str, request: pytest.FixtureRequest
+    settings: Settings, database_url: str, effort: int
 ) -> None:
     """After `kill -9` at random moments, the clients' log equals the database."""
     randomness = random.Random(4)
-    kills: int = request.config.getoption("--kills")
+    kills = KILLS * effort
     async with process(settings) as server:
         async with traffic_on(server.url) as traffic:
             for _ in range(kills):

@@ -23,7 +23,7 @@ from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, CommitsOnly, RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
-OPERATIONS = 10_000
+OPERATIONS = 3_000  # with an effort of 1
 USERS, COMPANIONS = ("ana", "bo", "cy", "dee", "eli"), ("wren", "mara")
 WORKERS = 10  # one for each relationship
 PROTECTED = (
@@ -156,7 +156,7 @@ class IsolatedPlayer:
 
 
 @pytest.mark.timeout(3600)
-async def test_ten_thousand_random_operations_leak_nothing(start: StartServer) -> None:
+async def test_random_operations_leak_nothing(start: StartServer, effort: int) -> None:
     """Over sockets, HTTP, caches, indexes, background work, exports, erasure and resuming."""
     script = Script(reply=lambda chat: ["Indeed: ", chat["messages"][-1]["content"][-60:]])
     async with (
@@ -185,7 +185,7 @@ async def test_ten_thousand_random_operations_leak_nothing(start: StartServer) -
 
         async def play(player: IsolatedPlayer) -> None:
             others = [other for other in players if other.user != player.user]
-            for _ in range(OPERATIONS // WORKERS):
+            for _ in range(effort * OPERATIONS // WORKERS):
                 await player.act(others)
 
         async with asyncio.TaskGroup() as group:
@@ -197,8 +197,8 @@ async def test_ten_thousand_random_operations_leak_nothing(start: StartServer) -
         done = {
             name: sum(player.done.get(name, 0) for player in players) for name in players[0].done
         }
-        assert sum(done.values()) == OPERATIONS
-        assert min(done.values()) > 50, done
+        assert sum(done.values()) == effort * OPERATIONS
+        assert min(done.values()) > 10, done
         assert all(player.exported for player in players)
 
 

@@ -19,13 +19,17 @@ _ENVIRONMENT = Path(sys.prefix) / "real-model"  # created by `make test` and `ma
 
 
 @contextmanager
-def real_model() -> Iterator[str]:
-    """Run the model server in its own process and virtual environment; yield its URL."""
+def real_model(threads: int = 2) -> Iterator[str]:
+    """Run the model server in its own process and virtual environment; yield its URL.
+
+    Its threads spin while they wait for each other: use one where others need the processors.
+    """
     port = free_port()
     python = _ENVIRONMENT / "bin" / "python"
     if not python.exists():
         sys.exit(f"There is no real model in {_ENVIRONMENT}: run `make test` to install it.")
-    with quiet_server([str(python), str(_PROGRAM), str(port), str(CONTEXT_TOKENS)], port):
+    command = [str(python), str(_PROGRAM), str(port), str(CONTEXT_TOKENS), str(threads)]
+    with quiet_server(command, port):
         _wait_until_loaded(f"http://127.0.0.1:{port}/health")
         yield f"http://127.0.0.1:{port}/v1"
 

@@ -1,6 +1,6 @@
 """Run a llama.cpp server with one slot and SmolLM2-135M-Instruct, both from wheels.
 
-    python serve_real_model.py PORT CONTEXT_TOKENS
+    python serve_real_model.py PORT CONTEXT_TOKENS THREADS
 
 Runs in the virtual environment of `requirements/real-model.txt`, which cannot import Foremind.
 """
@@ -23,7 +23,7 @@ def main() -> None:
     parameters.n_ctx = int(sys.argv[2])
     parameters.n_parallel = 1
     parameters.port = int(sys.argv[1])
-    parameters.cpuparams.n_threads = 2
+    parameters.cpuparams.n_threads = int(sys.argv[3])
     parameters.endpoint_metrics = True
     _server = xllamacpp.Server(parameters)  # serves as long as it is referenced
     threading.Event().wait()
