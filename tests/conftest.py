@@ -96,6 +96,12 @@ def pytest_configure(config: pytest.Config) -> None:
     cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that may take longest, or others would end with waiting for them."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def models_loaded_once() -> None:
     """Let the servers in a test process share the verified and loaded models, but tests' own."""

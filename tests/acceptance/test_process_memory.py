@@ -262,6 +262,7 @@ async def server(
         yield attacked, process, given
 
 
+@pytest.mark.timeout(1200)
 async def test_memory_under_attack_is_bounded_by_the_sum_of_the_limits(
     server: tuple[Attacked, psutil.Process, Settings],
 ) -> None:

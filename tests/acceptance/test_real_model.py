@@ -20,6 +20,7 @@ def model_url() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.timeout(1200)
 async def test_a_small_real_model_replies_and_writes_notes(
     start: StartServer, model_url: str
 ) -> None:

@@ -672,6 +672,7 @@ async def test_kubernetes_is_commanded_as_shown(shell: Shell) -> None:
             assert all((ROOT / path).exists() for path in paths), command
 
 
+@pytest.mark.timeout(1200)
 async def test_every_benchmark_can_be_run(shell: Shell) -> None:
     """Small evaluations are run; of what takes minutes, only the command is checked."""
     shutil.copy(ROOT / "tests" / "integration" / "harbour.toml", shell.folder)
@@ -692,6 +693,7 @@ async def test_every_benchmark_can_be_run(shell: Shell) -> None:
             assert arguments[1] in await shell.run(f"foremind {arguments[0]} --help"), command
 
 
+@pytest.mark.timeout(1200)
 async def test_languages_are_measured_as_shown(shell: Shell) -> None:
     """With a table, or as JSON with the fields that are named; and the set shown is measured."""
     (shell.folder / "nl.toml").write_text(block("docs/languages.md", "fillers = ").text, "utf-8")
