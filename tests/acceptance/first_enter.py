@@ -1,13 +1,21 @@
-"""Print which document parsers a start imports, and what the first session imports after it."""
+"""Print which document parsers a start imports, and what the first session imports after it.
+
+And, if its companion gets a model server of its own meanwhile, what that imports on the event loop.
+"""
 
 import asyncio
 import sys
+import threading
 from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx2
 
 from foremind.app.server import serving
 from foremind.domain.settings.settings import load_settings
 from foremind_client import Client, connect
 from foremind_eval.doubles.model_server import scripted_model
+from tests.conftest import PATIENCE
 
 
 async def converse(client: Client) -> None:
@@ -18,6 +26,35 @@ async def converse(client: Client) -> None:
     await client.send("I promise to meet my sister Ana at the harbour next Tuesday!")
     await client.expect_all("message.accepted", "response.done", "memory.stored")
     await client.send("When do I meet my sister?")
+    await client.expect_all("message.accepted", "response.done")
+
+
+class ImportsOnTheLoop:
+    """Finds no modules, but records which are searched for by the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Record a module that is not loaded yet."""
+        if threading.current_thread() is threading.main_thread():
+            self.names.append(name)
+
+    def __enter__(self) -> "ImportsOnTheLoop":
+        sys.meta_path.insert(0, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+
+async def converse_with_another_model(client: Client, port: int, llm_url: str) -> None:
+    """Give the companion a model server of its own, and send the next message."""
+    companion: dict[str, Any] = {"name": "Wren", "persona": "P", "settings": {"llm_url": llm_url}}
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        url = f"http://127.0.0.1:{port}/v1/admin/companions/wren?user=owner"
+        (await http.put(url, json=companion)).raise_for_status()
+    await client.send("And who tends its light?")
     await client.expect_all("message.accepted", "response.done")
 
 
@@ -32,7 +69,16 @@ async def main() -> None:
         print("parsers:", sorted({"bs4", "pypdf"} & ready))
         async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
             await converse(client)
-        print("loaded:", sorted(set(sys.modules) - ready))
+            print("loaded:", sorted(set(sys.modules) - ready))
+            if "offline" in sys.argv:
+                model = await stack.enter_async_context(scripted_model())
+                with ImportsOnTheLoop() as imports:
+                    await converse_with_another_model(client, port, model.url)
+                libraries = ("openai", "foremind.llm")
+                print(
+                    "on the loop:", [name for name in imports.names if name.startswith(libraries)]
+                )
+                print("the library is", "in use" if "openai" in sys.modules else "not in use")
 
 
 asyncio.run(main())

@@ -85,7 +85,7 @@ class Ana:
             )
         )
         assert turn is not None and relationship is not None
-        context = services.after_reply.background_worker._steps.context_for(relationship)
+        context = await services.after_reply.background_worker._steps.context_for(relationship)
         ingest_policy = services.after_reply.ingester.policy_of(turn)
         assert context.policy == ingest_policy.layers
         assert context.model.server is not None

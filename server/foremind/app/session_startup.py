@@ -1,6 +1,7 @@
 """Builds and starts what sessions share."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 from foremind.app.builders import build_eraser
 from foremind.app.core import Core
@@ -8,6 +9,9 @@ from foremind.auth.authority import Authority
 from foremind.background.post_reply import PostReplyBehaviours
 from foremind.background.worker import BackgroundWorker
 from foremind.cluster.freshness import Freshness
+from foremind.domain.companion import Companion
+from foremind.domain.policy import policy_for
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
@@ -22,6 +26,7 @@ from foremind.retrieval.search import (
     GatedSearch,
     RankedSearch,
 )
+from foremind.storage.companion_store import CompanionStore
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.context_services import ContextServices
@@ -42,7 +47,11 @@ async def start_session_services(
         AccessCounts(stores.records, runtime.supervisor)
     )
     live_settings = await stack.enter_async_context(
-        LiveSettings(stores.companions, stores.relationships, runtime.clock)
+        LiveSettings(
+            partial(_ready_companion, stores.companions, chat_models, runtime.settings),
+            stores.relationships,
+            runtime.clock,
+        )
     )
     freshness = Freshness(
         stores.versions, lambda: components.bus.trusted, runtime.clock, runtime.metrics
@@ -59,6 +68,16 @@ async def start_session_services(
         after_reply=AfterReplyServices(behaviours, components.ingester, access_counts, worker),
         exchanges=ExchangeChanges(build_eraser(components), runtime.clock),
     )
+
+
+async def _ready_companion(
+    store: CompanionStore, chat_models: ChatModels, settings: Settings, companion_id: int
+) -> Companion | None:
+    """Read a companion, and load what its chat model needs: it may be the first to have one."""
+    companion = await store.get(companion_id)
+    if companion is not None:
+        await chat_models.prepare(policy_for(companion.settings, settings).chat_model)
+    return companion
 
 
 async def _start_context_services(

@@ -69,7 +69,7 @@ class LaneRunner:
         if lane.lane in MODEL_LANES and lane.place not in (None, place):
             await self._step_store.set_place(relationship.id, lane.lane, place)
             return
-        lane.context = self._steps.context_for(relationship)
+        lane.context = await self._steps.context_for(relationship)
         if lane.lane == "rating":
             await self._run_turns(lane)
         else:

@@ -99,9 +99,10 @@ class StepRunner:
         )
         return policy_for(own, self._settings)
 
-    def context_for(self, relationship: RelationshipState) -> CurationContext:
+    async def context_for(self, relationship: RelationshipState) -> CurationContext:
         """Return a context for the steps of a relationship; its records are loaded on demand."""
         policy = self.policy_of(relationship)
+        await self._chat_models.prepare(policy.chat_model)
         return CurationContext(
             relationship=relationship,
             policy=policy.layers,

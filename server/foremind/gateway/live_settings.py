@@ -20,7 +20,6 @@ from foremind.domain.companion import Companion, RelationshipSettings
 from foremind.domain.errors import ForemindError
 from foremind.domain.relationship import companion_id_of
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.companion_store import CompanionStore
 from foremind.storage.relationship_store import RelationshipStore
 
 _RETRY_S = 1.0
@@ -45,10 +44,13 @@ class LiveSettings:
     """
 
     def __init__(
-        self, companions: CompanionStore, relationships: RelationshipStore, clock: Clock
+        self,
+        read_companion: Callable[[int], Awaitable[Companion | None]],
+        relationships: RelationshipStore,
+        clock: Clock,
     ) -> None:
         self._clock = clock
-        self._companions: _SharedValues[Companion] = _SharedValues(companions.get)
+        self._companions: _SharedValues[Companion] = _SharedValues(read_companion)
         self._settings: _SharedValues[RelationshipSettings] = _SharedValues(relationships.settings)
         self._reloads = TaskSet()
         self._pending: dict[_Key, asyncio.Task[None]] = {}  # the newest load of each

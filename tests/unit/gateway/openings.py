@@ -257,7 +257,7 @@ class Server:
                     states=states,
                 ),
             ),
-            live_settings=LiveSettings(stores, stores, clock),
+            live_settings=LiveSettings(stores.get, stores, clock),
             context=ContextServices(
                 embedder=embedder,
                 index=stub,

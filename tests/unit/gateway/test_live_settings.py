@@ -38,7 +38,7 @@ async def test_a_reply_waits_for_settings_of_its_own_relationship_only() -> None
     """Those of another may never be read; those of its own are read at once, or that fails."""
     stores = Stores()
     reader = cast("Any", stores)
-    async with LiveSettings(reader, reader, ManualClock()) as live:
+    async with LiveSettings(reader.get, reader, ManualClock()) as live:
         known = RelationshipSettings()
         ana = await live.settings(ANA, known, live.changes)
         bo = await live.settings(BO, known, live.changes)
