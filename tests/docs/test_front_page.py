@@ -1,4 +1,4 @@
-"""The moving picture of the README: it moves, briefly, and is quickly loaded."""
+"""The front page: it is short, and its picture moves, briefly, and is quickly loaded."""
 
 from PIL import Image
 
@@ -19,3 +19,8 @@ def test_the_moving_picture_is_short_and_small() -> None:
             duration_ms += picture.info["duration"]
     assert 8_000 < duration_ms < 14_000
     assert frames >= 5 * duration_ms / 1000
+
+
+def test_the_front_page_is_short() -> None:
+    """README has at most 800 words, code included."""
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 800
