@@ -36,6 +36,9 @@ const TURN_STORED := "turn.stored"
 
 ## The first message: the user, the companion, and the player's IANA time zone.
 ##
+## `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
+## language, such as short ones, are read as it. Without it the one that was stated last applies.
+##
 ## `consent` states whether the user agrees to be remembered, where the companion requires it;
 ## without it the stored choice applies.
 ##
@@ -45,7 +48,7 @@ const TURN_STORED := "turn.stored"
 ## `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
 ## own, others are the alternate greetings of its character card.
 ##
-## Optional: consent, event_id, follow, greeting, redirected, resume, time_zone, token, user.
+## Optional: consent, event_id, follow, greeting, language, redirected, resume, time_zone, token, user.
 static func session_open(companion: String, optional := {}) -> Dictionary:
 	var message := {"type": "session.open", "companion": companion}
 	message.merge(optional)

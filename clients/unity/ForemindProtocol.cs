@@ -56,6 +56,9 @@ namespace Foremind
 
         /// <summary>
         /// <para>The first message: the user, the companion, and the player's IANA time zone.</para>
+        /// <para>`language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not
+        /// tell their language, such as short ones, are read as it. Without it the one that was
+        /// stated last applies.</para>
         /// <para>`consent` states whether the user agrees to be remembered, where the companion
         /// requires it; without it the stored choice applies.</para>
         /// <para>`follow` states that the client connects to the URL of a `session.redirect`;
@@ -64,8 +67,8 @@ namespace Foremind
         /// <para>`greeting` is the number of the greeting that the conversation begins with: 0 is the
         /// companion's own, others are the alternate greetings of its character card.</para>
         /// </summary>
-        /// <param name="optional">By name: consent, event_id, follow, greeting, redirected, resume,
-        /// time_zone, token, user.</param>
+        /// <param name="optional">By name: consent, event_id, follow, greeting, language, redirected,
+        /// resume, time_zone, token, user.</param>
         public static Dictionary<string, object> SessionOpen(
             string companion, Dictionary<string, object> optional = null)
         {

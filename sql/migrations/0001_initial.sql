@@ -30,7 +30,9 @@ CREATE TABLE users (
     external_id text NOT NULL UNIQUE,
     name text NOT NULL,
     -- IANA name of the player's time zone; "yesterday" is resolved in it.
-    time_zone text NOT NULL DEFAULT 'UTC'
+    time_zone text NOT NULL DEFAULT 'UTC',
+    -- The player's language by the first subtag of its BCP 47 tag, if a client has stated it.
+    language text
 );
 
 -- One user with one companion: the unit of memory.

@@ -64,7 +64,7 @@ SELECT relationship.id, relationship.memory_version, relationship.memory_count,
     relationship.operator_settings, relationship.shares_counts,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
-    companion.slug AS companion
+    account.language, companion.slug AS companion
 FROM relationships AS relationship
 JOIN users AS account ON account.id = relationship.user_id
 JOIN companions AS companion ON companion.id = relationship.companion_id
@@ -78,7 +78,7 @@ SELECT relationship.id, relationship.memory_version, relationship.memory_count,
     relationship.operator_settings, relationship.shares_counts,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
-    companion.slug AS companion
+    account.language, companion.slug AS companion
 FROM relationships AS relationship
 JOIN users AS account ON account.id = relationship.user_id
 JOIN companions AS companion ON companion.id = relationship.companion_id

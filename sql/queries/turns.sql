@@ -235,10 +235,11 @@ ORDER BY turn.id DESC
 LIMIT $2;
 
 -- name: turn_to_ingest
--- Reads a turn with what ingesting it needs: names, time zone and settings.
+-- Reads a turn with what ingesting it needs: names, time zone, language and settings.
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
     coalesce(turn.message_id, asked.message_id) AS message_id,
-    account.name AS user_name, account.time_zone, companion.name AS companion_name,
+    account.name AS user_name, account.time_zone, coalesce(account.language, 'en') AS language,
+    companion.name AS companion_name,
     companion.settings AS companion_settings, relationship.settings, relationship.operator_settings
 FROM turns AS turn
 JOIN relationships AS relationship ON relationship.id = turn.relationship_id

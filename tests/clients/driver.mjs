@@ -6,7 +6,7 @@ import { Foremind } from "../../clients/javascript/lib/foremind.js";
 
 const [url, , ws] = process.argv.slice(2);
 const { WebSocket } = ws ? await import(ws) : {};
-const { token, tokens, answerTimeoutMs, impatient, firstRetryMs = 10 } = JSON.parse(process.argv[3]);
+const { token, tokens, language, answerTimeoutMs, impatient, firstRetryMs = 10 } = JSON.parse(process.argv[3]);
 const tell = (what) => console.log(JSON.stringify(what));
 const next = async () => {
   const following = tokens.length > 1 ? tokens.shift() : tokens[0];
@@ -15,7 +15,7 @@ const next = async () => {
 };
 const mind = new Foremind({
   companion: "wren", url, user: { id: "ana" }, token: token ?? (tokens && next), firstRetryMs,
-  answerTimeoutMs, WebSocket,
+  answerTimeoutMs, language, WebSocket,
 });
 const dispatch = mind.dispatchEvent.bind(mind);
 mind.dispatchEvent = (event) => {

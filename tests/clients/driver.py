@@ -28,7 +28,10 @@ async def main(url: str, options: dict[str, Any]) -> None:
         return entry["token"]
 
     identity = Identity(
-        "wren", user_id="ana", token=options.get("token") or (token if tokens else None)
+        "wren",
+        user_id="ana",
+        token=options.get("token") or (token if tokens else None),
+        language=options.get("language"),
     )
 
     def lost(error: Exception) -> None:

@@ -273,3 +273,16 @@ def test_a_token_is_renewed_when_most_of_its_lifetime_has_passed() -> None:
     assert renewal_delay(minted, 9999) == pytest.approx(480)
     for without_expiry in ("", "opaque", "a.b.c", "a.e30.c"):
         assert renewal_delay(without_expiry, 1000) is None
+
+
+@pytest.mark.parametrize("client", ["python", "javascript"])
+async def test_a_client_says_the_players_language(client: str) -> None:
+    """If it is given, with every session."""
+    opened = {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}
+    asks = {"receive": {"type": "session.open", "language": "pt-BR"}}
+    conversation = {
+        "options": {"language": "pt-BR", "token": "t"},
+        "connections": [[asks, {"send": opened}, {"close": 4503}], [asks, {"send": opened}]],
+        "events": [{"type": "session.opened"}] * 2,
+    }
+    await replay(CLIENTS[client], conversation)

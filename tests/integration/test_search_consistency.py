@@ -165,7 +165,7 @@ class SearchSubject:
     async def move(self) -> None:
         """Export everything, and import it for a new user whose index is already loaded."""
         export = await self._transfer.read(
-            self._relationship_id, "mara", (NAMES[0], "UTC"), CompanionSettings(), self.now
+            self._relationship_id, "mara", (NAMES[0], "UTC", None), CompanionSettings(), self.now
         )
         await self.begin_at_the_same_time()
         await self._importer.restore(

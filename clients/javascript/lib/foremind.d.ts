@@ -5,6 +5,8 @@
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
  *   where it fails, it is asked again like a connection that cannot be made
+ * @property {string} [language] the player's, a BCP 47 tag such as "de" or "pt-BR"; by default the
+ *   one that was stated last
  * @property {string} [url] the socket; by default that of the page's own server
  * @property {new (url: string) => any} [WebSocket] the class to connect with; by default the global
  *   one. Node has one from version 22 on; before that, give it the one of the package `ws`
@@ -212,6 +214,11 @@ export type Options = {
      * where it fails, it is asked again like a connection that cannot be made
      */
     token?: string | (() => string | Promise<string>) | undefined;
+    /**
+     * the player's, a BCP 47 tag such as "de" or "pt-BR"; by default the
+     * one that was stated last
+     */
+    language?: string | undefined;
     /**
      * the socket; by default that of the page's own server
      */

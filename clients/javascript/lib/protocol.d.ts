@@ -3,6 +3,9 @@
 /**
  * The first message: the user, the companion, and the player's IANA time zone.
  *
+ * `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
+ * language, such as short ones, are read as it. Without it the one that was stated last applies.
+ *
  * `consent` states whether the user agrees to be remembered, where the companion requires it;
  * without it the stored choice applies.
  *
@@ -18,6 +21,7 @@ export interface SessionOpen {
   token?: string | null;
   user?: UserClaim | null;
   time_zone?: string | null;
+  language?: string | null;
   consent?: boolean | null;
   resume?: Resume | null;
   follow?: boolean;

@@ -97,6 +97,8 @@ class _UnconfirmedState:
 class Identity:
     """The companion, and the user: by a token or a function that gets one, or by id and name.
 
+    `language` is the player's, a BCP 47 tag such as "pt-BR"; by default the one stated last.
+
     The function is called for every connection, and when most of a token's lifetime is over. Its
     failures are retried like failed connections.
     """
@@ -106,6 +108,7 @@ class Identity:
     name: str | None = None
     token: Token | None = None
     time_zone: str | None = None
+    language: str | None = None
 
 
 class Conversation:
@@ -450,6 +453,7 @@ class Conversation:
             name=self._identity.name,
             token=token,
             time_zone=self._identity.time_zone,
+            language=self._identity.language,
             resume=None if self._session is None else (self._session, self._seq),
             follow=True,
             redirected=self._route.redirected,

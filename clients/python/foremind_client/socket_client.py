@@ -41,6 +41,7 @@ class Client:
         name: str | None = None,
         token: str | None = None,
         time_zone: str | None = None,
+        language: str | None = None,
         resume: tuple[str, int] | None = None,
         follow: bool = False,
         redirected: bool = False,
@@ -52,6 +53,7 @@ class Client:
 
         Args:
             time_zone: the IANA name of the player's time zone; UTC by default.
+            language: the player's, a BCP 47 tag such as "de"; by default the one stated last.
             resume: the id of the session to resume, and the `seq` of the last event received.
             follow: whether redirects are followed.
             redirected: whether one has been followed since the last session; there is no other.
@@ -67,6 +69,8 @@ class Client:
             message["user"] = {"id": user_id, "name": name or user_id}
         if time_zone is not None:
             message["time_zone"] = time_zone
+        if language is not None:
+            message["language"] = language
         if resume is not None:
             message["resume"] = {"session_id": resume[0], "seq": resume[1]}
         if follow:

@@ -20,6 +20,7 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import ActiveLore
 from foremind.lore.lorebook import Lorebook
 from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import lore_for
@@ -126,6 +127,7 @@ def _retrieval_scope(
             macro_values(companion, relationship.user_name, _identifier(session)),
             history,
         ),
+        language=relationship.language or ENGLISH,
     )
 
 

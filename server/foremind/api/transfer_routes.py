@@ -44,7 +44,7 @@ class _TransferEndpoints:
             export = await services.transfer.store.read(
                 relationship.id,
                 relationship.companion,
-                (relationship.user_name, relationship.time_zone),
+                (relationship.user_name, relationship.time_zone, relationship.language),
                 overlay_settings(relationship.settings.operator, relationship.settings.user),
                 now,
             )

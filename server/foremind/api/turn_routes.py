@@ -125,7 +125,14 @@ class _TurnEndpoints:
     async def make_turn(self, request: Request) -> Response:
         principal, body = await self._read(request, TurnBody)
         _check_reserved(body)
-        asked = TurnRequest(body.companion, body.id, body.text, body.settings, body.remember)
+        asked = TurnRequest(
+            body.companion,
+            body.id,
+            body.text,
+            body.settings,
+            body.remember,
+            language=body.language,
+        )
         return await self._answer(request, principal, asked)
 
     async def edit_turn(self, request: Request) -> Response:

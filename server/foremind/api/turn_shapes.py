@@ -23,8 +23,10 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     neither stored nor answered twice.
 
     `user` is the id of the player, where the token does not say who that is, and `name` the
-    player's name there. With `remember` false no memory is derived from the message, and it is
-    erased when its session ends. `settings` override those of the relationship for this turn.
+    player's name there. `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`; without
+    it the one that was stated last applies. With `remember` false no memory is derived from the
+    message, and it is erased when its session ends. `settings` override those of the relationship
+    for this turn.
 
     `world`, `scene` and `to` are reserved: any value but null is refused.
     """
@@ -34,6 +36,7 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     user: str | None = None
     name: PlayerName | None = None
+    language: str | None = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
     world: Any = None

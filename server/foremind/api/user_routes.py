@@ -30,6 +30,7 @@ class UserExport(msgspec.Struct, frozen=True):
     exported_at: datetime
     revocations: list[ExportedRevocation]
     relationships: list[Export]
+    language: str | None = None
     format: Literal["foremind.user"] = "foremind.user"
     version: Literal[1] = 1
 
@@ -65,14 +66,20 @@ class _UserEndpoints:
                 await services.transfer.store.read(
                     relationship.id,
                     relationship.companion,
-                    (relationship.user_name, relationship.time_zone),
+                    (relationship.user_name, relationship.time_zone, relationship.language),
                     overlay_settings(relationship.settings.operator, relationship.settings.user),
                     now,
                 )
                 for relationship in relationships
             ]
             return UserExport(
-                user.external_id, user.name, user.time_zone, now, revocations, exports
+                user.external_id,
+                user.name,
+                user.time_zone,
+                now,
+                revocations,
+                exports,
+                user.language,
             )
 
         headers = {"content-disposition": f'attachment; filename="foremind-{now:%Y-%m-%d}.json"'}

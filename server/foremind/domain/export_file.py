@@ -184,6 +184,7 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: list[ExportedChange] = []
     audit: list[ExportedEntry] = []
     shares_counts: bool = False
+    language: str | None = None
     format: Literal["foremind.relationship"] = "foremind.relationship"
     version: Literal[1] = 1
 

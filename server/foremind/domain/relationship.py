@@ -43,6 +43,7 @@ class Relationship:
     user_id: str
     user_name: str
     time_zone: str
+    language: str | None
     companion: str
 
 

@@ -20,7 +20,8 @@ class OpenedSession:
     """The ids of an opened session, and its relationship's versions and settings.
 
     `begun`: the session is new, not resumed. `erasures` is the relationship's erasure count,
-    `consented` whether the user agreed to be remembered, `active_at` the time of the last turn.
+    `consented` whether the user agreed to be remembered, `active_at` the time of the last turn,
+    `language` the one that the user has stated.
     """
 
     session_id: UUID
@@ -33,6 +34,7 @@ class OpenedSession:
     consented: bool
     begun: bool
     active_at: datetime | None = None
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,10 @@ class AnswerElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class TurnToRemember:
-    """A turn to be ingested; `message_id` is that of the user's turn which it is or answers."""
+    """A turn to be ingested; `message_id` is that of the user's turn which it is or answers.
+
+    `language` is the player's, English if it is unknown.
+    """
 
     id: int
     relationship_id: int
@@ -131,6 +136,7 @@ class TurnToRemember:
     user_name: str
     companion_name: str
     time_zone: str
+    language: str
     companion_settings: CompanionSettings
     settings: RelationshipSettings
 

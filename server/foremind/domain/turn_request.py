@@ -33,6 +33,7 @@ class TurnRequest:
         settings: override those of the relationship, for this turn only.
         remember: otherwise no memory is derived from it, and it is erased after its session.
         time_zone: the player's, an IANA name; None for the stored one.
+        language: the player's, a BCP 47 tag; None for the stored one.
         earlier: what was said before the stored turns of the session; the prompt has it, too.
         replaces: the id of the last message, in whose place it stands from then on.
         regenerates: the id of the last message, to which another reply is made; then there is no
@@ -45,6 +46,7 @@ class TurnRequest:
     settings: Mapping[str, msgspec.Raw] | None = None
     remember: bool = True
     time_zone: str | None = None
+    language: str | None = None
     session: SessionChoice = "current"
     earlier: Sequence[EarlierTurn] = ()
     replaces: str | None = None

@@ -11,6 +11,7 @@ from foremind.cluster.rendezvous import relationship_key
 from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
+from foremind.domain.user import parse_language
 from foremind.gateway.address_limits import AddressSlot
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.pending_session import PendingSession
@@ -217,6 +218,7 @@ class Handshake:
             companion,
             parse_time_zone(message.time_zone),
             message.consent,
+            language=parse_language(message.language),
         )
         session.follows, session.stays = message.follow, message.redirected
         session.choose_greeting(message.greeting or 0)

@@ -26,6 +26,7 @@ async def open_session(
     consent: bool | None = None,
     choice: SessionChoice = "current",
     earlier: Sequence[PastTurn] = (),
+    language: str | None = None,
 ) -> Session:
     """Open a session for an authenticated principal, without a connection yet.
 
@@ -33,6 +34,7 @@ async def open_session(
         consent: whether the user agrees to be remembered, None if not stated.
         choice: which stored session to continue, or to begin one.
         earlier: what was said before its turns; not stored.
+        language: the player's, if stated; else the one that was stated last.
 
     Raises:
         StorageUnavailable: the database did not answer.
@@ -49,6 +51,7 @@ async def open_session(
         timedelta(0) if choice == "new" else policy.layers.session,
         consent,
         choice if isinstance(choice, UUID) else None,
+        language,
     )
     await services.freshness.ensure(opened.relationship_id)
     await _load_context(services, opened.relationship_id, companion, policy)

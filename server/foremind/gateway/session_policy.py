@@ -12,6 +12,7 @@ from foremind.gateway.protocol.client_messages import MessageSend, Revision
 from foremind.gateway.protocol.server_events import ConsentStatus
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
 
@@ -42,6 +43,7 @@ class SessionPolicy:
         self._memory_version = opened.memory_version
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
+        self._language = opened.language or ENGLISH
         self._consented = opened.consented
         self._resolve()
 
@@ -127,6 +129,7 @@ class SessionPolicy:
             ),
             self.time_zone,
             self._user_id,
+            language=self._language,
         )
 
     def _refresh(self) -> None:

@@ -21,6 +21,7 @@ from foremind.domain.turn_request import (
     TurnEvent,
     TurnRequest,
 )
+from foremind.domain.user import parse_language
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.protocol.client_messages import (
@@ -129,7 +130,12 @@ class SingleTurns:
         if not 0 < len(request.id) <= MAX_ID_CHARS:
             raise InvalidMessage(f"id: expected 1 to {MAX_ID_CHARS} characters", param="id")
         session = await self._open(
-            principal, request.companion, request.time_zone, request.session, request.earlier
+            principal,
+            request.companion,
+            request.time_zone,
+            request.session,
+            request.earlier,
+            request.language,
         )
         answer = TurnOutcome(self._services, session, regenerates=request.regenerates is not None)
         try:
@@ -160,9 +166,11 @@ class SingleTurns:
         time_zone: str | None = None,
         choice: SessionChoice = "current",
         earlier: Sequence[EarlierTurn] = (),
+        language: str | None = None,
     ) -> Session:
-        """Open a session for one turn, under the name and time zone that are stored or stated."""
+        """Open a session for one turn, under the name, time zone and language stored or stated."""
         services, registry = self._services, self._registry
+        language = parse_language(language)
         with registry.opening(principal) as pending:
             await services.authority.check_revoked(principal)
             companion = await find_open_companion(services.stores.companions, slug)
@@ -180,6 +188,7 @@ class SingleTurns:
                     parse_time_zone(time_zone),
                     choice=choice,
                     earlier=[PastTurn(said.speaker, said.text) for said in earlier],
+                    language=language,
                 )
             pending.check()
             registry.add(session, pending)

@@ -30,11 +30,11 @@ _TIME = re.compile(
 
 
 def find_same(
-    text: str, speaker: Speaker, similar: Sequence[SimilarMemory]
+    text: str, speaker: Speaker, similar: Sequence[SimilarMemory], fallback: str = ENGLISH
 ) -> SimilarMemory | None:
     """Return the speaker's memory that says what `text` says, if any of `similar` does."""
     own = (memory for memory in similar if memory.speaker == speaker)
-    return next((memory for memory in own if says_the_same(text, memory)), None)
+    return next((memory for memory in own if says_the_same(text, memory, fallback)), None)
 
 
 def only_quotes(text: str, similar: Sequence[SimilarMemory]) -> bool:
@@ -49,13 +49,14 @@ def only_quotes(text: str, similar: Sequence[SimilarMemory]) -> bool:
     )
 
 
-def says_the_same(text: str, memory: SimilarMemory) -> bool:
+def says_the_same(text: str, memory: SimilarMemory, fallback: str = ENGLISH) -> bool:
     """Return whether `text` only repeats a memory.
 
     The meaning must be similar, and nothing that an embedding is blind to may differ: negation,
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
     cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice. In other
-    languages than English every term must be the same.
+    languages than English every term must be the same; `fallback` is the language where it is
+    unsure.
     """
     if max(len(text), len(memory.content)) > MAX_CHARS:
         return False
@@ -63,8 +64,8 @@ def says_the_same(text: str, memory: SimilarMemory) -> bool:
         return False
     if text.rstrip().endswith("?") or memory.content.rstrip().endswith("?"):
         return False
-    if language_of(text) != ENGLISH or language_of(memory.content) != ENGLISH:
-        return sorted(terms_of(text)) == sorted(terms_of(memory.content))
+    if language_of(text, fallback) != ENGLISH or language_of(memory.content, fallback) != ENGLISH:
+        return sorted(terms_of(text, fallback)) == sorted(terms_of(memory.content, fallback))
     for extract in (_NUMBER.findall, names_in):
         if _folded(extract(text)) != _folded(extract(memory.content)):
             return False

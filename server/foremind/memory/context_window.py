@@ -8,13 +8,14 @@ the neighbours'. All of these vectors exist already: no text is embedded twice.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.memory import MemoryText, ReembeddedMemory
 from foremind.domain.turn import ExchangeTurn, Speaker
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import count_terms
 
 Vector = npt.NDArray[np.float32]
@@ -55,19 +56,24 @@ def contextual_text(
     return MemoryText((total / np.linalg.norm(total)).astype(np.float32), dict(terms))
 
 
-def standalone_text(turn: ExchangeTurn, vector: Vector) -> MemoryText:
+def standalone_text(turn: ExchangeTurn, vector: Vector, fallback: str = ENGLISH) -> MemoryText:
     """Return the text of a turn without its neighbours."""
     return MemoryText(
-        vector, {term: float(count) for term, count in count_terms(turn.content).items()}
+        vector, {term: float(count) for term, count in count_terms(turn.content, fallback).items()}
     )
 
 
 def reembed_neighbours(
-    turns: Sequence[ExchangeTurn], turn_id: int, names: Mapping[Speaker, Vector]
+    turns: Sequence[ExchangeTurn],
+    turn_id: int,
+    names: Mapping[Speaker, Vector],
+    fallback: str = ENGLISH,
 ) -> dict[int, ReembeddedMemory]:
     """Return new texts, by memory id, for the memories whose context window includes a turn."""
     turn_position = position_of(turns, turn_id)
-    term_counter = cache(count_terms)  # each turn is part of several windows
+    term_counter = cache(
+        partial(count_terms, fallback=fallback)
+    )  # each turn is part of several windows
     new_terms = frozenset(term_counter(turns[turn_position].content))
     return {
         turn.memory_id: ReembeddedMemory(

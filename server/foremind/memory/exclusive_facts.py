@@ -5,6 +5,7 @@ wordings compare as equal.
 """
 
 from foremind.domain.memory import Fact
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import terms_of
@@ -26,9 +27,9 @@ _SINGLE_VALUED = frozenset(
 _MAX_VALUE_TERMS = 4  # a longer value is a story, not a fact
 
 
-def facts_in(text: str) -> list[Fact]:
+def facts_in(text: str, fallback: str = ENGLISH) -> list[Fact]:
     """Return the single-valued facts that the beginning of `text` states about its speaker."""
-    facts = (fact_of(statement) for statement in statements_in(text) if statement.holds)
+    facts = (fact_of(statement) for statement in statements_in(text, fallback) if statement.holds)
     return list(dict.fromkeys(fact for fact in facts if fact is not None))
 
 

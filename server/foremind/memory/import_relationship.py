@@ -12,6 +12,7 @@ from foremind.domain.export_file import Export, ExportedTurn
 from foremind.domain.memory import MemoryText
 from foremind.domain.record import STATUSES, VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.turn import ExchangeTurn, Speaker
+from foremind.domain.user import parse_language
 from foremind.memory.context_window import (
     WINDOW_RADIUS,
     Vector,
@@ -148,6 +149,7 @@ def check(export: Export) -> None:
         InvalidMessage: naming the field.
     """
     parse_time_zone(export.time_zone)
+    parse_language(export.language)
     for name, max_elements in MAX_ELEMENTS.items():
         if "." not in name and len(getattr(export, name)) > max_elements:
             raise InvalidMessage(f"{name}: expected at most {max_elements}", param=name)

@@ -1,6 +1,7 @@
 """After Enter: score a turn, and store it as a memory if it is significant."""
 
 from collections.abc import Sequence
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -46,6 +47,7 @@ from foremind.storage.ingest_store import IngestTransaction
 from foremind.storage.memory_store import MemoryStore
 from foremind.text.questions import is_pure_question
 from foremind.text.time_expressions import spans_in
+from foremind.text.tokenization import count_terms
 
 Vector = npt.NDArray[np.float32]
 
@@ -172,14 +174,15 @@ class MemoryIngester:
             # Long texts are processed in a thread, still under the lock that erasure waits for.
             chars = sum(len(neighbour.content) for neighbour in window)
             verdict = await run_or_offload(
-                chars, lambda: self._judge(window, position, vector, policy, rating)
+                chars, lambda: self._judge(window, position, vector, policy, rating, turn.language)
             )
             if requested:
                 verdict = score_as_requested(verdict, policy.threshold)
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
                 text = await run_or_offload(
-                    chars, lambda: _memory_text(window, position, vector, names, policy)
+                    chars,
+                    lambda: _memory_text(window, position, vector, names, policy, turn.language),
                 )
                 memory_id = await self._store_memory(transaction, turn, text, verdict, policy)
             elif memory_id is not None and rating is not None:
@@ -189,13 +192,17 @@ class MemoryIngester:
                     await transaction.supersede(
                         older_id, memory_id, _SUPERSEDED_BY_MODEL, self._clock.now()
                     )
-            question_id = None if memory_id is None else question_to_keep(window, position)
+            question_id = (
+                None if memory_id is None else question_to_keep(window, position, turn.language)
+            )
             asks_model = policy.rules.model and rating is None and bool(turn.content.strip())
             place = place_of(in_force.chat_model) if asks_model else None
             await self._record_steps(transaction, question_id, place, rated=rating is not None)
             if policy.read_in_exchange:
                 await transaction.store_reembedded(
-                    await run_or_offload(chars, lambda: reembed_neighbours(window, turn.id, names))
+                    await run_or_offload(
+                        chars, lambda: reembed_neighbours(window, turn.id, names, turn.language)
+                    )
                 )
             announcement = transaction.announce(
                 verdict.score, verdict.reasons, memory_id, None if memory_id is None else _TYPE
@@ -230,22 +237,29 @@ class MemoryIngester:
         vector: Vector,
         policy: StoragePolicy,
         rating: int | None,
+        language: str,
     ) -> SignificanceScore:
-        """Score a turn for what it says and for what it answers."""
+        """Score a turn for what it says and for what it answers.
+
+        Args:
+            language: the player's, in which a text is that does not tell.
+        """
         rules, text = policy.rules, window[position].content
-        asks = _only_asks(window[position])
+        asks = _only_asks(window[position], language)
 
         def own_score(turn: ExchangeTurn) -> float:
-            asks = _only_asks(turn)
+            asks = _only_asks(turn, language)
             learned = self._log_odds(turn.content, turn.vector, asks=asks)
-            return score_significance(turn.content, learned, rules, asks=asks).score
+            return score_significance(
+                turn.content, learned, rules, asks=asks, fallback=language
+            ).score
 
         minimum = (rules.floors or {}).get("answer", MIN_ANSWER_SCORE)
-        answer = answer_score(window, position, policy.threshold, minimum, own_score)
+        answer = answer_score(window, position, policy.threshold, minimum, own_score, language)
         if rating is not None:
-            return score_from_rating(text, rating, rules, answer, asks=asks)
+            return score_from_rating(text, rating, rules, answer, asks=asks, fallback=language)
         learned = self._log_odds(text, vector, asks=asks)
-        return score_significance(text, learned, rules, answer, asks=asks)
+        return score_significance(text, learned, rules, answer, asks=asks, fallback=language)
 
     def _log_odds(self, text: str, vector: Vector | None, *, asks: bool) -> float | None:
         """Return the significance classifier's log odds; None without classifier or vector.
@@ -276,14 +290,16 @@ class MemoryIngester:
             chars, lambda: only_quotes(turn.content, similar)
         ):
             return None
-        same = await run_or_offload(chars, lambda: find_same(turn.content, turn.speaker, similar))
+        same = await run_or_offload(
+            chars, lambda: find_same(turn.content, turn.speaker, similar, turn.language)
+        )
         if same is not None:
             significance = reinforced_significance(same.significance, verdict.score)
             reason = f"says the same, cosine {same.cosine:.2f}"
             await transaction.merge_into(same.id, significance, _json(verdict), reason, now)
             return same.id
         said_at = turn.created_at.astimezone(ZoneInfo(turn.time_zone))
-        span = next(iter(spans_in(turn.content, said_at)), None)
+        span = next(iter(spans_in(turn.content, said_at, turn.language)), None)
         memory_id = await transaction.insert(
             NewMemory(
                 significance=verdict.score,
@@ -294,7 +310,9 @@ class MemoryIngester:
             )
         )
         if policy.consolidate:
-            for fact in await run_or_offload(len(turn.content), lambda: facts_in(turn.content)):
+            for fact in await run_or_offload(
+                len(turn.content), lambda: facts_in(turn.content, turn.language)
+            ):
                 await transaction.state_fact(memory_id, fact, now)
         return memory_id
 
@@ -337,11 +355,12 @@ def _memory_text(
     vector: Vector,
     names: dict[Speaker, Vector],
     policy: StoragePolicy,
+    language: str,
 ) -> MemoryText:
     if policy.read_in_exchange:
-        return contextual_text(window, position, names)
-    return standalone_text(window[position], vector)
+        return contextual_text(window, position, names, partial(count_terms, fallback=language))
+    return standalone_text(window[position], vector, language)
 
 
-def _only_asks(turn: ExchangeTurn) -> bool:
-    return turn.speaker == "user" and is_pure_question(turn.content)
+def _only_asks(turn: ExchangeTurn, language: str) -> bool:
+    return turn.speaker == "user" and is_pure_question(turn.content, language)

@@ -85,8 +85,8 @@ MINIMUM_SCORES = (
 )
 
 
-def minimum_scores_in(text: str) -> list[MinimumScore]:
+def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`; none to other languages than English."""
-    if language_of(text) != ENGLISH:
+    if language_of(text, fallback) != ENGLISH:
         return []
     return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(text)]

@@ -46,6 +46,7 @@ def score_significance(
     answer: float = 0.0,
     *,
     asks: bool = False,
+    fallback: str = ENGLISH,
 ) -> SignificanceScore:
     """Score what was said.
 
@@ -56,20 +57,21 @@ def score_significance(
         answer: its minimum score for what it answers (see `short_answers`), 0 to 1.
         asks: whether it is a question of the user and states nothing: then its words, which are
             those of a statement, count neither as signals nor for a minimum score.
+        fallback: the language where it is unsure.
     """
     text = text[:MAX_CHARS]
     signals = [
         Reason(signal.name, (rules.signals or {}).get(signal.name, signal.weight))
-        for signal in signals_in("" if asks else text)
+        for signal in signals_in("" if asks else text, fallback)
     ]
-    minimums = _minimum_scores(text, rules, answer, asks=asks)
+    minimums = _minimum_scores(text, rules, answer, asks=asks, fallback=fallback)
     reasons = [reason for reason in (*signals, *minimums) if reason.score > 0]
     score = max(
         [sum(signal.score for signal in signals), *(minimum.score for minimum in minimums)],
         default=0.0,
     )
-    if rules.learned is not False and language_of(text) != ENGLISH:
-        stated = _statement_score(text)
+    if rules.learned is not False and language_of(text, fallback) != ENGLISH:
+        stated = _statement_score(text, fallback)
         score = max(score, stated)
         if stated:
             reasons.append(Reason("statement", stated))
@@ -82,11 +84,11 @@ def score_significance(
     return SignificanceScore(round(min(1.0, score), 2), tuple(reasons))
 
 
-def _statement_score(text: str) -> float:
+def _statement_score(text: str, fallback: str) -> float:
     """Return what a statement in another language than English scores; 0 for anything else."""
-    if not utterances.states(text):
+    if not utterances.states(text, fallback):
         return 0.0
-    return _OWN_STATEMENT if utterances.is_about_speaker(text) else _STATEMENT
+    return _OWN_STATEMENT if utterances.is_about_speaker(text, fallback) else _STATEMENT
 
 
 def score_from_rating(
@@ -96,6 +98,7 @@ def score_from_rating(
     answer: float = 0.0,
     *,
     asks: bool = False,
+    fallback: str = ENGLISH,
 ) -> SignificanceScore:
     """Score what was said by a language model's rating of its poignancy, 1 to 10.
 
@@ -103,7 +106,10 @@ def score_from_rating(
     The rating replaces the signals and the classifier, but not the minimum scores.
     """
     reasons = sorted(
-        (Reason("model", rating / 10), *_minimum_scores(text, rules, answer, asks=asks)),
+        (
+            Reason("model", rating / 10),
+            *_minimum_scores(text, rules, answer, asks=asks, fallback=fallback),
+        ),
         key=lambda reason: -reason.score,
     )
     return SignificanceScore(reasons[0].score, tuple(reasons))
@@ -121,7 +127,7 @@ def score_as_requested(verdict: SignificanceScore, threshold: float) -> Signific
 
 
 def _minimum_scores(
-    text: str, rules: SignificanceRules, answer: float, *, asks: bool
+    text: str, rules: SignificanceRules, answer: float, *, asks: bool, fallback: str
 ) -> list[Reason]:
     """Return the minimum scores that apply to a text, the companion's own phrases included."""
     text = text[:MAX_CHARS]
@@ -129,7 +135,7 @@ def _minimum_scores(
     return [
         *(
             Reason(minimum.name, (rules.floors or {}).get(minimum.name, minimum.score))
-            for minimum in minimum_scores_in("" if asks else text)
+            for minimum in minimum_scores_in("" if asks else text, fallback)
         ),
         *(
             Reason("companion's phrase", score)

@@ -58,7 +58,7 @@ SIGNALS = (
 )  # fmt: skip
 
 
-def signals_in(text: str) -> list[Signal]:
+def signals_in(text: str, fallback: str = ENGLISH) -> list[Signal]:
     """Return the signals found in `text`.
 
     The signals and weights are those of the published design: phrases such as promise, trust,
@@ -66,7 +66,7 @@ def signals_in(text: str) -> list[Signal]:
     shall, decided, going to 0.15; questions 0.10; more than 100 characters 0.10. In other languages
     than English only the last two are looked for.
     """
-    english = language_of(text) == ENGLISH
+    english = language_of(text, fallback) == ENGLISH
     return [
         signal
         for signal in SIGNALS

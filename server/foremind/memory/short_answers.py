@@ -83,19 +83,21 @@ _INTERJECTION = re.compile(
 )
 
 
-def is_short_answer(text: str) -> bool:
+def is_short_answer(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether a text could be a whole answer: few words, some of them informative."""
     text = _SPEAKER_LABEL.sub("", text)
     if len(text) > _MAX_CHARS:
         return False
     if _ENDS_AS_QUESTION.search(text[-_MAX_QUESTION_CHARS:]) or len(text.split()) > _MAX_WORDS:
         return False
-    if language_of(text) != ENGLISH and not utterances.has_content(text):
+    if language_of(text, fallback) != ENGLISH and not utterances.has_content(text, fallback):
         return False
     informative = [
-        term for term in terms_of(text) if term not in _FILLERS and not _INTERJECTION.match(term)
+        term
+        for term in terms_of(text, fallback)
+        if term not in _FILLERS and not _INTERJECTION.match(term)
     ]
-    return bool(informative) and not is_question(text)
+    return bool(informative) and not is_question(text, fallback)
 
 
 def asks_about_listener(text: str, speaker: Speaker) -> bool:
@@ -130,9 +132,11 @@ def _asks(part: str, speaker: Speaker, end: str, *, first: bool) -> bool:
     return speaker == "companion" and end == "?" and _ASKS_PLAYER.match(part) is not None
 
 
-def question_answered(turns: Sequence[ExchangeTurn], position: int) -> ExchangeTurn | None:
+def question_answered(
+    turns: Sequence[ExchangeTurn], position: int, fallback: str = ENGLISH
+) -> ExchangeTurn | None:
     """Return the question to which the turn at `position` is a short answer, if any."""
-    if not position or not is_short_answer(turns[position].content):
+    if not position or not is_short_answer(turns[position].content, fallback):
         return None
     previous = turns[position - 1]
     if previous.speaker == turns[position].speaker:
@@ -143,12 +147,14 @@ def question_answered(turns: Sequence[ExchangeTurn], position: int) -> ExchangeT
     )
 
 
-def question_to_keep(turns: Sequence[ExchangeTurn], position: int) -> int | None:
+def question_to_keep(
+    turns: Sequence[ExchangeTurn], position: int, fallback: str = ENGLISH
+) -> int | None:
     """Return the id of the question that the turn at `position` makes worth keeping, if any.
 
     Only the companion's: for a user's message, clients have already been told the outcome.
     """
-    question = question_answered(turns, position)
+    question = question_answered(turns, position, fallback)
     if question is None or question.memory_id is not None or question.speaker != "companion":
         return None
     return question.id if asks_about_listener(question.content, question.speaker) else None
@@ -160,6 +166,7 @@ def answer_score(
     threshold: float,
     minimum: float,
     own_score: Callable[[ExchangeTurn], float],
+    fallback: str = ENGLISH,
 ) -> float:
     """Return the minimum significance of a turn for what it answers; 0 if it answers nothing.
 
@@ -170,10 +177,14 @@ def answer_score(
     Args:
         threshold: the significance from which turns are kept.
         own_score: returns the significance of a turn by itself.
+        fallback: the language where it is unsure.
     """
-    if position + 1 < len(turns) and question_to_keep(turns, position + 1) == turns[position].id:
+    if (
+        position + 1 < len(turns)
+        and question_to_keep(turns, position + 1, fallback) == turns[position].id
+    ):
         return minimum
-    question = question_answered(turns, position)
+    question = question_answered(turns, position, fallback)
     if question is None:
         return 0.0
     score = own_score(question)

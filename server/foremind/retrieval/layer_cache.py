@@ -50,6 +50,7 @@ from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.record_store import RecordStore
+from foremind.text.languages.language_files import ENGLISH
 
 _MAX_TRACKED = 10_000  # relationships whose token counter and announced version are remembered
 _RECORD_BYTES = 1500  # what a record's objects occupy in addition to its texts and vector
@@ -64,7 +65,7 @@ class LayerQuery:
     """A draft with what record search needs; `vector` is float32 [dimension].
 
     `references` are all possible ones in it; `recalled_texts` are the best memories recalled for
-    it, which may relate to an open question.
+    it, which may relate to an open question; `language` is that of the text where it is unsure.
     """
 
     text: str
@@ -74,6 +75,7 @@ class LayerQuery:
     policy: LayerPolicy
     now: datetime
     recalled_texts: tuple[str, ...] = ()
+    language: str = ENGLISH
 
 
 class RelationshipLayers:
@@ -136,7 +138,7 @@ class RelationshipLayers:
             records = self._notes.find(vector, (), minimum, MAX_NOTES)
             lines = [note_line(record, draft.user_name) for record in records]
         else:
-            asking = asks_for_memory(draft.text)
+            asking = asks_for_memory(draft.text, draft.language)
             minimum = (
                 calibrated_cosine(self._manifest, MIN_PINNED_COSINE)
                 if asking

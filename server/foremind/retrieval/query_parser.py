@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.time_expressions import Span, spans_in
 from foremind.text.tokenization import query_terms_of, terms_of
 
@@ -41,10 +42,13 @@ class ParsedQuery:
     about_questions: bool = False
 
 
-def parse_query(text: str, now: datetime) -> ParsedQuery:
-    """Parse `text` as of `now`, which is in the player's time zone."""
-    times = tuple(spans_in(text, now))
-    terms = tuple(query_terms_of(text))
+def parse_query(text: str, now: datetime, fallback: str = ENGLISH) -> ParsedQuery:
+    """Parse `text` as of `now`, which is in the player's time zone.
+
+    `fallback` is its language where that is unsure.
+    """
+    times = tuple(spans_in(text, now, fallback))
+    terms = tuple(query_terms_of(text, fallback))
     return ParsedQuery(
         terms=terms,
         times=times,

@@ -24,7 +24,7 @@ _QUESTION_ABOUT_NAME = re.compile(
 )
 
 
-def worth_searching(text: str, log_odds: float | None) -> bool:
+def worth_searching(text: str, log_odds: float | None, fallback: str = ENGLISH) -> bool:
     """Return whether memories could help to answer `text`.
 
     In other languages than English, any text that is more than greetings and fillers.
@@ -32,22 +32,23 @@ def worth_searching(text: str, log_odds: float | None) -> bool:
     Args:
         log_odds: the recall classifier's output for the text; None if the model has none. It was
             trained on English and does not decide about other languages.
+        fallback: the language where it is unsure.
     """
     if not text.strip():
         return False
-    if language_of(text) != ENGLISH:
-        return utterances.has_content(text)
+    if language_of(text, fallback) != ENGLISH:
+        return utterances.has_content(text, fallback)
     if log_odds is None or log_odds > 0:
         return True
-    return asks_for_memory(text)
+    return asks_for_memory(text, fallback)
 
 
-def asks_for_memory(text: str) -> bool:
+def asks_for_memory(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether `text` asks for something that may be remembered: explicitly, or by a
     question that is not just a turn of phrase.
     """
-    if language_of(text) != ENGLISH:
-        return is_question(text)
+    if language_of(text, fallback) != ENGLISH:
+        return is_question(text, fallback)
     if _EXPLICIT_REQUEST.search(text) or _QUESTION_ABOUT_NAME.search(text):
         return True
-    return is_question(text)
+    return is_question(text, fallback)

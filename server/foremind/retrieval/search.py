@@ -18,6 +18,7 @@ from foremind.retrieval.recall_gate import worth_searching
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.memory_store import MemoryStore
 from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH
 
 # Share of the cosine in relevance where the embedding model was not trained on the language.
 _UNSERVED_VECTOR_SHARE = 0.35
@@ -27,7 +28,7 @@ _UNSERVED_VECTOR_SHARE = 0.35
 class Query:
     """A search of one relationship; `vector` is the unit vector of `text`, float32 [dimension].
 
-    `now` is in the player's time zone.
+    `now` is in the player's time zone; `language` is that of the text where it is unsure.
     """
 
     relationship_id: int
@@ -35,6 +36,7 @@ class Query:
     vector: npt.NDArray[np.float32]
     policy: RecallPolicy
     now: datetime
+    language: str = ENGLISH
 
 
 class MemorySearch(Protocol):
@@ -70,7 +72,7 @@ class GatedSearch:
             if self._classifiers is None
             else self._classifiers.classify(query.text, query.vector).recall
         )
-        return worth_searching(query.text, log_odds)
+        return worth_searching(query.text, log_odds, query.language)
 
 
 class Candidates(Protocol):
@@ -113,9 +115,11 @@ class RankedSearch:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        parsed = await run_or_offload(len(query.text), lambda: parse_query(query.text, query.now))
+        parsed = await run_or_offload(
+            len(query.text), lambda: parse_query(query.text, query.now, query.language)
+        )
         policy = query.policy
-        if self._languages and language_of(query.text) not in self._languages:
+        if self._languages and language_of(query.text, query.language) not in self._languages:
             policy = favour_words(policy)
         candidates, statistics = await self._source.candidates(
             RetrievalQuery(

@@ -36,11 +36,11 @@ async def read_export(
     database: Database,
     relationship_id: int,
     companion: str,
-    user: tuple[str, str],
+    user: tuple[str, str, str | None],
     settings: CompanionSettings,
     now: datetime,
 ) -> Export:
-    """Return everything that is stored; `user` is the name and the time zone."""
+    """Return everything that is stored; `user` is name, time zone and language."""
     # Nothing is erased or ingested meanwhile.
     async with RelationshipTransaction.begin(database, relationship_id) as transaction:
         connection = transaction.connection
@@ -62,6 +62,7 @@ async def read_export(
             companion=companion,
             user_name=user[0],
             time_zone=user[1],
+            language=user[2],
             exported_at=now,
             settings=settings,
             sessions=await read_all("export_sessions", _session),

@@ -63,11 +63,11 @@ class TransferStore:
         self,
         relationship_id: int,
         companion: str,
-        user: tuple[str, str],
+        user: tuple[str, str, str | None],
         settings: CompanionSettings,
         now: datetime,
     ) -> Export:
-        """Return everything that is stored; `user` is the name and the time zone."""
+        """Return everything that is stored; `user` is name, time zone and language."""
         return await read_export(self._database, relationship_id, companion, user, settings, now)
 
     async def write(
@@ -92,16 +92,16 @@ class TransferStore:
         """
         async with self._database.transaction() as connection:
             user = await find_or_create_user(
-                connection, user_id, export.user_name, export.time_zone
+                connection, user_id, export.user_name, export.time_zone, export.language
             )
-            id_ = relationship_id_of(user, companion_id)
-            await connection.execute("ensure_relationship", id_, user, companion_id)
+            id_ = relationship_id_of(user.id, companion_id)
+            await connection.execute("ensure_relationship", id_, user.id, companion_id)
             await connection.scope_to(id_)
             transaction = await RelationshipTransaction.lock(connection, id_)
             has_data = await connection.row("has_data", id_)
             if has_data is None or has_data[0]:
                 raise Conflict("companion: expected one with whom nothing was said yet")
-            writer = _ExportWriter(transaction, user, self._fingerprint, now)
+            writer = _ExportWriter(transaction, user.id, self._fingerprint, now)
             await writer.sessions(export)
             await writer.turns(export, made)
             await writer.memories(export, made)

@@ -69,6 +69,7 @@ class TurnStore:
         lifetime: timedelta = timedelta(0),
         consent: bool | None = None,
         session_id: UUID | None = None,
+        language: str | None = None,
     ) -> OpenedSession:
         """Resume the session that was active within the time it `lives`, or begin one.
 
@@ -78,16 +79,17 @@ class TurnStore:
             time_zone: the IANA name of the player's time zone.
             consent: whether the user agrees to be remembered; None leaves it unchanged.
             session_id: resume this session instead, if it exists.
+            language: the player's, if stated; None leaves it unchanged.
 
         Raises:
             StorageUnavailable: try again later.
         """
-        user_id = await find_or_create_user(self._database, external_id, name, time_zone)
+        user = await find_or_create_user(self._database, external_id, name, time_zone, language)
         try:
             row = await self._database.row(
                 "open_session",
-                relationship_id_of(user_id, companion_id),
-                user_id,
+                relationship_id_of(user.id, companion_id),
+                user.id,
                 companion_id,
                 now,
                 now + lifetime,
@@ -99,7 +101,9 @@ class TurnStore:
             row = None
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
-        return OpenedSession(**without_settings(row), settings=relationship_settings(row))
+        return OpenedSession(
+            **without_settings(row), settings=relationship_settings(row), language=user.language
+        )
 
     async def continue_session(
         self, session: OpenedSession, now: datetime, lifetime: timedelta

@@ -85,19 +85,28 @@ class UserStore:
 
 
 async def find_or_create_user(
-    connection: Database | DatabaseConnection, external_id: str, name: str, time_zone: str
-) -> int:
-    """Return the id of a user with this name and time zone; it is only written if they differ."""
+    connection: Database | DatabaseConnection,
+    external_id: str,
+    name: str,
+    time_zone: str,
+    language: str | None = None,
+) -> User:
+    """Return a user with this name, time zone and language; it is only written if they differ.
+
+    Args:
+        language: None leaves it unchanged.
+    """
     row = await connection.row("find_user", external_id)
-    if row is None or (row["name"], row["time_zone"]) != (name, time_zone):
-        row = await connection.row("put_user", external_id, name, time_zone)
+    stated = (name, time_zone, language or (None if row is None else row["language"]))
+    if row is None or (row["name"], row["time_zone"], row["language"]) != stated:
+        row = await connection.row("put_user", external_id, *stated)
     if row is None:
         raise StorageUnavailable("The user could not be stored; try again shortly.")
-    return int(row["id"])
+    return User(**dict(row))
 
 
 async def reset_user_without_data(connection: DatabaseConnection, relationship_id: int) -> None:
-    """Reset a user's name and time zone to those of a new user.
+    """Reset a user's name, time zone and language to those of a new user.
 
     Only if nothing else is stored, with this companion or another, and no session is open.
     """

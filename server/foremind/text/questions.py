@@ -100,24 +100,26 @@ _TURN_OF_PHRASE = re.compile(
 )
 
 
-def is_question(text: str) -> bool:
+def is_question(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether `text` begins like a question and is not just a turn of phrase.
 
-    In other languages than English, whether a sentence of it is a question.
+    In other languages than English, whether a sentence of it is a question. `fallback` is the
+    language where it is unsure.
     """
-    if language_of(text) != ENGLISH:
-        return utterances.asks(text)
+    if language_of(text, fallback) != ENGLISH:
+        return utterances.asks(text, fallback)
     return _QUESTION_START.match(text) is not None and not is_turn_of_phrase(text)
 
 
-def is_pure_question(text: str) -> bool:
+def is_pure_question(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether `text` is a single question that states nothing.
 
-    In other languages than English it may be several questions.
+    In other languages than English it may be several questions. `fallback` is the language where
+    it is unsure.
     """
     text = text.strip()
-    if language_of(text) != ENGLISH:
-        return utterances.only_asks(text)
+    if language_of(text, fallback) != ENGLISH:
+        return utterances.only_asks(text, fallback)
     if (
         _SENTENCE_BREAK.search(text)
         or _STATEMENT_AS_QUESTION.match(text)
@@ -126,7 +128,7 @@ def is_pure_question(text: str) -> bool:
         return False
     if any(form.match(text) for form in _QUESTION_FORMS):
         return True
-    return text.endswith("?") and (is_question(text) or "," not in text)
+    return text.endswith("?") and (is_question(text, fallback) or "," not in text)
 
 
 def is_turn_of_phrase(text: str) -> bool:

@@ -108,15 +108,16 @@ class Span:
         return (self.end - self.start).total_seconds() / 86_400
 
 
-def spans_in(text: str, now: datetime) -> list[Span]:
+def spans_in(text: str, now: datetime, fallback: str = ENGLISH) -> list[Span]:
     """Return the spans of time that `text` mentions, as somebody who says it at `now` means them.
 
     At most four. Expressions without a year mean the past, because people ask about what was. Days
-    that do not exist are ignored. Texts in other languages than English mention none.
+    that do not exist are ignored. Texts in other languages than English mention none;
+    `fallback` is the language where it is unsure.
     """
     spans: list[Span] = []
     searched = text[:MAX_CHARS]
-    if _HINT.search(searched) is None or language_of(searched) != ENGLISH:
+    if _HINT.search(searched) is None or language_of(searched, fallback) != ENGLISH:
         return spans
     noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
     for match in islice(_EXPRESSION.finditer(searched), MAX_EXPRESSIONS):

@@ -100,14 +100,14 @@ def _words_of(normalized: str) -> list[str]:
     return [word for word in _WORD.findall(normalized) if len(word) <= _MAX_WORD_CHARS]
 
 
-def terms_of(text: str) -> list[str]:
+def terms_of(text: str, fallback: str = ENGLISH) -> list[str]:
     """Return the terms of `text` in order, without stop words.
 
-    Words are stemmed by the rules of the text's language. Of scripts whose words are not separated
-    the terms are pairs of characters, and single ones of Chinese. Words that no language is known
-    for pass through as English.
+    Words are stemmed by the rules of the text's language, `fallback` where it is unsure. Of scripts
+    whose words are not separated the terms are pairs of characters, and single ones of Chinese.
+    Words that no language is known for pass through as English.
     """
-    return _terms_in(text, LANGUAGES[language_of(text)])
+    return _terms_in(text, LANGUAGES[language_of(text, fallback)])
 
 
 def _terms_in(text: str, language: Language) -> list[str]:
@@ -177,14 +177,14 @@ def names_in(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
-def query_terms_of(text: str) -> list[str]:
+def query_terms_of(text: str, fallback: str = ENGLISH) -> list[str]:
     """Return the terms by which memories are searched for `text`: its terms, and what they share.
 
     Stemmers leave many forms of a word apart ("cumple", "cumpleaños"; "radeln", "Radtour"), so the
     beginnings of words are terms, too, in languages that have a stemmer, but for English. So are
     the sets of synonyms that its words belong to ("Vater", "Papa"), in each language that has some.
     """
-    language = LANGUAGES[language_of(text)]
+    language = LANGUAGES[language_of(text, fallback)]
     terms = _terms_in(text, language)
     return terms + _beginnings(terms, language) + _synonym_sets(text, terms, language)
 
@@ -205,7 +205,7 @@ def _synonym_sets(text: str, terms: Iterable[str], language: Language) -> list[s
     return [f"≈{first}" for first in sorted(frozenset[str]().union(*known))]
 
 
-def count_terms(text: str) -> dict[str, int]:
+def count_terms(text: str, fallback: str = ENGLISH) -> dict[str, int]:
     """Return how often each term occurs in `text`, or in as much of it as is indexed.
 
     These are its `query_terms_of`. In other languages than English they include words' English
@@ -213,7 +213,7 @@ def count_terms(text: str) -> dict[str, int]:
     English.
     """
     indexed = text[: 2 * MAX_CHARS]
-    language = LANGUAGES[language_of(indexed)]
+    language = LANGUAGES[language_of(indexed, fallback)]
     terms = _terms_in(indexed, language)
     counts = Counter(terms)
     counts.update(_beginnings(terms, language))

@@ -29,6 +29,7 @@ from foremind.retrieval.layer_recall import references_in
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
+from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_cache import BuildTimings, CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import LoreSource, no_lore
 
@@ -54,7 +55,7 @@ class RetrievalScope:
     """Whose memories are searched, and the key of the resulting context.
 
     `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
-    draft activates of the companion's lorebook.
+    draft activates of the companion's lorebook; `language` is the draft's where that is unsure.
     """
 
     relationship_id: int
@@ -64,6 +65,7 @@ class RetrievalScope:
     time_zone: tzinfo
     user_id: int | None = None
     lore: LoreSource = no_lore
+    language: str = ENGLISH
 
 
 class ContextBuilder:
@@ -121,7 +123,9 @@ class ContextBuilder:
         scope = current_scope()
         policy = scope.cache_key.layer_policy
         now = self._clock.now().astimezone(scope.time_zone)
-        draft = LayerQuery(text, references, vector, scope.user_name, policy, now)
+        draft = LayerQuery(
+            text, references, vector, scope.user_name, policy, now, language=scope.language
+        )
         # Those that are cached are read again if they changed: that is awaited.
         layers = None if changed else self._layer_cache.get(scope.relationship_id)
         results, layers_ms, failed = await self._fetch_by_deadline(
@@ -211,6 +215,7 @@ class ContextBuilder:
                 draft.vector,
                 scope.cache_key.recall_policy,
                 draft.now,
+                scope.language,
             )
             sources["memories"] = partial(self._search.search, query)
         if draft.policy.on("library") and self._library.may_have_documents(scope.companion_id):

@@ -26,3 +26,11 @@ def test_questions_about_the_past_are_recognised_by_keywords() -> None:
     assert parse_query("Where did I live before?", NOW).about_the_past
     assert parse_query("Where did I use to work? I used to", NOW).about_the_past
     assert not parse_query("Where do I live?", NOW).about_the_past
+
+
+def test_few_words_are_searched_for_in_the_players_language() -> None:
+    """By what their synonyms share, and without the times that are read in English only."""
+    assert "≈vater" in parse_query("Vater", NOW, "de").terms
+    assert "≈vater" not in parse_query("Vater", NOW).terms
+    assert parse_query("yesterday", NOW).times and not parse_query("yesterday", NOW, "de").times
+    assert parse_query("what did I say yesterday", NOW, "de").times

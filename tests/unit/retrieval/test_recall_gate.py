@@ -110,3 +110,10 @@ def test_content_opens_the_gate_in_other_languages(
 ) -> None:
     """The classifier was trained on English."""
     assert worth_searching(text, log_odds) is expected
+
+
+def test_the_players_language_decides_about_few_words() -> None:
+    """The classifier was trained on English; fillers of any language open nothing."""
+    assert worth_searching("Zoo Leipzig Samstag", -5.0, "de")
+    assert not worth_searching("Zoo Leipzig Samstag", -5.0)
+    assert not worth_searching("prima", -5.0, "de")

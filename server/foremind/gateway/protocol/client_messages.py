@@ -34,6 +34,9 @@ class Resume(Struct, frozen=True):
 class SessionOpen(Struct, frozen=True, tag="session.open"):
     """The first message: the user, the companion, and the player's IANA time zone.
 
+    `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
+    language, such as short ones, are read as it. Without it the one that was stated last applies.
+
     `consent` states whether the user agrees to be remembered, where the companion requires it;
     without it the stored choice applies.
 
@@ -48,6 +51,7 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     token: str | None = None
     user: UserClaim | None = None
     time_zone: Identifier | None = None
+    language: Identifier | None = None
     consent: bool | None = None
     resume: Resume | None = None
     follow: bool = False

@@ -58,6 +58,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             companion="wren",
             user=UserClaim("u1", "Ana"),
             time_zone="Europe/Lisbon",
+            language="pt-PT",
             resume=Resume(_SESSION, 9),
             follow=True,
             greeting=0,

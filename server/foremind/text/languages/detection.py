@@ -58,8 +58,11 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
     Words of another language in a text do not change its language. Few words may not decide:
 
     Args:
-        fallback: the language if nothing speaks for any other.
+        fallback: the language if nothing speaks for another, or as much for it as for others, such
+            as the one that the player is known to write; English if it has no file.
     """
+    if fallback not in LANGUAGES:
+        fallback = ENGLISH
     if len(text) > _MAX_CHARS:
         # Without its last word, which may be cut into one of another language.
         text = next(iter(text[:_MAX_CHARS].rsplit(None, 1)), "")
@@ -71,7 +74,7 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
     votes = _votes(words)
     if not votes:
         return fallback
-    best = max(votes, key=lambda code: (votes[code], code == ENGLISH))
+    best = max(votes, key=lambda code: (votes[code], code == fallback, code == ENGLISH))
     return best if votes[best] >= max(_MIN_VOTES, len(words) / _MAX_WORDS_PER_VOTE) else fallback
 
 

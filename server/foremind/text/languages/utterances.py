@@ -1,6 +1,7 @@
 """What an utterance does, by the words of its language: asks, states something, or neither. Pure.
 
-For languages besides English, for which there are no patterns and no trained classifiers.
+For languages besides English, for which there are no patterns and no trained classifiers. Where the
+language of a text is unsure, it is the `fallback` of `language_of`.
 """
 
 import re
@@ -28,42 +29,42 @@ _MIN_WORDS, _MIN_OWN_WORDS = 3, 2
 _MIN_LETTERS, _MIN_OWN_LETTERS = 6, 4
 
 
-def asks(text: str) -> bool:
+def asks(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether a sentence of `text` is a question."""
-    language = _language(text)
+    language = _language(text, fallback)
     return any(_asks(sentence, language) for sentence in _sentences(text))
 
 
-def only_asks(text: str) -> bool:
+def only_asks(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether every sentence of `text` is a question, besides greetings and the like."""
-    language = _language(text)
+    language = _language(text, fallback)
     sentences = [sentence for sentence in _sentences(text) if not _is_filler(sentence, language)]
     return bool(sentences) and all(_asks(sentence, language) for sentence in sentences)
 
 
-def states(text: str) -> bool:
+def states(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether a sentence of `text` states something: no question, greeting or filler."""
-    language = _language(text)
+    language = _language(text, fallback)
     return any(_states(sentence, language) for sentence in _sentences(text))
 
 
-def is_about_speaker(text: str) -> bool:
+def is_about_speaker(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether `text` has a word for its speaker: "I", "my"."""
-    language = _language(text)
+    language = _language(text, fallback)
     return any(_mentions_speaker(sentence, language) for sentence in _sentences(text))
 
 
-def has_content(text: str) -> bool:
+def has_content(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether `text` says or asks anything: it is more than greetings and fillers."""
-    language = _language(text)
+    language = _language(text, fallback)
     return any(
         _asks(sentence, language) or not _is_filler(sentence, language)
         for sentence in _sentences(text)
     )
 
 
-def _language(text: str) -> Language:
-    return LANGUAGES[language_of(text, ENGLISH)]
+def _language(text: str, fallback: str) -> Language:
+    return LANGUAGES[language_of(text, fallback)]
 
 
 def _sentences(text: str) -> list[str]:

@@ -57,12 +57,13 @@ _READERS: tuple[tuple[frozenset[str], Reader], ...] = (
 EVERY_READER = tuple(reader for _, reader in _READERS)
 
 
-def statements_in(text: str) -> list[Statement]:
+def statements_in(text: str, fallback: str = ENGLISH) -> list[Statement]:
     """Return what the beginning of `text` states about its speaker, without duplicates.
 
-    Nothing if it is in another language than English.
+    Nothing if it is in another language than English; `fallback` is the language where that is
+    unsure.
     """
-    if language_of(text) != ENGLISH:
+    if language_of(text, fallback) != ENGLISH:
         return []
     statements: dict[Statement, None] = {}
     for sentence in own_sentences(text[:MAX_CHARS]):

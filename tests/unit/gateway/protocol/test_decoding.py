@@ -66,9 +66,9 @@ def test_what_is_not_json_is_said_to_be_so(frame: str) -> None:
 _FRAMES: list[dict[str, Any]] = [
     {
         "type": "session.open", "companion": "wren", "token": "t",
-        "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "consent": True,
-        "resume": {"session_id": "s", "seq": 1}, "follow": True, "redirected": False,
-        "greeting": 1, "event_id": "e1",
+        "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "language": "pt",
+        "consent": True, "resume": {"session_id": "s", "seq": 1}, "follow": True,
+        "redirected": False, "greeting": 1, "event_id": "e1",
     },
     {
         "type": "session.update", "token": "t",

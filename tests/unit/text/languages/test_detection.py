@@ -56,3 +56,21 @@ def test_what_tells_nothing_is_in_the_fallback(text: str) -> None:
     """English if none is given."""
     assert language_of(text) == "en"
     assert language_of(text, "de") == "de"
+
+
+@pytest.mark.parametrize(
+    ("text", "fallback", "language"),
+    [
+        ("also gut", "de", "de"),
+        ("also gut", "en", "en"),
+        ("I was in a war", "de", "en"),
+        ("Ich liebe Katzen", "fr", "de"),
+        ("私の犬の名前はポチです", "de", "ja"),
+        ("Bello", "sv", "en"),  # there is no file for Swedish
+    ],
+)
+def test_the_fallback_decides_only_where_the_words_do_not(
+    text: str, fallback: str, language: str
+) -> None:
+    """As many words may speak for one language as for another."""
+    assert language_of(text, fallback) == language
