@@ -223,6 +223,15 @@ FROM (
 ) AS latest
 ORDER BY id;
 
+-- name: messages_before
+-- Lists the beginnings of the user's last messages of other sessions than one, the newest first.
+SELECT left(content, 2000) AS content
+FROM turns
+WHERE relationship_id = $1 AND session_id IS DISTINCT FROM $2::uuid AND speaker = 'user'
+    AND removed_at IS NULL
+ORDER BY id DESC
+LIMIT $3;
+
 -- name: newest_turns
 -- Lists the last turns of a relationship with their sessions, the newest first.
 SELECT turn.id, turn.session_id, session.active_at, turn.speaker, turn.message_id, turn.status,

@@ -9,6 +9,7 @@ import pytest
 from foremind.text.languages.language_files import (
     InvalidLanguageFile,
     Language,
+    PromptWords,
     Script,
     parse_language,
 )
@@ -23,6 +24,8 @@ NAMES = re.findall(r"^\| `(\w+)` \|", SECTION, re.M)
 def test_the_table_has_every_field() -> None:
     """And every script."""
     assert {*NAMES} == {field.name for field in fields(Language)}
+    of_prompts = re.findall(r"^\| `prompt\.(\w+)` \|", SECTION, re.M)
+    assert of_prompts == [field.name for field in fields(PromptWords)]
     (row,) = re.findall(r"^\| `script` \| (.*) \|$", SECTION, re.M)
     assert {*re.findall(r"`(\w+)`", row)} == {*get_args(Script)}
 

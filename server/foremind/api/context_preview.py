@@ -26,6 +26,7 @@ from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import lore_for
 from foremind.typeahead.draft_text import normalise
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
+from foremind.typeahead.prompt_language import prompt_language
 
 
 async def preview_context(
@@ -45,7 +46,14 @@ async def preview_context(
     lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(
-        relationship.user_name, history, now, state, _identifier(session)
+        relationship.user_name,
+        history,
+        now,
+        state,
+        _identifier(session),
+        language=await prompt_language(
+            services.stores.turns, relationship.language, relationship.id, session
+        ),
     )
     assembled = build_prompt(
         resolved.companion,

@@ -12,15 +12,21 @@ from foremind.gateway.live_state import LiveState
 from foremind.llm.prompt.assembly import MAX_TURNS, recent_turns
 from foremind.llm.prompt.layout import PastTurn
 from foremind.storage.turn_store import TurnStore
+from foremind.text.languages.language_files import ENGLISH
 
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """The user, and the stored session that their turns belong to."""
+    """The user, and the stored session that their turns belong to.
+
+    `language` is that of the session's prompts, one for all, so that a model server can reuse what
+    it has read.
+    """
 
     opened: OpenedSession
     user_name: str
     time_zone: tzinfo
+    language: str = ENGLISH
 
 
 class LiveConversation:

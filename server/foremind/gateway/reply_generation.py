@@ -245,6 +245,7 @@ class ReplyGeneration:
             conversation.state.value,
             str(conversation.opened.session_id),
             conversation.greeting,
+            participants.language,
         )
         return build_prompt(
             self._session_policy.companion, policy, snapshot, standing, context, text, lore

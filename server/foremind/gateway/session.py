@@ -66,7 +66,7 @@ class Session:
         self.follows = self.stays = False
         self._state = LiveState(services.stores.states, opened.relationship_id, opened.session_id)
         self._conversation = LiveConversation(
-            Participants(opened, principal.name, session_policy.time_zone),
+            Participants(opened, principal.name, *session_policy.locale),
             turns,
             self._state,
             lambda: session_policy.policy,

@@ -16,6 +16,7 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.typeahead.prompt_language import prompt_language
 
 
 async def open_session(
@@ -63,6 +64,9 @@ async def open_session(
         await services.live_settings.settings(opened.relationship_id, opened.settings, changes),
         opened,
         time_zone,
+        await prompt_language(
+            services.stores.turns, opened.language, opened.relationship_id, opened.session_id
+        ),
     )
     return Session(services, principal, session_policy, opened, None, stream, earlier)
 

@@ -23,6 +23,7 @@ class SessionPolicy:
     Args:
         companion: the shared companion; edits apply from the next access on.
         overrides: the relationship's own settings, likewise.
+        prompt_language: of the session's prompts.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class SessionPolicy:
         overrides: SharedValue[RelationshipSettings],
         opened: OpenedSession,
         time_zone: ZoneInfo,
+        prompt_language: str = ENGLISH,
     ) -> None:
         self._services = services
         self._user_name = user_name
@@ -43,9 +45,15 @@ class SessionPolicy:
         self._memory_version = opened.memory_version
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
+        self._prompt_language = prompt_language
         self._language = opened.language or ENGLISH
         self._consented = opened.consented
         self._resolve()
+
+    @property
+    def locale(self) -> tuple[ZoneInfo, str]:
+        """The player's time zone, and the language of the session's prompts."""
+        return self.time_zone, self._prompt_language
 
     @property
     def companion(self) -> Companion:

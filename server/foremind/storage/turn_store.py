@@ -121,6 +121,19 @@ class TurnStore:
         )
         return [Turn(**dict(row)) for row in rows]
 
+    async def messages_before(
+        self, relationship_id: int, session_id: UUID | None, limit: int
+    ) -> list[str]:
+        """Return the beginnings of the user's last messages before a session, newest first.
+
+        Args:
+            session_id: None for those of every session.
+        """
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "messages_before", relationship_id, session_id, limit
+        )
+        return [row["content"] for row in rows]
+
     async def recent_turns(self, relationship_id: int, limit: int) -> list[Turn]:
         """Return the last `limit` turns, oldest first."""
         rows = await self._database.for_relationship(relationship_id).rows(

@@ -13,6 +13,7 @@ from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import StandingLayers, state_section
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore
+from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_cache import PreparedContext
 
 
@@ -21,7 +22,8 @@ class ConversationSnapshot:
     """What was said in a session before a message, and the session's state.
 
     `now` is in the player's time zone. `session` identifies the session, for what a card draws at
-    random; `greeting` is the number of the greeting it was opened with.
+    random; `greeting` is the number of the greeting it was opened with, `language`
+    that of the prompt.
     """
 
     user_name: str
@@ -30,6 +32,7 @@ class ConversationSnapshot:
     state: SessionState = NO_STATE
     session: str = ""
     greeting: int = 0
+    language: str = ENGLISH
 
 
 def build_prompt(
@@ -62,6 +65,7 @@ def build_prompt(
         opening=not conversation.history,
         now=conversation.now,
         lore=lore,
+        language=conversation.language,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, Record, RecordLayer
-from foremind.llm.prompt.layout import RULES, Prompt
+from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.record_format import (
     episode_line,
     memory_line,
@@ -19,6 +19,8 @@ from foremind.llm.prompt.record_format import (
 )
 from foremind.llm.prompt.sections import section, standing_sections
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import prompt_words
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -120,7 +122,7 @@ def test_the_exact_prompt_has_it_as_one_quotation_a_line(text: str) -> None:
         [
             "You are Wren.",
             "",
-            f"The player's name is {said}. {RULES}",
+            f"The player's name is {said}. {prompt_words(ENGLISH).rules}",
             "",
             "<profile>",
             f"- {said}: {said}",

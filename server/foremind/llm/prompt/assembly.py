@@ -10,11 +10,13 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_groups import LayerName
 from foremind.llm.prompt.behaviours import active_behaviours
 from foremind.llm.prompt.character import Character
-from foremind.llm.prompt.layout import RULES, PastTurn, Prompt
+from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import date_in, prompt_words
 from foremind.text.sentences import sentence_keys_in
 
 MAX_TURNS = 400  # of a session that are kept for a prompt, however many fit
@@ -64,6 +66,7 @@ def assemble(
     opening: bool,
     now: datetime,
     lore: ActiveLore = NO_LORE,
+    language: str = ENGLISH,
 ) -> AssembledPrompt:
     """Return the prompt for a message.
 
@@ -76,6 +79,7 @@ def assemble(
     Args:
         opening: whether this is the session's first turn.
         now: in the player's time zone.
+        language: of the words that are neither the companion's nor quoted.
     """
     count = counter_for(policy.tokenizer)
     configured = policy.behaviours if policy.on("behaviours") else ()
@@ -85,7 +89,9 @@ def assemble(
     )
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
     turns = without_repeated(history, message) if policy.on("working") else ()
-    fixed_tokens = count(character.persona + user_name + RULES + message + character.closing)
+    rules = prompt_words(language).rules
+    fixed_tokens = count(character.persona + user_name + rules + message + character.closing)
+    fixed_tokens += max(0, count(date_in(language, now)) - _DATE_TOKENS)
     lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
@@ -110,6 +116,7 @@ def assemble(
         instructions=tuple(instructions[number] for number in _shown_lines(shares, "behaviours")),
         lore=lore,
         closing=character.closing,
+        language=language,
     )
     return AssembledPrompt(
         prompt,

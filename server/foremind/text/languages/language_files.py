@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from types import MappingProxyType
 from typing import Literal
 
@@ -24,6 +25,22 @@ _DATA = Path(__file__).parent / "data"
 
 class InvalidLanguageFile(ValueError):
     """A language's file cannot be used; the message names the file, the field and what it is."""
+
+
+class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The table `prompt` as it is written."""
+
+    player: str
+    rules: str
+    today: str
+    weekdays: str
+    months: str
+
+
+class _PromptInFile(msgspec.Struct):
+    """What of a file is not read in lower case: the words that a prompt shows."""
+
+    prompt: _PromptWordsInFile | None = None
 
 
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,6 +62,20 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     suffixes: str = ""
     shared_words: str = ""
     synonyms: str = ""
+    prompt: _PromptWordsInFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWords:
+    """What a prompt says besides what was said: `player` has a place for the `{name}`, `today` for
+    `{weekday}`, `{day}`, `{month}` and `{year}`; the first weekday is Monday.
+    """
+
+    player: str
+    rules: str
+    today: str
+    weekdays: tuple[str, ...]
+    months: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +87,7 @@ class Language:
     nothing: greetings, thanks, laughter. `suffixes` are particles that are written as part of a
     word, longest first. `shared_words` occur in other languages, too, and tell little. `synonyms`
     maps words to the first words of the sets that they belong to: words of one set are found by
-    each other.
+    each other. `prompt` is None if its file has no such words.
     """
 
     code: str
@@ -72,6 +103,7 @@ class Language:
     suffixes: tuple[str, ...]
     shared_words: frozenset[str]
     synonyms: Mapping[str, frozenset[str]]
+    prompt: PromptWords | None = None
 
     @property
     def function_words(self) -> frozenset[str]:
@@ -87,6 +119,7 @@ def parse_language(name: str, content: str) -> Language:
     """
     try:
         file = msgspec.convert(tomllib.loads(content.lower()), _LanguageFile)
+        shown = msgspec.convert(tomllib.loads(content), _PromptInFile).prompt
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidLanguageFile(f"{name}: {error}") from None
     if f"{file.code}.toml" != name:
@@ -110,7 +143,38 @@ def parse_language(name: str, content: str) -> Language:
         suffixes=tuple(sorted(file.suffixes.split(), key=len, reverse=True)),
         shared_words=frozenset(file.shared_words.split()),
         synonyms=_sets_of(file.synonyms),
+        prompt=None if shown is None else _prompt_words(name, shown),
     )
+
+
+def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
+    """Return the words of prompts in the file `name`.
+
+    Raises:
+        InvalidLanguageFile: there are too few or too many, or a place is missing or unknown.
+    """
+    weekdays, months = tuple(file.weekdays.split()), tuple(file.months.split())
+    for field, words, count in (("weekdays", weekdays, 7), ("months", months, 12)):
+        if len(words) != count:
+            raise InvalidLanguageFile(
+                f"{name}: prompt.{field}: expected {count} words, not {len(words)}"
+            )
+    for field, text, places in (
+        ("player", file.player, ["name"]),
+        ("today", file.today, ["day", "month", "weekday", "year"]),
+    ):
+        if _places_in(text) != places:
+            expected = ", ".join(f"{{{place}}}" for place in places)
+            raise InvalidLanguageFile(f"{name}: prompt.{field}: expected {expected}, each once")
+    return PromptWords(file.player, file.rules, file.today, weekdays, months)
+
+
+def _places_in(text: str) -> list[str]:
+    """Return the names of the places that `str.format` fills, sorted."""
+    try:
+        return sorted(place for _, place, _, _ in Formatter().parse(text) if place is not None)
+    except ValueError:  # a single brace
+        return []
 
 
 def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:

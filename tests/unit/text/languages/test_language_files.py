@@ -68,3 +68,45 @@ def test_an_invalid_file_is_named_with_its_field(content: str, message: str) -> 
     """And with what is expected."""
     with pytest.raises(InvalidLanguageFile, match=message):
         parse_language("xx.toml", content)
+
+
+_WORDS = {
+    "player": "{name} plays",
+    "rules": "Quote.",
+    "today": "{weekday} {day} {month} {year}",
+    "weekdays": "A B C D E F G",
+    "months": "A B C D E F G H I J K L",
+}
+
+
+def _with_prompt(**changed: str) -> str:
+    words = _WORDS | changed
+    return _COMPLETE + "[prompt]\n" + "".join(f'{key} = "{words[key]}"\n' for key in words)
+
+
+def test_the_words_of_prompts_keep_their_case() -> None:
+    """They are optional."""
+    prompt = parse_language("xx.toml", _with_prompt()).prompt
+    assert prompt is not None
+    assert (prompt.rules, prompt.weekdays) == ("Quote.", tuple("ABCDEFG"))
+    assert parse_language("xx.toml", _COMPLETE).prompt is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"weekdays": "A B"}, "xx.toml: prompt.weekdays: expected 7 words, not 2"),
+        ({"months": "A B"}, "xx.toml: prompt.months: expected 12 words, not 2"),
+        ({"player": "Ana plays"}, "xx.toml: prompt.player: expected {name}, each once"),
+        ({"player": "{name} {"}, "xx.toml: prompt.player: expected {name}, each once"),
+        (
+            {"today": "{day} {day}"},
+            "xx.toml: prompt.today: expected {day}, {month}, {weekday}, {year}, each once",
+        ),
+    ],
+)
+def test_unusable_words_of_prompts_are_named(changed: dict[str, str], message: str) -> None:
+    """With what was expected."""
+    with pytest.raises(InvalidLanguageFile) as raised:
+        parse_language("xx.toml", _with_prompt(**changed))
+    assert str(raised.value) == message

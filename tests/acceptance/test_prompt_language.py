@@ -1,0 +1,115 @@
+"""Foremind's own words in a prompt are in the player's language, one all through a session."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+
+from foremind.text.languages.language_files import LANGUAGES
+from foremind.text.languages.prompt_words import date_in, prompt_words
+from foremind_client import Client
+from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
+from tests.acceptance.test_message_path import send_and_wait
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ScriptedModel]:
+    """A model that answers with fixed words."""
+    async with scripted_model(Script(reply=lambda _: ["Of ", "course."])) as model:
+        yield model
+
+
+async def _open(server: RunningServer, user: str, **stated: Any) -> Client:
+    client = await server.connect()
+    opened = await client.open_session("wren", user_id=user, name=user, **stated)
+    assert opened["type"] == "session.opened", opened
+    return client
+
+
+def _prompts(model: ScriptedModel) -> list[list[dict[str, str]]]:
+    """Return the messages of every request for a reply, prefilled ones included."""
+    return [request["messages"] for request in model.script.player_requests]
+
+
+def _languages_of(messages: list[dict[str, str]]) -> set[str]:
+    """Return the languages whose rules are in the system message of a prompt."""
+    return {code for code in LANGUAGES if prompt_words(code).rules in messages[0]["content"]}
+
+
+def _languages_of_all(requests: list[dict[str, Any]]) -> set[str]:
+    """Return those of all requests; background work has no rules of its own for a companion."""
+    return set[str]().union(*(_languages_of(request["messages"]) for request in requests))
+
+
+async def test_the_prompt_is_in_the_stated_language(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """The rules and the date, in every language; other words are quoted as they were said."""
+    clock = ManualClock()
+    server = await start(llm_url=model.url, clock=clock)
+    for language in sorted(LANGUAGES):
+        client = await _open(server, language, language=language)
+        await send_and_wait(client, "Hello")
+        messages = _prompts(model)[-1]
+        assert _languages_of(messages) == {language}
+        assert prompt_words(language).player.format(name=f'"{language}"') in messages[0]["content"]
+        assert date_in(language, clock.now()) in messages[-1]["content"]
+        assert messages[-1]["content"].endswith("\n\nHello")
+
+
+async def test_a_session_keeps_its_language_and_the_next_takes_that_of_its_messages(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """Whatever is said, and however often its client connects: a prefix cache lives on it."""
+    clock = ManualClock()
+    server = await start(llm_url=model.url, clock=clock)
+    for text in ("Mein Hund heißt Zephyrin", "Ich arbeite in Leipzig"):
+        client = await _open(server, "ana")
+        await send_and_wait(client, text)
+    first = _prompts(model)
+    assert [_languages_of(messages) for messages in first] == [{"en"}] * 2
+    await client.close()
+    await clock.leap(timedelta(hours=30).total_seconds())
+    for text in ("I was in a war", "And then I went home with them"):
+        client = await _open(server, "ana")
+        await send_and_wait(client, text)
+    later = _prompts(model)[2:]
+    assert [_languages_of(messages) for messages in later] == [{"de"}] * 2
+    await client.close()
+
+
+async def test_what_is_read_ahead_is_the_beginning_of_the_prompt(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """In the player's language, too."""
+    server = await start(llm_url=model.url)
+    client = await _open(server, "ana", language="ja")
+    await send_and_wait(client, "Hello")
+    await eventually(lambda: _languages_of_all(model.script.prefill_requests) == {"ja"})
+    await send_and_wait(client, "Hello again")
+    assert _languages_of_all(model.script.requests) == {"ja"}
+
+
+async def test_the_preview_and_a_turn_over_http_have_the_words_of_the_session(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """The preview is word for word what the model would be given."""
+    server = await start(llm_url=model.url)
+    base = f"http://127.0.0.1:{server.port}/v1"
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        turn = {"companion": "wren", "user": "ana", "id": "m1", "text": "Hello", "language": "fr"}
+        assert (await http.post(f"{base}/turns", json=turn)).status_code == 200
+        assert _languages_of(_prompts(model)[-1]) == {"fr"}
+        (relationship,) = (await http.get(f"{base}/relationships", params={"user": "ana"})).json()
+        preview = await http.get(
+            f"{base}/relationships/{relationship['id']}/context",
+            params={"user": "ana", "draft": "Hello"},
+        )
+    assert json.dumps(prompt_words("fr").rules, ensure_ascii=False)[1:-1] in json.dumps(
+        preview.json(), ensure_ascii=False
+    )
