@@ -65,16 +65,8 @@ class Session:
         #: Whether its client follows redirects; and whether it stays here, having been redirected.
         self.follows = self.stays = False
         self._state = LiveState(services.stores.states, opened.relationship_id, opened.session_id)
-        self._conversation = LiveConversation(
-            Participants(opened, principal.name, *session_policy.locale),
-            turns,
-            self._state,
-            lambda: session_policy.policy,
-            services.stores.turns,
-            services.runtime.clock,
-            self._share_turn,
-            earlier,
-        )
+        participants = Participants(opened, principal.name, *session_policy.locale)
+        self._conversation = self._new_conversation(participants, turns, earlier)
         #: Its client: the connection, if there is one, and what it may do.
         self.client = client = SessionClient(principal, stream, services.runtime)
         self._contexts = ContextReports(
@@ -82,22 +74,7 @@ class Session:
         )
         self._lore = SessionLore(self._conversation, session_policy, services.context.lorebooks)
         self._prefetcher = self._new_prefetcher()
-        self._pipeline = TurnPipeline(
-            self._conversation,
-            session_policy,
-            self._lore,
-            self._prefetcher,
-            services,
-            SessionCallbacks(
-                emit=client.emit,
-                fail=client.fail_message,
-                on_context=self._contexts.at_enter,
-                on_reply=self._report_reply,
-                read_reply=self._read_reply,
-                undelivered_reply=self._undelivered_reply,
-                principal=lambda: client.principal,
-            ),
-        )
+        self._pipeline = self._new_pipeline()
         self._messages = ClientMessageHandler(
             session_policy, self._prefetcher, self._pipeline, client
         )
@@ -263,6 +240,41 @@ class Session:
             await self._pipeline.close()
         finally:
             self.announcements.drop_cached()
+
+    def _new_conversation(
+        self,
+        participants: Participants,
+        turns: list[PastTurn] | None,
+        earlier: Sequence[PastTurn],
+    ) -> LiveConversation:
+        return LiveConversation(
+            participants,
+            turns,
+            self._state,
+            lambda: self._session_policy.policy,
+            self._services.stores.turns,
+            self._services.runtime.clock,
+            self._share_turn,
+            earlier,
+        )
+
+    def _new_pipeline(self) -> TurnPipeline:
+        return TurnPipeline(
+            self._conversation,
+            self._session_policy,
+            self._lore,
+            self._prefetcher,
+            self._services,
+            SessionCallbacks(
+                emit=self.client.emit,
+                fail=self.client.fail_message,
+                on_context=self._contexts.at_enter,
+                on_reply=self._report_reply,
+                read_reply=self._read_reply,
+                undelivered_reply=self._undelivered_reply,
+                principal=lambda: self.client.principal,
+            ),
+        )
 
     def _new_prefetcher(self) -> Prefetcher:
         services, session_policy = self._services, self._session_policy

@@ -117,8 +117,7 @@ class ContextBuilder:
         vector = await self._vector(text, current_scope, priority, known)
         embedded = self._clock.monotonic()
         references = await run_or_offload(len(text), lambda: references_in(text))
-        relationship_id = current_scope().relationship_id
-        changed = self._freshness is not None and await self._freshness.ensure(relationship_id)
+        changed = await self._refresh(current_scope().relationship_id)
         lore = await current_scope().lore(text)
         scope = current_scope()
         policy = scope.cache_key.layer_policy
@@ -135,18 +134,12 @@ class ContextBuilder:
         layers = results.pop(_RECORDS, layers)
         memories = results.pop("memories", ())
         recalled: dict[LayerName, Section] = dict(results)
-        chars = sum(len(memory.content) for memory in memories)
-        recalled["memories"] = await run_or_offload(
-            chars, partial(_memories_section, memories, draft)
-        )
+        recalled["memories"] = await _memories_section(memories, draft)
         cache_key = msgspec.structs.replace(scope.cache_key, history=lore.history)
         if layers is not None:
-            related = tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
-            draft = replace(draft, recalled_texts=related)
+            draft = replace(draft, recalled_texts=_related(memories))
             await self._search_layers(layers, draft, recalled, layers_ms)
             cache_key = msgspec.structs.replace(cache_key, layers_version=layers.version)
-        finished = self._clock.monotonic()
-        self._record_times(started, embedded, searched, finished)
         return PreparedContext(
             text=text,
             cache_key=cache_key,
@@ -155,21 +148,32 @@ class ContextBuilder:
             recalled=recalled,
             missing=self._missing(policy, failed),
             standing=StandingLayers() if layers is None else layers.standing,
-            timings=BuildTimings(
-                embed_ms=_ms(embedded - started),
-                search_ms=_ms(searched - embedded),
-                total_ms=_ms(finished - started),
-                layers_ms=layers_ms,
-            ),
+            timings=self._record_times(started, embedded, searched, layers_ms),
             lore=lore.active,
         )
 
+    async def _refresh(self, relationship_id: int) -> bool:
+        """Compare what is cached with the database, where needed; return whether it had changed."""
+        return self._freshness is not None and await self._freshness.ensure(relationship_id)
+
     def _record_times(
-        self, started: float, embedded: float, searched: float, finished: float
-    ) -> None:
+        self,
+        started: float,
+        embedded: float,
+        searched: float,
+        layers_ms: Mapping[LayerName, float],
+    ) -> BuildTimings:
+        """Record how long a context that is ready now took; return the same for its events."""
+        finished = self._clock.monotonic()
         self._search_s += _SMOOTHING * (finished - embedded - self._search_s)
         self._metrics.stage_seconds.labels("search").observe(searched - embedded)
         self._metrics.stage_seconds.labels("prepare").observe(finished - started)
+        return BuildTimings(
+            embed_ms=_ms(embedded - started),
+            search_ms=_ms(searched - embedded),
+            total_ms=_ms(finished - started),
+            layers_ms=layers_ms,
+        )
 
     async def standing(self, scope: RetrievalScope, *, recalled: bool) -> StandingLayers:
         """Return the layers that every prompt includes, as far as available by the deadline.
@@ -305,13 +309,20 @@ class ContextBuilder:
         return results, elapsed_ms, failed
 
 
-def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> Section:
-    return section(
-        "memories",
-        memory_lines(memories, draft.user_name, draft.now),
-        counter_for(draft.policy.tokenizer),
-        preface=weak_match_preface(memories),
-    )
+def _related(memories: Sequence[Recalled]) -> tuple[str, ...]:
+    return tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
+
+
+async def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> Section:
+    def quoted() -> Section:
+        return section(
+            "memories",
+            memory_lines(memories, draft.user_name, draft.now),
+            counter_for(draft.policy.tokenizer),
+            preface=weak_match_preface(memories),
+        )
+
+    return await run_or_offload(sum(len(memory.content) for memory in memories), quoted)
 
 
 def _ms(seconds: float) -> float:

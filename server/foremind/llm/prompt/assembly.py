@@ -82,16 +82,10 @@ def assemble(
         language: of the words that are neither the companion's nor quoted.
     """
     count = counter_for(policy.tokenizer)
-    configured = policy.behaviours if policy.on("behaviours") else ()
-    non_empty = {layer for layer, layer_section in recalled.items() if layer_section.lines}
-    behaviours = active_behaviours(
-        configured, message, recalled=non_empty, opening=opening, now=now
-    )
+    behaviours = _behaviours(policy, message, recalled, opening=opening, now=now)
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
     turns = without_repeated(history, message) if policy.on("working") else ()
-    rules = prompt_words(language).rules
-    fixed_tokens = count(character.persona + user_name + rules + message + character.closing)
-    fixed_tokens += max(0, count(date_in(language, now)) - _DATE_TOKENS)
+    fixed_tokens = _fixed_tokens(character, user_name, message, language, now, count)
     lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
@@ -118,13 +112,36 @@ def assemble(
         closing=character.closing,
         language=language,
     )
-    return AssembledPrompt(
-        prompt,
-        allocation.tokens,
-        [behaviour for behaviour in behaviours if behaviour.after],
-        allocation.spare,
-        shares,
-    )
+    after = [behaviour for behaviour in behaviours if behaviour.after]
+    return AssembledPrompt(prompt, allocation.tokens, after, allocation.spare, shares)
+
+
+def _behaviours(
+    policy: LayerPolicy,
+    message: str,
+    recalled: Mapping[LayerName, Section],
+    *,
+    opening: bool,
+    now: datetime,
+) -> list[Behaviour]:
+    """Return the behaviours that a message activates."""
+    configured = policy.behaviours if policy.on("behaviours") else ()
+    non_empty = {layer for layer, layer_section in recalled.items() if layer_section.lines}
+    return active_behaviours(configured, message, recalled=non_empty, opening=opening, now=now)
+
+
+def _fixed_tokens(
+    character: Character,
+    user_name: str,
+    message: str,
+    language: str,
+    now: datetime,
+    count: CountTokens,
+) -> int:
+    """Return the tokens of what every prompt for a message contains."""
+    rules = prompt_words(language).rules
+    tokens: int = count(character.persona + user_name + rules + message + character.closing)
+    return tokens + max(0, count(date_in(language, now)) - _DATE_TOKENS)
 
 
 def _fitting_lore(
