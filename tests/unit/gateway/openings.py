@@ -173,6 +173,11 @@ class World:
             False,
         )
 
+    async def messages_before(self, *_: object) -> list[str]:
+        """Return no messages."""
+        await self.query()
+        return []
+
     async def session_turns(self, relationship_id: int, *_: object) -> list[Turn]:
         """Return a snapshot of the turns."""
         await self.query()
