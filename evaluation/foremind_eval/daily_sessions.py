@@ -18,7 +18,7 @@ from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import Behaviour, Companion, CompanionFile, CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for
 from foremind.domain.record import NewRecord
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import OpenedSession
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.assembly import AssembledPrompt

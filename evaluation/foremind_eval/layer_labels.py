@@ -21,7 +21,7 @@ from foremind.background.extractive_summary import topic_key
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.record import Record
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.retrieval.documents.library import Library

@@ -16,7 +16,7 @@ from statistics import fmean
 import msgspec
 
 from foremind.app.core import Core
-from foremind.domain.settings.setting_groups import LAYERS, LayerName
+from foremind.domain.settings.setting_definitions import LAYERS, LayerName
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.typeahead.context_cache import PreparedContext
 from foremind_eval.daily_sessions import ALL, Costs, DailySessions, prompt_tokens

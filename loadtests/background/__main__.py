@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from foremind.domain.settings.setting_groups import LAYERS
+from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind_client import Client, connect
 from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model

@@ -4,7 +4,7 @@ import re
 
 from foremind.background.steps import MODEL_LANES, STEPS
 from foremind.domain.companion import PROFILE_SLOTS
-from foremind.domain.settings.setting_groups import LAYERS
+from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.token_budget import SHARES
 from tests.conftest import ROOT
 

@@ -2,7 +2,7 @@
 
 import re
 
-from foremind.gateway.session_events import MAX_LORE_VIEWS
+from foremind.gateway.event_builders import MAX_LORE_VIEWS
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import MAX_ROUNDS

@@ -28,7 +28,7 @@ from foremind.domain.record import RECORD_LAYERS, Details, Record
 from foremind.domain.settings.settings import load_settings
 from foremind.gateway.protocol import decoding
 from foremind.llm import answer_parsing as answers_read
-from foremind.llm import offline, stream_events, thinking_filter
+from foremind.llm import completion_parser, offline, thinking_filter
 from foremind.llm.prompt import quoted_lines, record_format, sections
 from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
@@ -49,8 +49,8 @@ from foremind.text import (
     features,
     proper_names,
     questions,
-    relative_time,
     sentences,
+    time_ago,
     time_expressions,
     tokenization,
 )
@@ -185,8 +185,8 @@ def read_stream(text: str, _: datetime) -> None:
     thinking_filter.without_thinking(text)
     event = json.dumps({"choices": [{"delta": {"content": text}}]})
     for data in (event, text):
-        events = stream_events.StreamParser(stream_events.StreamEnding())
-        with contextlib.suppress(*NOT_JSON, stream_events.ReportedError):
+        events = completion_parser.StreamParser(completion_parser.StreamEnding())
+        with contextlib.suppress(*NOT_JSON, completion_parser.ReportedError):
             events.feed(f"data: {data}\n\n".encode(errors="replace"))
             events.end()
 
@@ -297,8 +297,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     recall_gate: lambda text, _: recall_gate.worth_searching(text, -1.0),
     features: lambda text, _: np.isfinite(features.text_features(text)).all() or 1 / 0,
     consolidation: consolidate,
-    relative_time: lambda _, now: [
-        relative_time.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)
+    time_ago: lambda _, now: [
+        time_ago.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)
     ],
     extractive_summary: summarise,
     note_rules: take_notes,
@@ -306,7 +306,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     stated_facts: take_notes,
     erasure_scope: find_erased,
     answers_read: read_answer,
-    stream_events: read_stream,
+    completion_parser: read_stream,
     thinking_filter: read_stream,
     questions: lambda text, _: (
         questions.is_question(text),

@@ -20,7 +20,7 @@ from foremind.domain.errors import DatabaseUnsuitable, ModelMismatch, StorageUna
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
-from foremind.memory.context_window import contextual_text
+from foremind.memory.contextual_embedding import contextual_text
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.priority_queue import Priority

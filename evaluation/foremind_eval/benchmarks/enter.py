@@ -4,7 +4,7 @@ import asyncio
 
 from foremind.app.core import core
 from foremind.app.server import serving
-from foremind.domain.settings.setting_groups import LAYERS, LayerName
+from foremind.domain.settings.setting_definitions import LAYERS, LayerName
 from foremind.domain.settings.settings import Settings
 from foremind_client import Client, connect
 from foremind_eval.benchmarks.figures import ROUNDS, Figure, Say, timing_figure

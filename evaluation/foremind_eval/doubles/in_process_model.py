@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from foremind.domain.errors import ModelServerError
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.settings import Settings
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.model_selection import ChatModels

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from foremind.api.dependencies import RelationshipServices, ResolvedRelationship
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE
-from foremind.domain.settings.setting_groups import LAYERS
+from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn

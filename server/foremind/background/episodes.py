@@ -36,7 +36,7 @@ from foremind.domain.record import (
     search_text,
 )
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.runtime.offload import run_or_offload
 from foremind.text.tokenization import terms_of, words_of
 

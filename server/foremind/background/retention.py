@@ -1,7 +1,7 @@
 """Applies retention: removes what is older than its layer or type may be kept."""
 
 from foremind.background.curation_context import CurationContext
-from foremind.domain.settings.setting_groups import TRANSCRIPT
+from foremind.domain.settings.setting_definitions import TRANSCRIPT
 from foremind.memory.expiry import RetentionEnforcer
 
 

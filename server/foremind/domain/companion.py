@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from foremind.domain.errors import InvalidFile, InvalidMessage
 from foremind.domain.settings.setting_bounds import first_invalid_setting
-from foremind.domain.settings.setting_groups import Ahead, Decay, KeptName, LayerName
+from foremind.domain.settings.setting_definitions import Ahead, Decay, KeptName, LayerName
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.storable_text import check_storable
 

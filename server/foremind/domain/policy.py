@@ -19,7 +19,7 @@ from foremind.domain.companion import (
     SignificanceRules,
     profile_slots,
 )
-from foremind.domain.settings.setting_groups import Ahead, Decay, LayerName
+from foremind.domain.settings.setting_definitions import Ahead, Decay, LayerName
 from foremind.domain.settings.settings import Settings
 
 # Defaults of the settings that the server has no setting for.

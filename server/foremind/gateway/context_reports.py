@@ -1,9 +1,9 @@
 """Reports the contexts of one session to its client."""
 
 from foremind.domain.prefetch import Trigger
+from foremind.gateway.event_builders import context_ready
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.session_client import SessionClient
-from foremind.gateway.session_events import context_ready
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.typeahead.context_cache import PreparedContext

@@ -1,11 +1,11 @@
 """What a client is told of a session when it opens: the greeting, the newest turns, the state."""
 
 from foremind.gateway.conversation import LiveConversation
+from foremind.gateway.event_builders import session_opened
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.server_events import SessionOpened, TurnView
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_client import SessionClient
-from foremind.gateway.session_events import session_opened
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.character import greeting_of

@@ -16,6 +16,7 @@ from foremind.domain.turn import OpenedSession
 from foremind.gateway.client_message_handler import ClientMessageHandler
 from foremind.gateway.context_reports import ContextReports
 from foremind.gateway.conversation import LiveConversation, Participants
+from foremind.gateway.event_builders import session_updated
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.live_state import LiveState
 from foremind.gateway.opened_session_view import OpenedSessionView
@@ -25,7 +26,6 @@ from foremind.gateway.protocol.server_events import TurnView
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session_announcements import SessionAnnouncements
 from foremind.gateway.session_client import SessionClient
-from foremind.gateway.session_events import session_updated
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices

@@ -11,11 +11,11 @@ from foremind.domain.announcements import (
     MemoryAnnouncement,
 )
 from foremind.domain.errors import StorageUnavailable
+from foremind.gateway.event_builders import memory_stored
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_state import LiveState
 from foremind.gateway.own_messages import OwnMessages
 from foremind.gateway.protocol.server_events import SummaryAppliedEvent
-from foremind.gateway.session_events import memory_stored
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
 

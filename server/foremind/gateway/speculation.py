@@ -14,7 +14,7 @@ import structlog
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
 from foremind.domain.prefetch import Trigger
-from foremind.domain.settings.setting_groups import Ahead as SpeculationMode
+from foremind.domain.settings.setting_definitions import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
 from foremind.gateway.protocol.server_events import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt

@@ -11,9 +11,9 @@ import openai
 
 from foremind.domain.errors import ModelServerError
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
+from foremind.llm.completion_parser import StreamEnding, StreamParser
 from foremind.llm.http_client import ModelHttpClient
 from foremind.llm.prompt.layout import Message
-from foremind.llm.stream_events import StreamEnding, StreamParser
 from foremind.llm.stream_limits import StreamLimitExceeded, allow_tokens
 
 TextStream = AsyncGenerator[str, None]

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import ChatModel

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from foremind.domain.memory import Recalled
 from foremind.llm.prompt.layout import Prompt
-from foremind.text.relative_time import age_in_words
+from foremind.text.time_ago import age_in_words
 
 # Below this relevance a recalled memory is a coincidence rather than an answer.
 _RELEVANT = 0.30

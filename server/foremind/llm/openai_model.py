@@ -10,6 +10,7 @@ import msgspec
 
 from foremind.domain.errors import ModelServerError
 from foremind.llm.chat_model import RestartedText
+from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
     CompletionRequest,
     TextStream,
@@ -21,7 +22,6 @@ from foremind.llm.prompt.layout import Message, Prompt
 from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared_prefix_chars
 from foremind.llm.response_format import FORMS, response_format
 from foremind.llm.slots import Preempted, SlotLease
-from foremind.llm.stream_events import StreamEnding
 from foremind.llm.thinking_filter import ThinkingFilter
 
 # Target duration of one prefill chunk: at Enter, the player may have to wait for the rest of it.

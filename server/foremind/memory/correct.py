@@ -7,7 +7,7 @@ import structlog
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.turn import ExchangeTurn
-from foremind.memory.context_window import standalone_text
+from foremind.memory.contextual_embedding import standalone_text
 from foremind.memory.erasure_scope import (
     ErasedContent,
     RelationshipTexts,

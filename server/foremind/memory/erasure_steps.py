@@ -13,7 +13,7 @@ from foremind.domain.memory import MemoryText
 from foremind.domain.record import VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.memory.context_window import WINDOW_RADIUS, Vector, contextual_text
+from foremind.memory.contextual_embedding import WINDOW_RADIUS, Vector, contextual_text
 from foremind.memory.erasure_scope import NOTHING, ErasedContent, RelationshipTexts
 from foremind.memory.record_erasure import (
     RecordOutcome,

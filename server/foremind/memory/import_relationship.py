@@ -13,7 +13,7 @@ from foremind.domain.memory import MemoryText
 from foremind.domain.record import STATUSES, VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.domain.user import parse_language
-from foremind.memory.context_window import (
+from foremind.memory.contextual_embedding import (
     WINDOW_RADIUS,
     Vector,
     contextual_text,

@@ -25,7 +25,7 @@ from foremind.domain.settings.settings import Settings
 from foremind.domain.step import TurnStep, place_of
 from foremind.domain.turn import ExchangeTurn, Speaker, TurnToRemember
 from foremind.memory.consolidation import find_same, only_quotes, reinforced_significance
-from foremind.memory.context_window import (
+from foremind.memory.contextual_embedding import (
     contextual_text,
     position_of,
     reembed_neighbours,

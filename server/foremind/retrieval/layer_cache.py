@@ -18,7 +18,7 @@ from foremind.domain.announcements import Announcement, LayersChanged, MemoriesF
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import LayersState, Record, of_layer, open_questions
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.record_format import (
     episode_line,
     note_line,

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from foremind.domain.memory import MemoryView, Recalled
-from foremind.text.relative_time import age_in_words
+from foremind.text.time_ago import age_in_words
 
 
 def memory_view(memory: Recalled, now: datetime) -> MemoryView:

@@ -17,7 +17,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.record_format import memory_lines, weak_match_preface
 from foremind.llm.prompt.sections import Section, StandingLayers, section
 from foremind.llm.prompt.token_counter import counter_for

@@ -14,7 +14,7 @@ from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy, RecallPolicy
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
 from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache

@@ -24,7 +24,7 @@ from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.memory import Recalled
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, StoredTurn
 from foremind.gateway.deduplication import Deduplicator

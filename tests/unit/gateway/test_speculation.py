@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from foremind.domain.settings.setting_groups import Ahead
+from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics

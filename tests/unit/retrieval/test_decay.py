@@ -7,7 +7,7 @@ import pytest
 
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.setting_groups import Decay
+from foremind.domain.settings.setting_definitions import Decay
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.decay import recency
 

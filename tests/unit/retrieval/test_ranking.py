@@ -13,7 +13,7 @@ from msgspec import structs
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings.setting_groups import Decay
+from foremind.domain.settings.setting_definitions import Decay
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.query_parser import EventAnchor, ParsedQuery

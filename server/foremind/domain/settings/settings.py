@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from foremind.domain.errors import InvalidFile, UnsafeBinding
-from foremind.domain.settings.setting_groups import (
+from foremind.domain.settings.setting_definitions import (
     AccessSettings,
     CacheSettings,
     ClusterSettings,

@@ -3,7 +3,7 @@
 import structlog
 
 from foremind.domain.turn import StoredTurn
-from foremind.gateway.session_events import duplicate_accepted, message_accepted
+from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.reply_start import StartedReply
 from foremind.gateway.turns.requests import IncomingMessage

@@ -7,7 +7,7 @@ from datetime import datetime
 from foremind.domain.companion import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.behaviours import active_behaviours
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from foremind.domain.companion import Behaviour
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.text.tokenization import words_of
 
 

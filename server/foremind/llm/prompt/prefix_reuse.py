@@ -7,7 +7,7 @@ that does not fit, or the draft has changed its subject, the fresh layout is use
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.sections import Section

@@ -10,9 +10,9 @@ from datetime import datetime
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Record, is_manual
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
-from foremind.text.relative_time import age_in_words
 from foremind.text.sentences import key_of_words, sentences_in
 from foremind.text.statements.wordings import in_first_person
+from foremind.text.time_ago import age_in_words
 
 # Relevance (70/30) of the best memory below which recall is presented as a hunch.
 WEAK = 0.30

@@ -10,7 +10,7 @@ import msgspec
 from foremind.domain.companion import TASTE_RANK
 from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.record_format import day_in_words, note_line
 from foremind.llm.prompt.token_counter import CountTokens

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, shortened, without
 from foremind.llm.prompt.sections import Section
 from foremind.llm.prompt.token_counter import CountTokens

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foremind.domain.companion import Behaviour, CompanionSettings
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.character import Character

@@ -7,7 +7,7 @@ import pytest
 
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, MadeBy, Record, RecordLayer
-from foremind.domain.settings.setting_groups import LayerName
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
 from foremind.llm.prompt.record_format import memory_lines, topic_line
 from foremind.llm.prompt.sections import Section, section, standing_sections

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foremind.domain.settings.setting_groups import LAYERS, LayerName
+from foremind.domain.settings.setting_definitions import LAYERS, LayerName
 from foremind.llm.prompt.quoted_lines import line, shortened
 from foremind.llm.prompt.sections import section
 from foremind.llm.prompt.token_budget import SHARES, BudgetShare, allocate_tokens

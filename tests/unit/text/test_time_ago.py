@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foremind.text.relative_time import age_in_words
+from foremind.text.time_ago import age_in_words
 
 NOW = datetime(2026, 5, 20, 15, 0, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.memory.context_window import (
+from foremind.memory.contextual_embedding import (
     NEIGHBOUR_WEIGHTS,
     Vector,
     contextual_text,
