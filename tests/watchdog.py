@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,8 @@ class Watchdog:
             running = self._running
             if running is not None and running is previous:
                 frame = sys._current_frames().get(self._thread)
-                running.stacks.append(traceback.extract_stack(frame)[-_MAX_FRAMES:])
+                with suppress(AttributeError):  # the thread runs on, and its frames are reused
+                    running.stacks.append(traceback.extract_stack(frame)[-_MAX_FRAMES:])
             previous = running
 
     def _on_collection(self, phase: str, _: object) -> None:

@@ -185,6 +185,20 @@ async def test_a_newer_connection_takes_the_session_over(start: StartServer) -> 
     assert len(server.app.registry._all()) == 1
 
 
+async def test_an_older_connection_does_not_take_the_session_back(start: StartServer) -> None:
+    """A client that lost it before it was heard has its session by another one by then."""
+    server = await start()
+    first, session = await open_session(server)
+    await first.close()
+    resume = (session["session_id"], session["seq"])
+    late, current = await server.connect(), await server.connect()
+    assert (await current.open_session("wren", user_id="ana", resume=resume))["resumed"]
+    refused = await late.open_session("wren", user_id="ana", resume=resume)
+    assert (refused["error"]["code"], refused["error"]["retryable"]) == ("interrupted", True)
+    await current.send("I am still here")
+    assert (await current.expect("response.done"))["status"] == "completed"
+
+
 async def test_a_session_can_be_resumed_by_its_user_only(start: StartServer) -> None:
     """Knowing its id does not suffice."""
     server = await start()

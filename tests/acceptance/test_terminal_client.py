@@ -6,9 +6,10 @@ import pty
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from tests.conftest import PATIENCE, StartServer
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually_async, owner_of
 from tests.faults.proxy import fault_proxy
 
 
@@ -69,10 +70,16 @@ async def test_the_terminal_client_shows_recall_while_typing(start: StartServer)
         screen.press("\r")
         await screen.shows("Ana: I promise to name my boat Zephyrine")
         await screen.shows("Wren: ")
+        await eventually_async(partial(_has_memory, server))
         screen.press("What will I name my boat?")
         await screen.shows("ready, 1 memory")
         screen.press("\r")
         await screen.shows("you told me: “I promise to name my boat Zephyrine”")
+
+
+async def _has_memory(server: RunningServer) -> bool:
+    count = "SELECT count(*) FROM memories"
+    return bool(await owner_of(server.app.core).fetchval(count))
 
 
 async def test_what_is_typed_while_it_starts_is_sent(start: StartServer) -> None:

@@ -12,7 +12,12 @@ _MAX_MERGED_CHARS = 4096  # of a delta; the next piece then starts another event
 
 
 class EventListener(Protocol):
-    """The connection that receives a session's events."""
+    """The connection that receives a session's events.
+
+    `accepted` is the number of connections that this process had accepted before it.
+    """
+
+    accepted: int
 
     def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
         """Send a frame; return False if it was dropped, which happens to telemetry only."""

@@ -191,6 +191,8 @@ class Handshake:
         listener: EventListener,
     ) -> Session:
         """Resume a session of this process; without a replay if events are missing."""
+        if session.client.has_newer(listener):  # its client has given this one up, and is back
+            raise Interrupted("A newer connection has resumed the session; connect again.")
         session.client.renew(pending.principal)
         session.follows, session.stays = message.follow, message.redirected
         if message.greeting is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from typing import Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -11,6 +12,7 @@ from foremind.runtime.supervision import begin
 
 SLOW_READER = 4413
 _ABNORMAL_CLOSURE = 1006  # RFC 6455: never sent on the wire
+_connections = itertools.count()
 _FRAMES_AT_ONCE = 64  # then other connections get their turn; a client that reads never blocks
 
 
@@ -23,6 +25,7 @@ class Outbox:
     """
 
     def __init__(self, socket: WebSocket, capacity: int, metrics: Metrics) -> None:
+        self.accepted = next(_connections)
         self._socket = socket
         self._capacity = capacity
         self._metrics = metrics

@@ -38,6 +38,11 @@ class SessionClient:
         self.detached_at = None
         self.active_at = self._clock.monotonic()
 
+    def has_newer(self, listener: EventListener) -> bool:
+        """Return whether a connection is attached that was accepted after this one."""
+        attached = self._stream.listener
+        return attached is not None and attached.accepted > listener.accepted
+
     def detach(self, listener: EventListener) -> bool:
         """Handle the loss of a connection; return False if another one has replaced it."""
         if self._stream.listener is not listener:

@@ -51,6 +51,8 @@ class TurnOutcome:
         regenerates: whether another reply was asked for to a message that is stored.
     """
 
+    accepted = 0  # it resumes no session
+
     def __init__(
         self, services: SessionServices, session: Session, *, regenerates: bool = False
     ) -> None:

@@ -69,6 +69,7 @@ class Listener:
     opened: dict[str, Any] | None = None
     closed: int | None = None
     left: bool = False
+    accepted: int = 0
 
     def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
         """Record `session.opened`, and check what it contains."""

@@ -191,6 +191,8 @@ def recalled(text: str, ids: frozenset[int], limit: int) -> list[Recalled]:
 class _Listener:
     """Records the events, and the prompt when a message is accepted."""
 
+    accepted = 0
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.session: Session | None = None

@@ -16,6 +16,8 @@ from foremind_eval.doubles.manual_clock import ManualClock
 class RecordingListener:
     """A connection that records events; when `full`, it drops telemetry."""
 
+    accepted = 0
+
     def __init__(self, *, full: bool = False) -> None:
         self.events: list[dict[str, Any]] = []
         self.full = full
