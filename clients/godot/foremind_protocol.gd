@@ -48,7 +48,8 @@ const TURN_STORED := "turn.stored"
 ## `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
 ## own, others are the alternate greetings of its character card.
 ##
-## Optional: consent, event_id, follow, greeting, language, redirected, resume, time_zone, token, user.
+## Optional: consent, event_id, follow, greeting, language, redirected, resume, time_zone,
+## token, user.
 static func session_open(companion: String, optional := {}) -> Dictionary:
 	var message := {"type": "session.open", "companion": companion}
 	message.merge(optional)

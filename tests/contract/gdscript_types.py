@@ -33,9 +33,12 @@ def _name(type_: str) -> str:
 def _constant(type_: str, schema: Mapping[str, Any]) -> str:
     """Return the type of an event, described by the fields that each such event has."""
     fields = ", ".join(field for field in schema["properties"] if field not in ("type", "seq"))
-    description = textwrap.wrap(f"Fields: {fields}.", _WIDTH)
-    lines = [f"## {line}" for line in description]
-    return "\n".join([*lines, f'const {_name(type_).upper()} := "{type_}"'])
+    constant = f'const {_name(type_).upper()} := "{type_}"'
+    return "\n".join([*_comment(f"Fields: {fields}."), constant])
+
+
+def _comment(text: str) -> list[str]:
+    return [f"## {line}" for line in textwrap.wrap(text, _WIDTH)]
 
 
 def _function(type_: str, schema: Mapping[str, Any]) -> str:
@@ -51,7 +54,7 @@ def _function(type_: str, schema: Mapping[str, Any]) -> str:
             "", "",
             *lines,
             "##",
-            f"## Optional: {', '.join(optional)}.",
+            *_comment(f"Optional: {', '.join(optional)}."),
             _signature(_name(type_), arguments),
             f"\tvar message := {{{members}}}",
             "\tmessage.merge(optional)",
