@@ -44,6 +44,9 @@ async def preview_context(
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
     prepared = await prepare_context(services, resolved, draft, history, session)
     lorebook = await services.context.lorebooks.load(resolved.companion)
+    language = await prompt_language(
+        services.stores.turns, relationship.language, relationship.id, session
+    )
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(
         relationship.user_name,
@@ -51,9 +54,7 @@ async def preview_context(
         now,
         state,
         _identifier(session),
-        language=await prompt_language(
-            services.stores.turns, relationship.language, relationship.id, session
-        ),
+        language=language,
     )
     assembled = build_prompt(
         resolved.companion,

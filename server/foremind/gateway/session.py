@@ -65,7 +65,9 @@ class Session:
         #: Whether its client follows redirects; and whether it stays here, having been redirected.
         self.follows = self.stays = False
         self._state = LiveState(services.stores.states, opened.relationship_id, opened.session_id)
-        participants = Participants(opened, principal.name, *session_policy.locale)
+        participants = Participants(
+            opened, principal.name, session_policy.time_zone, session_policy.prompt_language
+        )
         self._conversation = self._new_conversation(participants, turns, earlier)
         #: Its client: the connection, if there is one, and what it may do.
         self.client = client = SessionClient(principal, stream, services.runtime)

@@ -45,15 +45,10 @@ class SessionPolicy:
         self._memory_version = opened.memory_version
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
-        self._prompt_language = prompt_language
+        self.prompt_language = prompt_language
         self._language = opened.language or ENGLISH
         self._consented = opened.consented
         self._resolve()
-
-    @property
-    def locale(self) -> tuple[ZoneInfo, str]:
-        """The player's time zone, and the language of the session's prompts."""
-        return self.time_zone, self._prompt_language
 
     @property
     def companion(self) -> Companion:

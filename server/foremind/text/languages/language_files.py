@@ -37,12 +37,6 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     months: str
 
 
-class _PromptInFile(msgspec.Struct):
-    """What of a file is not read in lower case: the words that a prompt shows."""
-
-    prompt: _PromptWordsInFile | None = None
-
-
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file as it is written: lists of words are strings, separated by white space.
 
@@ -118,8 +112,7 @@ def parse_language(name: str, content: str) -> Language:
         InvalidLanguageFile: it is not TOML, or a field is missing, unknown or has another value.
     """
     try:
-        file = msgspec.convert(tomllib.loads(content.lower()), _LanguageFile)
-        shown = msgspec.convert(tomllib.loads(content), _PromptInFile).prompt
+        file = msgspec.convert(_in_lower_case(tomllib.loads(content)), _LanguageFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidLanguageFile(f"{name}: {error}") from None
     if f"{file.code}.toml" != name:
@@ -143,8 +136,16 @@ def parse_language(name: str, content: str) -> Language:
         suffixes=tuple(sorted(file.suffixes.split(), key=len, reverse=True)),
         shared_words=frozenset(file.shared_words.split()),
         synonyms=_sets_of(file.synonyms),
-        prompt=None if shown is None else _prompt_words(name, shown),
+        prompt=None if file.prompt is None else _prompt_words(name, file.prompt),
     )
+
+
+def _in_lower_case(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a file in lower case, besides the words that a prompt shows."""
+    return {
+        field.lower(): value.lower() if isinstance(value, str) else value
+        for field, value in fields.items()
+    }
 
 
 def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
