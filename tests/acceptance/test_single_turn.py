@@ -101,6 +101,7 @@ async def test_two_requests_with_one_id_get_one_reply(start: StartServer) -> Non
     ) as model:
         server = await start(llm_url=model.url)
         both = [asyncio.create_task(make(server, request("Are you there?"))) for _ in range(2)]
+        await eventually(lambda: len(server.app.registry.sessions()) == 2)
         await eventually(lambda: len(model.script.player_requests) == 1)
         assert model.script.hold_before is not None
         model.script.hold_before.set()

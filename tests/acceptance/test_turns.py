@@ -184,6 +184,7 @@ async def test_requests_with_one_id_at_the_same_time_get_one_reply(start: StartS
     async with scripted_model(script) as model:
         door = await door_to(await start(llm_url=model.url))
         sent = [asyncio.create_task(door.turn("Are you there?")) for _ in range(5)]
+        await eventually(lambda: len(door.server.app.registry.sessions()) == 5)
         await eventually(lambda: len(script.player_requests) == 1)
         assert script.hold_before is not None
         script.hold_before.set()
