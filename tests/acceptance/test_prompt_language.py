@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from foremind.text.languages.language_files import LANGUAGES
-from foremind.text.languages.prompt_words import date_in, prompt_words
+from foremind.text.languages.prompt_words import date_in, day_in, prompt_words
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
@@ -113,3 +113,27 @@ async def test_the_preview_and_a_turn_over_http_have_the_words_of_the_session(
     assert json.dumps(prompt_words("fr").rules, ensure_ascii=False)[1:-1] in json.dumps(
         preview.json(), ensure_ascii=False
     )
+
+
+async def test_what_is_recalled_is_introduced_in_the_language(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """Who said it, and how long ago; in prompts, and in a preview of one."""
+    clock = ManualClock()
+    server = await start(llm_url=model.url, clock=clock)
+    client = await _open(server, "ana", language="de")
+    seen = await send_and_wait(client, "Mein Hund heißt Zephyrin")
+    assert seen["memory.stored"]["stored"]
+    await client.close()
+    await clock.leap(timedelta(days=21).total_seconds())
+    client = await _open(server, "ana")
+    await send_and_wait(client, "Wie heißt mein Hund?")
+    day = day_in("de", clock.now() - timedelta(days=21))
+    line = f'- vor 3 Wochen, am {day}, sagte "ana": "Mein Hund heißt Zephyrin"'
+    assert line in _prompts(model)[-1][-1]["content"]
+    base = f"http://127.0.0.1:{server.port}/v1/relationships"
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        (relationship,) = (await http.get(base, params={"user": "ana"})).json()
+        asked = {"user": "ana", "draft": "Heißt mein Hund Bello?"}
+        preview = await http.get(f"{base}/{relationship['id']}/context", params=asked)
+    assert line in preview.json()["messages"][-1]["content"]

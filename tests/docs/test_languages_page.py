@@ -9,6 +9,7 @@ import pytest
 from foremind.text.languages.language_files import (
     InvalidLanguageFile,
     Language,
+    LineWords,
     PromptWords,
     Script,
     parse_language,
@@ -26,6 +27,8 @@ def test_the_table_has_every_field() -> None:
     assert {*NAMES} == {field.name for field in fields(Language)}
     of_prompts = re.findall(r"^\| `prompt\.(\w+)` \|", SECTION, re.M)
     assert of_prompts == [field.name for field in fields(PromptWords)]
+    of_lines = re.findall(r"^\| `prompt\.lines\.(\w+)` \|", SECTION, re.M)
+    assert of_lines == [*LineWords.__struct_fields__]
     (row,) = re.findall(r"^\| `script` \| (.*) \|$", SECTION, re.M)
     assert {*re.findall(r"`(\w+)`", row)} == {*get_args(Script)}
 

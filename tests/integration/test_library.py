@@ -13,7 +13,7 @@ from foremind.domain.companion import CompanionFile, CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.layer_cache import LayerQuery
+from foremind.retrieval.relationship_layers import LayerQuery
 from tests.conftest import PATIENCE
 
 FERRY = Path(__file__).with_name("ferry.md").read_text()

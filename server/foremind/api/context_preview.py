@@ -42,11 +42,11 @@ async def preview_context(
         turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
         state, _ = await services.stores.states.read(relationship.id, session)
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
-    prepared = await prepare_context(services, resolved, draft, history, session)
-    lorebook = await services.context.lorebooks.load(resolved.companion)
     language = await prompt_language(
         services.stores.turns, relationship.language, relationship.id, session
     )
+    prepared = await prepare_context(services, resolved, draft, history, session, language)
+    lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(
         relationship.user_name,
@@ -87,9 +87,14 @@ async def prepare_context(
     draft: str,
     history: Sequence[PastTurn] = (),
     session: UUID | None = None,
+    language: str = ENGLISH,
 ) -> PreparedContext:
-    """Return what is recalled for a draft after some turns, under the settings in force."""
-    scope = _retrieval_scope(services, resolved, history, session)
+    """Return what is recalled for a draft after some turns, under the settings in force.
+
+    Args:
+        language: of the prompt.
+    """
+    scope = _retrieval_scope(services, resolved, history, session, language)
     return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
 
 
@@ -112,6 +117,7 @@ def _retrieval_scope(
     resolved: ResolvedRelationship,
     history: Sequence[PastTurn],
     session: UUID | None,
+    language: str,
 ) -> RetrievalScope:
     relationship, companion, policy = resolved.relationship, resolved.companion, resolved.policy
     return RetrievalScope(
@@ -137,6 +143,7 @@ def _retrieval_scope(
             history,
         ),
         language=relationship.language or ENGLISH,
+        prompt_language=language,
     )
 
 

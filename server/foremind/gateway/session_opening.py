@@ -16,6 +16,7 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.retrieval.relationship_layers import standing_layers
 from foremind.typeahead.prompt_language import prompt_language
 
 
@@ -55,7 +56,10 @@ async def open_session(
         language,
     )
     await services.freshness.ensure(opened.relationship_id)
-    await _load_context(services, opened.relationship_id, companion, policy)
+    language_of_prompts = await prompt_language(
+        services.stores.turns, opened.language, opened.relationship_id, opened.session_id
+    )
+    await _load_context(services, opened.relationship_id, companion, policy, language_of_prompts)
     stream = EventStream(services.runtime.settings.resume_s, services.runtime.clock)
     session_policy = SessionPolicy(
         services,
@@ -64,9 +68,7 @@ async def open_session(
         await services.live_settings.settings(opened.relationship_id, opened.settings, changes),
         opened,
         time_zone,
-        await prompt_language(
-            services.stores.turns, opened.language, opened.relationship_id, opened.session_id
-        ),
+        language_of_prompts,
     )
     return Session(services, principal, session_policy, opened, None, stream, earlier)
 
@@ -81,9 +83,15 @@ async def _policy(services: SessionServices, principal: Principal, companion: Co
 
 
 async def _load_context(
-    services: SessionServices, relationship_id: int, companion: Companion, policy: Policy
+    services: SessionServices,
+    relationship_id: int,
+    companion: Companion,
+    policy: Policy,
+    language: str,
 ) -> None:
     """Load what contexts are made of; the index goes on loading meanwhile."""
     services.context.index.load(relationship_id)
-    await services.context.layer_cache.load(relationship_id, counter_for(policy.layers.tokenizer))
+    count = counter_for(policy.layers.tokenizer)
+    layers = await services.context.layer_cache.load(relationship_id, count)
+    await standing_layers(layers, language)
     await services.context.library.load(companion.id)

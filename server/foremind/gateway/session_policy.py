@@ -133,6 +133,7 @@ class SessionPolicy:
             self.time_zone,
             self._user_id,
             language=self._language,
+            prompt_language=self.prompt_language,
         )
 
     def _refresh(self) -> None:

@@ -1,33 +1,59 @@
 """How long ago something was, in words. Pure."""
 
 from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Literal
+
+from babel.dates import format_timedelta
+
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import locale_of, prompt_words
+
+_Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
             "eleven", "twelve")  # fmt: skip
+_DAY_S = 86_400
+# As Babel counts them.
+_SECONDS: dict[_Unit, int] = {
+    "minute": 60, "hour": 3600, "day": _DAY_S, "week": 7 * _DAY_S, "month": 30 * _DAY_S,
+    "year": 365 * _DAY_S,
+}  # fmt: skip
+_NO_LARGER_UNIT = float("inf")
+_MOST_CACHED = 1024  # ages in words
 
 
-def age_in_words(then: datetime, now: datetime) -> str:
-    """Return "just now", "an hour ago", "yesterday", "three weeks ago" and the like."""
+def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
+    """Return "just now", "an hour ago", "yesterday", "three weeks ago" and the like.
+
+    Other languages than English have their own words for the first and the third, and for the
+    others those of the Unicode CLDR.
+    """
     elapsed = now - then
     if elapsed < timedelta(minutes=1):
-        return "just now"
+        return prompt_words(language).lines.just_now
     if elapsed < timedelta(hours=1):
-        return _ago(int(elapsed.total_seconds() // 60), "minute")
+        return _ago(int(elapsed.total_seconds() // 60), "minute", language)
     days = (now.date() - then.date()).days
     if days == 0:
-        return _ago(max(1, int(elapsed.total_seconds() // 3600)), "hour")
+        return _ago(max(1, int(elapsed.total_seconds() // 3600)), "hour", language)
     if days == 1:
-        return "yesterday"
+        return prompt_words(language).lines.yesterday
     if days < 14:
-        return _ago(days, "day")
+        return _ago(days, "day", language)
     if days < 60:
-        return _ago(days // 7, "week")
+        return _ago(days // 7, "week", language)
     if days < 730:
-        return _ago(round(days / 30.44), "month")
-    return _ago(round(days / 365.25), "year")
+        return _ago(round(days / 30.44), "month", language)
+    return _ago(round(days / 365.25), "year", language)
 
 
-def _ago(count: int, unit: str) -> str:
+@lru_cache(_MOST_CACHED)
+def _ago(count: int, unit: _Unit, language: str) -> str:
+    locale = None if language == ENGLISH else locale_of(language)
+    if locale is not None:
+        past = -count * _SECONDS[unit]
+        return format_timedelta(past, unit, _NO_LARGER_UNIT, add_direction=True, locale=locale)
     if count == 1:
         return f"{'an' if unit == 'hour' else 'a'} {unit} ago"
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else count} {unit}s ago"

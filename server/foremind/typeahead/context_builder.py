@@ -24,8 +24,9 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import LayerCache, LayerQuery, RelationshipLayers
+from foremind.retrieval.layer_cache import LayerCache
 from foremind.retrieval.layer_recall import references_in
+from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers, standing_layers
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
@@ -55,7 +56,8 @@ class RetrievalScope:
     """Whose memories are searched, and the key of the resulting context.
 
     `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
-    draft activates of the companion's lorebook; `language` is the draft's where that is unsure.
+    draft activates of the companion's lorebook; `language` is the draft's where that is unsure,
+    `prompt_language` that of the prompt.
     """
 
     relationship_id: int
@@ -66,6 +68,7 @@ class RetrievalScope:
     user_id: int | None = None
     lore: LoreSource = no_lore
     language: str = ENGLISH
+    prompt_language: str = ENGLISH
 
 
 class ContextBuilder:
@@ -123,7 +126,14 @@ class ContextBuilder:
         policy = scope.cache_key.layer_policy
         now = self._clock.now().astimezone(scope.time_zone)
         draft = LayerQuery(
-            text, references, vector, scope.user_name, policy, now, language=scope.language
+            text,
+            references,
+            vector,
+            scope.user_name,
+            policy,
+            now,
+            language=scope.language,
+            prompt_language=scope.prompt_language,
         )
         # Those that are cached are read again if they changed: that is awaited.
         layers = None if changed else self._layer_cache.get(scope.relationship_id)
@@ -147,7 +157,7 @@ class ContextBuilder:
             memories=tuple(memories),
             recalled=recalled,
             missing=self._missing(policy, failed),
-            standing=StandingLayers() if layers is None else layers.standing,
+            standing=await _standing_of(layers, scope),
             timings=self._record_times(started, embedded, searched, layers_ms),
             lore=lore.active,
         )
@@ -190,7 +200,7 @@ class ContextBuilder:
             layers = results.get(_RECORDS)
             failed |= late
         self._missing(policy, failed)
-        return StandingLayers() if layers is None else layers.standing
+        return await _standing_of(layers, scope)
 
     async def _vector(
         self,
@@ -309,6 +319,12 @@ class ContextBuilder:
         return results, elapsed_ms, failed
 
 
+async def _standing_of(layers: RelationshipLayers | None, scope: RetrievalScope) -> StandingLayers:
+    return (
+        StandingLayers() if layers is None else await standing_layers(layers, scope.prompt_language)
+    )
+
+
 def _related(memories: Sequence[Recalled]) -> tuple[str, ...]:
     return tuple(memory.content for memory in memories[:_MAX_RELATED_MEMORIES])
 
@@ -317,9 +333,9 @@ async def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> 
     def quoted() -> Section:
         return section(
             "memories",
-            memory_lines(memories, draft.user_name, draft.now),
+            memory_lines(memories, draft.user_name, draft.now, draft.prompt_language),
             counter_for(draft.policy.tokenizer),
-            preface=weak_match_preface(memories),
+            preface=weak_match_preface(memories, draft.prompt_language),
         )
 
     return await run_or_offload(sum(len(memory.content) for memory in memories), quoted)

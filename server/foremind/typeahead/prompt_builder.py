@@ -46,7 +46,7 @@ def build_prompt(
 ) -> AssembledPrompt:
     """Return the prompt for a message; without a context, it contains no recalled layers."""
     count = counter_for(policy.tokenizer)
-    state = state_section(conversation.state, count)
+    state = state_section(conversation.state, count, conversation.language)
     user_name, session = conversation.user_name, conversation.session
     history = without_summarised(conversation.history, standing.summarised_turn_id)
     if len(history) == len(conversation.history):

@@ -30,6 +30,7 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
 from foremind.domain.errors import ForemindError, StorageUnavailable
+from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, Turn
@@ -47,6 +48,8 @@ from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
@@ -194,9 +197,10 @@ class World:
         """Accept a session's announcement."""
         await self.query()
 
-    async def load(self, *_: object) -> None:
-        """Load the layers of a relationship."""
+    async def load(self, *_: object) -> RelationshipLayers:
+        """Load the layers of a relationship, which has no records."""
         await self.query()
+        return RelationshipLayers(LayersState(1, 0, 0), [], {}, cast("Any", None), estimate_tokens)
 
     async def versions_of(self, ids: list[int]) -> dict[int, VersionsInForce]:
         """Return the versions of relationships as of a snapshot."""

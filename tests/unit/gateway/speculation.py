@@ -45,7 +45,7 @@ from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.embedding.backend import LocalBackend
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import RelationshipLayers
+from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.retrieval.search import Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.time_ago import age_in_words
 
 NOW = datetime(2026, 5, 20, 15, 0, tzinfo=UTC)
@@ -30,3 +31,32 @@ NOW = datetime(2026, 5, 20, 15, 0, tzinfo=UTC)
 def test_an_age_in_words(elapsed: timedelta, words: str) -> None:
     """From seconds to years."""
     assert age_in_words(NOW - elapsed, NOW) == words.replace("12 months", "twelve months")
+
+
+@pytest.mark.parametrize(
+    ("language", "ages"),
+    [
+        ("de", ["gerade eben", "vor 1 Minute", "vor 21 Stunden", "gestern", "vor 3 Wochen"]),
+        ("pl", ["przed chwilą", "1 minutę temu", "21 godzin temu", "wczoraj", "3 tygodnie temu"]),
+        ("ru", ["только что", "1 минуту назад", "21 час назад", "вчера", "3 недели назад"]),
+        ("ja", ["たった今", "1 分前", "21 時間前", "昨日", "3 週間前"]),
+        ("xx", ["just now", "a minute ago", "21 hours ago", "yesterday", "three weeks ago"]),
+    ],
+)
+def test_ages_are_in_the_language(language: str, ages: list[str]) -> None:
+    """With its plurals; in English where there is no such language."""
+    late = NOW.replace(hour=23)
+    elapsed = [
+        timedelta(), timedelta(minutes=1), timedelta(hours=21), timedelta(days=1),
+        timedelta(days=21),
+    ]  # fmt: skip
+    assert [age_in_words(late - passed, late, language) for passed in elapsed] == ages
+
+
+def test_every_language_has_words_for_every_age() -> None:
+    """None is in English."""
+    elapsed = [timedelta(days=days) for days in (0, 0.02, 0.2, 1, 5, 21, 90, 800)]
+    english = {age_in_words(NOW - passed, NOW) for passed in elapsed}
+    for language in LANGUAGES.keys() - {ENGLISH}:
+        ages = {age_in_words(NOW - passed, NOW, language) for passed in elapsed}
+        assert len(ages) == len(english) and not ages & english

@@ -14,14 +14,13 @@ from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.record_format import day_in_words, note_line
 from foremind.llm.prompt.token_counter import CountTokens
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import day_in, prompt_words
 from foremind.text.sentences import key_of_words, sentence_keys
 from foremind.text.statements.wordings import wordings
 
 _MAX_PROFILE_TOKENS = 1000  # in addition to manual entries
 _MAX_NOTES = 100
-_RECAP_PREFACE = (
-    "The last conversation, on {day}, ended like this; come back to it only if it fits:"
-)
 # The label of a line of the core memory, with its day: "home (20 May 2026): ".
 _DATED_LABEL = re.compile(r"[^:()]{1,80}(?: \((?P<day>\d{1,2} \w{3,9} \d{4})\))?: ")
 _OTHER_SPEAKER = re.compile(r": | \d{4}")  # or another day
@@ -118,22 +117,30 @@ def _build(
 
 
 def standing_sections(
-    records: Sequence[Record], count: CountTokens, user_name: str = ""
+    records: Sequence[Record], count: CountTokens, user_name: str = "", language: str = ENGLISH
 ) -> dict[LayerName, Section]:
     """Return the sections of every prompt of a relationship, independent of the draft.
 
     Dates in them are absolute, so that the model server can reuse the prefix of the prompt.
+
+    Args:
+        language: of the words around the quotations.
     """
 
     of = partial(of_layer, records)
     sections: dict[LayerName, Section] = {}
     profile = sorted(of("profile"), key=profile_order)
-    first_by_text = {_profile_line(record).text(): record for record in reversed(profile)}
-    profile = [
-        record for record in profile if first_by_text[_profile_line(record).text()] is record
-    ]
+    profile_lines = [_profile_line(record, language) for record in profile]
+    texts = [profile_line.text() for profile_line in profile_lines]
+    first = [number for number, text in enumerate(texts) if text not in texts[:number]]
     sections["profile"] = _limited(
-        section("profile", list(map(_profile_line, profile)), count, profile), _MAX_PROFILE_TOKENS
+        section(
+            "profile",
+            [profile_lines[number] for number in first],
+            count,
+            [profile[number] for number in first],
+        ),
+        _MAX_PROFILE_TOKENS,
     )
     # Core memory is made of the notes too: where it exists, only newer and manual notes are added.
     # All others are retrieved by vector search.
@@ -144,23 +151,24 @@ def standing_sections(
         if core_updated_at is None or note.updated_at > core_updated_at or is_manual(note.made_by)
     ]
     notes = sorted(notes, key=lambda note: note.updated_at, reverse=True)[:_MAX_NOTES]
-    note_lines = [note_line(note, user_name) for note in notes]
+    note_lines = [note_line(note, user_name, language) for note in notes]
     sections["scratchpad"] = section("scratchpad", note_lines, count, notes)
     for layer in ("hot", "summary", "opening"):
         latest = of(layer)[-1:]
-        lines = [text_line for record in latest for text_line in _text_lines(record)]
+        lines = [text_line for record in latest for text_line in _text_lines(record, language)]
         sections[layer] = section(layer, lines, count, latest)
     return {
         layer: layer_section for layer, layer_section in sections.items() if layer_section.lines
     }
 
 
-def _text_lines(record: Record) -> list[QuotedLine]:
+def _text_lines(record: Record, language: str) -> list[QuotedLine]:
     """Return the lines of a layer that consists of one text."""
     manual = is_manual(record.made_by)
     texts = [line.strip() for line in record.content.splitlines() if line.strip()]
     if record.layer == "opening":
-        before = f"- {_RECAP_PREFACE.format(day=day_in_words(record.created_at))} "
+        recap = prompt_words(language).lines.recap.format(date=day_in(language, record.created_at))
+        before = f"- {recap} "
         return [line((before, " ".join(texts)), is_manual=manual)] if texts else []
     is_core_memory = record.layer == "hot"
     return [
@@ -177,9 +185,10 @@ def _only_day(text: str) -> str | None:
     return "" if label is None else label["day"] or ""
 
 
-def state_section(state: SessionState, count: CountTokens) -> Section:
+def state_section(state: SessionState, count: CountTokens, language: str = ENGLISH) -> Section:
     """Return the state of a session: the current task, then flags sorted by name."""
-    task = [f"- the task in hand: {quoted(state.task)}"] if state.task.strip() else []
+    label = prompt_words(language).lines.task
+    task = [f"- {label}: {quoted(state.task)}"] if state.task.strip() else []
     flags = [f"- {name} = {_flag_text(value)}" for name, value in sorted(state.flags.items())]
     return section("state", [*task, *flags], count)
 
@@ -200,17 +209,19 @@ def profile_order(record: Record) -> tuple[int, float]:
     return rank, -record.updated_at.timestamp()
 
 
-def _profile_line(record: Record) -> QuotedLine:
+def _profile_line(record: Record, language: str) -> QuotedLine:
+    words = prompt_words(language).lines
     states = dict.fromkeys(sentence_keys([f"{record.title}: {record.content}"]), "")
     if record.kind == "inferred":
-        before = f"- seems: {quoted(record.title)}: "
+        before = f"- {words.seems}: {quoted(record.title)}: "
         return line((before, record.content), sentences=False, states=states)
     manual = is_manual(record.made_by)
     # Entries from before slots existed state their own subject.
     named = record.title and (record.details.slot or manual)
     title = f"{quoted(record.title)}: " if named else ""
     day = day_in_words(record.updated_at)
-    after = "" if manual else f" (said on {day})"
+    said_on = words.said_on.format(date=day_in(language, record.updated_at))
+    after = "" if manual else f" {said_on}"
     if not manual:
         said = wordings(record.details.slot or "", record.title, record.content)
         states = {key_of_words(words): day for words in said} | states

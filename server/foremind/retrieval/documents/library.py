@@ -20,12 +20,13 @@ from foremind.retrieval.documents.chunking import split_into_chunks
 from foremind.retrieval.documents.document_index import DocumentIndex
 from foremind.retrieval.documents.text_extraction import document_text
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.layer_cache import LayerQuery
 from foremind.retrieval.layer_recall import MIN_TOPIC_COSINE
+from foremind.retrieval.relationship_layers import LayerQuery
 from foremind.retrieval.similarity_calibration import calibrated_cosine
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.document_store import DocumentStore
+from foremind.text.languages.prompt_words import prompt_words
 
 # Of all loaded indexes. One of the most chunks that a companion may have takes 150 MB of English.
 _MAX_BYTES = 512 * 1024 * 1024
@@ -199,4 +200,8 @@ class Library:
 
 def _lines(index: DocumentIndex, draft: LayerQuery) -> list[QuotedLine]:
     chunks = index.search(draft.text, draft.vector)
-    return [line((f"- from {quoted(chunk.title)}: ", chunk.content)) for chunk in chunks]
+    template = prompt_words(draft.prompt_language).lines.document
+    return [
+        line((f"- {template.format(title=quoted(chunk.title))}: ", chunk.content))
+        for chunk in chunks
+    ]

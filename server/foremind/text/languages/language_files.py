@@ -27,6 +27,36 @@ class InvalidLanguageFile(ValueError):
     """A language's file cannot be used; the message names the file, the field and what it is."""
 
 
+class LineWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the lines of a prompt say besides what they quote: templates, with `_PLACES` to fill.
+
+    `when` in them is filled by `dated`; `topic` and `name` are quoted.
+    """
+
+    date: str
+    just_now: str
+    yesterday: str
+    dated: str
+    user_said: str
+    companion_said: str
+    no_longer_so: str
+    weak_match: str
+    episode: str
+    settled: str
+    topic: str
+    topic_met: str
+    others: str
+    question: str
+    question_again: str
+    saved: str
+    saved_by_game: str
+    seems: str
+    said_on: str
+    recap: str
+    task: str
+    document: str
+
+
 class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     """The table `prompt` as it is written."""
 
@@ -35,6 +65,29 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     today: str
     weekdays: str
     months: str
+    lines: LineWords
+
+
+#: The places of templates, sorted; other words have none.
+_PLACES: Mapping[str, list[str]] = {
+    "player": ["name"],
+    "today": ["day", "month", "weekday", "year"],
+    "lines.date": ["day", "month", "year"],
+    "lines.dated": ["age", "date"],
+    "lines.user_said": ["name", "when"],
+    "lines.companion_said": ["when"],
+    "lines.episode": ["topic", "when"],
+    "lines.topic": ["topic", "when"],
+    "lines.topic_met": ["count", "topic", "when"],
+    "lines.others": ["count"],
+    "lines.question": ["name", "when"],
+    "lines.question_again": ["count", "name", "when"],
+    "lines.saved": ["when"],
+    "lines.saved_by_game": ["when"],
+    "lines.said_on": ["date"],
+    "lines.recap": ["date"],
+    "lines.document": ["title"],
+}
 
 
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +123,7 @@ class PromptWords:
     today: str
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
+    lines: LineWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +214,16 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             raise InvalidLanguageFile(
                 f"{name}: prompt.{field}: expected {count} words, not {len(words)}"
             )
-    for field, text, places in (
-        ("player", file.player, ["name"]),
-        ("today", file.today, ["day", "month", "weekday", "year"]),
-    ):
+    texts = {"player": file.player, "today": file.today}
+    texts |= {f"lines.{field}": text for field, text in msgspec.structs.asdict(file.lines).items()}
+    for field, text in texts.items():
+        places = _PLACES.get(field, [])
         if _places_in(text) != places:
-            expected = ", ".join(f"{{{place}}}" for place in places)
-            raise InvalidLanguageFile(f"{name}: prompt.{field}: expected {expected}, each once")
-    return PromptWords(file.player, file.rules, file.today, weekdays, months)
+            expected = ", ".join(f"{{{place}}}" for place in places) or "nothing in braces"
+            raise InvalidLanguageFile(
+                f"{name}: prompt.{field}: expected {expected}{', each once' if places else ''}"
+            )
+    return PromptWords(file.player, file.rules, file.today, weekdays, months, file.lines)
 
 
 def _places_in(text: str) -> list[str]:
@@ -175,7 +231,7 @@ def _places_in(text: str) -> list[str]:
     try:
         return sorted(place for _, place, _, _ in Formatter().parse(text) if place is not None)
     except ValueError:  # a single brace
-        return []
+        return ["{"]
 
 
 def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
+from babel import Locale, UnknownLocaleError
+
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, PromptWords
 
@@ -28,6 +30,26 @@ def date_in(language: str, day: datetime) -> str:
         month=words.months[day.month - 1],
         year=day.year,
     )
+
+
+def day_in(language: str, day: datetime) -> str:
+    """Return "20 May 2026" in a language."""
+    words = prompt_words(language)
+    return words.lines.date.format(day=day.day, month=words.months[day.month - 1], year=day.year)
+
+
+def locale_of(language: str) -> Locale | None:
+    """Return what the Unicode CLDR knows of a language; None if nothing."""
+    try:
+        return Locale.parse(language)
+    except (UnknownLocaleError, ValueError):
+        return None
+
+
+def language_name(language: str) -> str:
+    """Return the English name of a language, its code if it has none."""
+    locale = locale_of(language)
+    return (locale and locale.english_name) or language
 
 
 def language_of_messages(texts: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from foremind.domain.record import RECORD_LAYERS, Details, LayersState, Record, 
 from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.retrieval.layer_cache import RelationshipLayers
+from foremind.retrieval.relationship_layers import RelationshipLayers
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 _MAX_ITEMS = 100

@@ -18,7 +18,6 @@ from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.record_format import (
-    WEAK_MATCH_PREFACE,
     memory_line,
     memory_lines,
     weak_match_preface,
@@ -28,9 +27,12 @@ from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.lorebook import Placement
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import prompt_words
 from foremind_eval.doubles.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+WEAK_MATCH = prompt_words(ENGLISH).lines.weak_match
 
 
 def memory(number: int, content: str, speaker: str = "user", relevance: float = 0.5) -> Recalled:
@@ -248,10 +250,8 @@ def test_a_message_repeated_after_a_failed_reply_appears_once() -> None:
 def test_weak_matches_are_marked_as_such() -> None:
     """A hunch must not sound like knowledge."""
     weak = prompt((memory(1, "I live in Porto", relevance=0.2),)).messages()[-1]["content"]
-    assert WEAK_MATCH_PREFACE in weak
-    assert (
-        WEAK_MATCH_PREFACE not in prompt((memory(1, "I live in Porto"),)).messages()[-1]["content"]
-    )
+    assert WEAK_MATCH in weak
+    assert WEAK_MATCH not in prompt((memory(1, "I live in Porto"),)).messages()[-1]["content"]
 
 
 @given(st.text())

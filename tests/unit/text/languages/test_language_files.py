@@ -1,12 +1,14 @@
 """Language files."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
 from foremind.text.languages.language_files import (
     LANGUAGES,
     InvalidLanguageFile,
+    LineWords,
     parse_language,
 )
 
@@ -79,9 +81,31 @@ _WORDS = {
 }
 
 
-def _with_prompt(**changed: str) -> str:
-    words = _WORDS | changed
-    return _COMPLETE + "[prompt]\n" + "".join(f'{key} = "{words[key]}"\n' for key in words)
+_LINES = dict.fromkeys(LineWords.__struct_fields__, "x") | {
+    "date": "{day} {month} {year}",
+    "dated": "{age} {date}",
+    "user_said": "{when} {name}",
+    "companion_said": "{when}",
+    "episode": "{when} {topic}",
+    "topic": "{topic} {when}",
+    "topic_met": "{topic} {count} {when}",
+    "others": "{count}",
+    "question": "{when} {name}",
+    "question_again": "{when} {count} {name}",
+    "saved": "{when}",
+    "saved_by_game": "{when}",
+    "said_on": "{date}",
+    "recap": "{date}",
+    "document": "{title}",
+}
+
+
+def _with_prompt(lines: Mapping[str, str] | None = None, **changed: str) -> str:
+    tables = {"prompt": _WORDS | changed, "prompt.lines": _LINES | (lines or {})}
+    return _COMPLETE + "".join(
+        f"[{table}]\n" + "".join(f'{key} = "{words[key]}"\n' for key in words)
+        for table, words in tables.items()
+    )
 
 
 def test_the_words_of_prompts_keep_their_case() -> None:
@@ -110,3 +134,22 @@ def test_unusable_words_of_prompts_are_named(changed: dict[str, str], message: s
     with pytest.raises(InvalidLanguageFile) as raised:
         parse_language("xx.toml", _with_prompt(**changed))
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"saved": "saved"}, "prompt.lines.saved: expected {when}, each once"),
+        (
+            {"date": "{day} {month}"},
+            "prompt.lines.date: expected {day}, {month}, {year}, each once",
+        ),
+        ({"seems": "{who} seems"}, "prompt.lines.seems: expected nothing in braces"),
+        ({"seems": "seems }"}, "prompt.lines.seems: expected nothing in braces"),
+    ],
+)
+def test_unusable_words_of_lines_are_named(changed: dict[str, str], message: str) -> None:
+    """Also where a brace would have been a place."""
+    with pytest.raises(InvalidLanguageFile) as raised:
+        parse_language("xx.toml", _with_prompt(changed))
+    assert str(raised.value) == f"xx.toml: {message}"

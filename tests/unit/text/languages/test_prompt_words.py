@@ -44,6 +44,19 @@ def test_every_language_has_words_of_its_own() -> None:
         assert '"A{na}"' in words.player.format(name='"A{na}"')
 
 
+def test_no_language_borrows_words_of_english() -> None:
+    """Every line has words of its own; a place alone is nobody's word."""
+    english = prompt_words(ENGLISH).lines
+    for language in LANGUAGES.keys() - {ENGLISH}:
+        lines = prompt_words(language).lines
+        borrowed = {
+            field
+            for field in lines.__struct_fields__
+            if getattr(lines, field) == getattr(english, field)
+        }
+        assert borrowed <= {"date"}, language
+
+
 @pytest.mark.parametrize(
     ("texts", "language"),
     [
