@@ -75,10 +75,6 @@ SET used = record.used + given.times, used_at = greatest(record.used_at, given.l
 FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[]) AS given (id, times, last)
 WHERE record.relationship_id = $1 AND record.id = given.id;
 
--- name: set_record_vector
--- Stores the search vector of a record that has none.
-UPDATE records SET embedding = $3 WHERE id = $2 AND relationship_id = $1 AND embedding IS NULL;
-
 -- name: add_sources
 -- Adds turns and records that a record is derived from, without duplicates.
 -- Each source is a turn or a record; the other is NULL.

@@ -1,6 +1,6 @@
 """The status of background steps, and retrying them at once."""
 
-from foremind.background.steps import STEPS
+from foremind.background.step_definitions import STEPS
 from foremind_eval.doubles.background_answers import background_answer
 from tests.acceptance.world import world
 from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually_async

@@ -2,7 +2,7 @@
 
 import re
 
-from foremind.background.steps import MODEL_LANES, STEPS
+from foremind.background.step_definitions import MODEL_LANES, STEPS
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.token_budget import SHARES

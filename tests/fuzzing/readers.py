@@ -27,8 +27,13 @@ from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
 from foremind.domain.settings.settings import load_settings
 from foremind.gateway.protocol import decoding
-from foremind.llm import answer_parsing as answers_read
-from foremind.llm import completion_parser, offline, thinking_filter
+from foremind.llm import (
+    answer_fitting,
+    answer_parsing,
+    completion_parser,
+    offline,
+    thinking_filter,
+)
 from foremind.llm.prompt import quoted_lines, record_format, sections
 from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
@@ -173,8 +178,8 @@ def read_answer(text: str, _: datetime) -> None:
     """Parse a model's structured output: the text alone, and within the expected structure."""
     quoted = json.dumps(text)
     for output in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
-        with contextlib.suppress(answers_read.UnparsableAnswer):
-            answers_read.parse_answer(output, EpisodesAnswer)
+        with contextlib.suppress(answer_fitting.UnparsableAnswer):
+            answer_parsing.parse_answer(output, EpisodesAnswer)
 
 
 def read_stream(text: str, _: datetime) -> None:
@@ -305,7 +310,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     profile: take_notes,
     stated_facts: take_notes,
     erasure_scope: find_erased,
-    answers_read: read_answer,
+    answer_fitting: read_answer,
+    answer_parsing: read_answer,
     completion_parser: read_stream,
     thinking_filter: read_stream,
     questions: lambda text, _: (

@@ -57,7 +57,7 @@ async def test_layers_that_never_fit_are_loaded_for_each_use(built: Core) -> Non
         built.stores.records, built.embedder.manifest, 6000, built.runtime.metrics
     ) as cache:
         for _ in range(2):
-            assert (await cache.load(ana, estimate_tokens)).standing.sections == {}
+            assert (await cache.load(ana, estimate_tokens)).standing("en").sections == {}
             assert cache.get(ana) is None
             assert not cache._reading
         assert built.runtime.metrics.registry.get_sample_value("foremind_layers_bytes") == 0

@@ -8,8 +8,7 @@ import structlog
 from foremind.background.curation_context import CurationContext
 from foremind.background.lanes import RunningLane
 from foremind.background.retry_policy import after_failure
-from foremind.background.step_runner import StepRunner
-from foremind.background.steps import (
+from foremind.background.step_definitions import (
     FOLLOW_UP_DELAY,
     MODEL_LANES,
     STEPS_BY_NAME,
@@ -18,6 +17,7 @@ from foremind.background.steps import (
     StepName,
     due_steps,
 )
+from foremind.background.step_runner import StepRunner
 from foremind.background.turn_steps import TurnSteps
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, ForemindError

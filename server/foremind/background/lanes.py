@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.steps import LANES, StepName
+from foremind.background.step_definitions import LANES, StepName
 from foremind.domain.step import RULES_PLACE, ClaimedStep, ClaimLimits, Lane
 
 #: Concurrency limit of one model. One that hangs blocks only its own lanes, and a companion whose

@@ -24,7 +24,6 @@ from foremind.storage.record_changes import RecordChanges
 
 _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted
 _SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
-_EMBED_BATCH = 20  # entries of earlier versions without a vector that are embedded per run
 _MAX_TURNS = 40  # per batch
 _MAX_TURNS_FOR_MODEL = 10  # per batch: what is worth noting of them fits into the answer
 _MAX_TOKENS = 800
@@ -45,11 +44,8 @@ async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]
     updates, complete = await _updates(context, context.utterances(batch))
     # Where the answer was cut off, what is missing most likely concerns the later turns.
     last_turn = batch[-1].id if complete else batch[(len(batch) - 1) // 2].id
-    vectors = await _missing_vectors(context)
     async with context.changing() as changes:
         await _write_updates(context, changes, updates)
-        for entry_id, vector in vectors.items():
-            await changes.set_vector(entry_id, vector)
         await changes.advance("noted", last_turn, context.relationship.noted_turn_id)
     await context.reload()
     return last_turn
@@ -179,12 +175,6 @@ async def _with_vector(context: CurationContext, update: NotesUpdate) -> NotesUp
     """Return an update with the vector of its entry, if it has one."""
     entry = update.operation.entry
     return update if entry is None else replace(update, vector=await context.embed(entry))
-
-
-async def _missing_vectors(context: CurationContext) -> dict[int, npt.NDArray[np.float32]]:
-    """Return the vectors of some entries that are stored without one, by entry id."""
-    missing = [entry for entry in context.records_of("scratchpad") if entry.vector is None]
-    return {entry.id: await context.embed(entry.content) for entry in missing[:_EMBED_BATCH]}
 
 
 def entries_for_prompt(entries: Sequence[Record], query: npt.NDArray[np.float32]) -> list[Record]:

@@ -19,7 +19,6 @@ from foremind.domain.record import (
     is_manual,
 )
 from foremind.storage.record_changes import RecordChanges
-from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import terms_of
 
@@ -185,10 +184,7 @@ def _stored_entries(present: Sequence[Record], slots: Slots) -> list[_StoredEntr
 
 def _stored_entry(record: Record, slots: Slots) -> _StoredEntry:
     slot = record.details.slot or _slot_of(record, slots)
-    entry = _StoredEntry(slot, record.title, record.content, record.made_by, record.details, record)
-    if not record.details.slot and record.made_by == "rules":
-        _migrate(entry)
-    return entry
+    return _StoredEntry(slot, record.title, record.content, record.made_by, record.details, record)
 
 
 def _slot_of(record: Record | NewRecord, slots: Slots) -> str:
@@ -209,18 +205,6 @@ def _slot_of(record: Record | NewRecord, slots: Slots) -> str:
         (statement.slot for text in (content, first_person) for statement in statements_in(text)),
         "",
     )
-
-
-def _migrate(entry: _StoredEntry) -> None:
-    """Reduce an entry of an earlier version, a whole sentence, to its value."""
-    statements: Sequence[Statement] = [
-        statement for statement in statements_in(entry.content) if statement.holds
-    ]
-    if statements:
-        first = statements[0]
-        entry.slot, entry.title, entry.content = first.slot, first.title, first.content
-    else:
-        entry.removed = True
 
 
 def _apply_statement(stored: list[_StoredEntry], entry: ProfileEntry, slots: Slots) -> None:

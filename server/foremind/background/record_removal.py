@@ -5,7 +5,8 @@ from foremind.background.extractive_summary import topic_key
 from foremind.background.profile import removal_key
 from foremind.domain.errors import NotFound
 from foremind.domain.record import Record
-from foremind.memory.erase import Eraser, ErasureReceipt
+from foremind.memory.erase import Eraser
+from foremind.memory.erasure_request import ErasureReceipt
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.record_changes import digest_of
 from foremind.storage.record_store import RecordStore

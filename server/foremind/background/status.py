@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from foremind.background.steps import STEPS, StepName, due_steps
+from foremind.background.step_definitions import STEPS, StepName, due_steps
 from foremind.domain.step import Lane, StepState
 
 StepPhase = Literal["idle", "due", "running", "model", "slot", "backing_off", "held"]

@@ -16,7 +16,11 @@ from foremind.background.episodes import (
 from foremind.background.notes import rewrite_notes, update_notes
 from foremind.background.profile_extraction import turns_to_read, update_profile, uses_model
 from foremind.background.retention import apply_retention
-from foremind.background.schedule import (
+from foremind.background.stated_facts import resave_stated_facts, save_stated_facts
+from foremind.background.step_definitions import Outcome, StepName
+from foremind.background.summary import summarise
+from foremind.background.topics import update_topics
+from foremind.background.triggers import (
     is_over,
     is_stale,
     next_retention,
@@ -24,10 +28,6 @@ from foremind.background.schedule import (
     turns_outside_window,
     usage_patterns_due,
 )
-from foremind.background.stated_facts import resave_stated_facts, save_stated_facts
-from foremind.background.steps import Outcome, StepName
-from foremind.background.summary import summarise
-from foremind.background.topics import update_topics
 from foremind.background.usage_patterns import update_usage_patterns
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import RelationshipState, TranscriptTurn

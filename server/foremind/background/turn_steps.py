@@ -1,6 +1,6 @@
 """The steps that take turns one by one: ingest, and rating by a language model."""
 
-from foremind.background.steps import StepName
+from foremind.background.step_definitions import StepName
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
 

@@ -12,8 +12,8 @@ import structlog
 from foremind.background.lane_runner import LaneRunner, scheduled_steps
 from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane, RunningLanes
 from foremind.background.status import StepStatus, step_statuses
+from foremind.background.step_definitions import LANES, STEPS, due_steps
 from foremind.background.step_runner import StepRunner
-from foremind.background.steps import LANES, STEPS, due_steps
 from foremind.background.turn_steps import TurnSteps
 from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.step import RULES_PLACE, ClaimedStep, PendingRelationship, place_of

@@ -72,8 +72,8 @@ class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The details of a record besides its text.
 
-    `upto` is the last record of the file that a topic's paragraph was made of; earlier versions
-    wrote it as a number. `turn` is the turn of the file in which a profile value was last stated.
+    `upto` is the last record of the file that a topic's paragraph was made of, `turn` the turn of
+    the file in which a profile value was last stated.
     """
 
     questions: list[str] = []
@@ -84,7 +84,7 @@ class ExportedDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     status: str = ""
     messages: int = 0
     sessions: int = 0
-    upto: Id | Annotated[int, Meta(ge=0, lt=10**18)] = "0"
+    upto: Id = "0"
     slot: str = ""
     rank: Annotated[int, Meta(ge=0, lt=10**6)] = 0
     times: Annotated[int, Meta(ge=0, lt=10**9)] = 0

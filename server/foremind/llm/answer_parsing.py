@@ -6,7 +6,7 @@ for 4. None of that makes an answer worthless. Corrections are reported by code,
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from foremind.domain.errors import NOT_JSON
+from foremind.llm.answer_fitting import UnparsableAnswer, fit, folded, structure_of
 from foremind.llm.thinking_filter import without_thinking
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -28,14 +29,7 @@ _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]')
 _DEPTH_CHANGE = {"{": 1, "[": 1, "}": -1, "]": -1}
 _OPENING = re.compile(r"[{\[]")
 _KEY = re.compile(r"(\w[\w \-]{0,40})[\"'”]?\s*:")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s|$)")
-_BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
 _FENCE = re.compile(r"^\s*```\w*\s*|\s*```\s*$")
-
-
-class UnparsableAnswer(Exception):
-    """Nothing of a text is usable; the message tells the model why, without quoting the text."""
 
 
 @dataclass(slots=True)
@@ -92,20 +86,10 @@ def parse_answer(text: str, shape: type[Answer], *, prose: bool = False) -> Pars
     raise UnparsableAnswer(problem)
 
 
-def cut_at_sentence(text: str, max_chars: int) -> str:
-    """Return a text truncated to `max_chars` at the end of a sentence, or else of a word."""
-    if len(text) <= max_chars:
-        return text
-    ends = [match.end() for match in _SENTENCE_END.finditer(text[:max_chars])]
-    if ends and ends[-1] >= max_chars // 3:
-        return text[: ends[-1]]
-    return text[:max_chars].rpartition(" ")[0].rstrip(" ,;:-") or text[:max_chars]
-
-
 def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> ParsedAnswer[Answer]:
     corrections: Counter[str] = Counter(repaired=1) if repaired else Counter()
     try:
-        fitted = _fit(value, _type_of(shape), "the answer", corrections)
+        fitted = fit(value, structure_of(shape), "the answer", corrections)
     except RecursionError:
         raise UnparsableAnswer("it is nested too deeply") from None
     if corrections["dropped"] and not any(msgspec.structs.astuple(fitted)):
@@ -148,15 +132,15 @@ def _may_be_answer(candidate: str, reply: str, shape: type[msgspec.Struct]) -> b
 
 def _names_field(text: str, shape: type[msgspec.Struct]) -> bool:
     names = _field_names(shape)
-    return any(_folded(match[1]) in names for match in _KEY.finditer(text))
+    return any(folded(match[1]) in names for match in _KEY.finditer(text))
 
 
 @cache
 def _field_names(shape: type[msgspec.Struct]) -> frozenset[str]:
     """Return the folded names of a shape's fields and of those of its elements."""
     names: set[str] = set()
-    for member in _type_of(shape).fields:
-        names.add(_folded(member.name))
+    for member in structure_of(shape).fields:
+        names.add(folded(member.name))
         item = member.type.item_type if isinstance(member.type, inspect.ListType) else member.type
         if isinstance(item, inspect.StructType):
             names |= _field_names(item.cls)
@@ -183,7 +167,7 @@ def _repaired(text: str) -> Any:
 
 def _as_number(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
     """Accept "8" or "Rating: 8/10" as a shape's only required field, if that is a number."""
-    required = [field for field in _type_of(shape).fields if field.required]
+    required = [field for field in structure_of(shape).fields if field.required]
     if len(required) != 1 or not isinstance(required[0].type, inspect.IntType):
         return None
     match = re.fullmatch(
@@ -199,7 +183,7 @@ def _as_number(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
 def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
     """Accept a text as the value of a shape's only field, if that is a text or lines."""
     plain = _FENCE.sub("", text).strip()
-    fields = _type_of(shape).fields
+    fields = structure_of(shape).fields
     if len(plain) < _MIN_PROSE_CHARS or len(fields) != 1 or plain[0] in "{[":
         return None
     if _names_field(plain, shape):  # it was meant as JSON
@@ -215,187 +199,3 @@ def _as_prose(text: str, shape: type[Answer]) -> ParsedAnswer[Answer] | None:
         return None
     answer.corrections["prose"] += 1
     return answer
-
-
-@cache
-def _type_of(shape: type[msgspec.Struct]) -> inspect.StructType:
-    struct_type = inspect.type_info(shape)
-    assert isinstance(struct_type, inspect.StructType)
-    return struct_type
-
-
-def _fit(value: Any, type_: inspect.Type, where: str, corrections: Counter[str]) -> Any:
-    fit = _FITS.get(type(type_))
-    return value if fit is None else fit(value, type_, where, corrections)
-
-
-def _fit_struct(
-    value: Any, type_: inspect.StructType, where: str, corrections: Counter[str]
-) -> Any:
-    given = _given_fields(value, type_)
-    if given is None:
-        names = ", ".join(f"`{member.name}`" for member in type_.fields)
-        raise UnparsableAnswer(f"{where} has to be an object with {names}")
-    fitted = {}
-    for member in type_.fields:
-        raw = given.get(_folded(member.name))
-        if raw is None and not isinstance(member.type, inspect.ListType):
-            if member.required:
-                raise UnparsableAnswer(f"`{member.name}` is missing")
-            continue
-        try:
-            fitted[member.name] = _fit(raw, member.type, f"`{member.name}`", corrections)
-        except UnparsableAnswer:
-            if member.required:
-                raise
-            corrections["dropped"] += 1
-    return type_.cls(**fitted)
-
-
-def _given_fields(value: Any, type_: inspect.StructType) -> dict[str, Any] | None:
-    """Return the fields in a value by folded name, unwrapping it; None if there are none."""
-    names = {_folded(field.name) for field in type_.fields}
-    only = type_.fields[0] if len(type_.fields) == 1 else None
-    for _ in range(3):
-        if isinstance(value, dict):
-            folded = {_folded(str(name)): member for name, member in value.items()}
-            if not folded or names & folded.keys():
-                return folded
-            if only is not None and isinstance(only.type, inspect.ListType):
-                item = only.type.item_type
-                if isinstance(item, inspect.StructType) and _has_required(folded, item):
-                    return {_folded(only.name): [value]}
-            if len(value) != 1:
-                return None
-            (value,) = value.values()
-        elif isinstance(value, list):
-            lists = [field for field in type_.fields if isinstance(field.type, inspect.ListType)]
-            if lists and lists[0] is type_.fields[0]:
-                return {_folded(lists[0].name): value}
-            if len(value) != 1:
-                return None
-            value = value[0]
-        else:
-            return None if only is None or not isinstance(value, str) else {
-                _folded(only.name): value
-            }  # fmt: skip
-    return None
-
-
-def _has_required(folded: dict[str, Any], type_: inspect.StructType) -> bool:
-    required = {_folded(field.name) for field in type_.fields if field.required}
-    return required <= folded.keys()
-
-
-def _fit_list(
-    value: Any, type_: inspect.ListType, where: str, corrections: Counter[str]
-) -> list[Any]:
-    fitted = []
-    problem = f"{where} is empty"
-    for element in _elements(value, type_.item_type):
-        try:
-            fitted.append(_fit(element, type_.item_type, f"an element of {where}", corrections))
-        except UnparsableAnswer as error:
-            corrections["dropped"] += 1
-            problem = str(error)
-    if len(fitted) < (type_.min_length or 0):
-        raise UnparsableAnswer(problem)
-    if type_.max_length is not None and len(fitted) > type_.max_length:
-        corrections["too_many"] += len(fitted) - type_.max_length
-        del fitted[type_.max_length :]
-    return fitted
-
-
-def _elements(value: Any, item: inspect.Type) -> list[Any]:
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [element for element in value if element is not None and element != ""]
-    if isinstance(value, str):
-        if not isinstance(item, inspect.StrType):
-            return [value] if value.strip() else []
-        lines = (_BULLET.sub("", line).strip() for line in value.splitlines())
-        return [line for line in lines if line]
-    if isinstance(value, dict) and value and isinstance(item, inspect.StructType):
-        folded = {_folded(str(name)): member for name, member in value.items()}
-        return [value] if _has_required(folded, item) else list(value.values())
-    return [value]
-
-
-def _fit_str(value: Any, type_: inspect.StrType, where: str, corrections: Counter[str]) -> str:
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        value = "\n".join(value)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UnparsableAnswer(f"{where} has to be a text")
-    text = str(value).strip()
-    if not any(char.isalnum() for char in text):  # also the "…" of the form that was shown
-        if type_.min_length:
-            raise UnparsableAnswer(f"{where} is empty")
-        return ""
-    if type_.max_length is not None and len(text) > type_.max_length:
-        corrections["too_long"] += 1
-        text = cut_at_sentence(text, type_.max_length)
-    return text
-
-
-def _fit_int(value: Any, type_: inspect.IntType, where: str, corrections: Counter[str]) -> int:
-    if isinstance(value, str) and (match := _NUMBER.search(value)) is not None:
-        value = float(match[0])
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 2**53:
-        raise UnparsableAnswer(f"{where} has to be a number")
-    number = int(value)
-    clamped = number if type_.ge is None else max(number, type_.ge)
-    clamped = clamped if type_.le is None else min(clamped, type_.le)
-    corrections["out_of_range"] += clamped != number
-    return clamped
-
-
-def _fit_literal(value: Any, type_: inspect.LiteralType, where: str, _: Counter[str]) -> Any:
-    folded = _folded(str(value))
-    for choice in type_.values:
-        if _folded(str(choice)) == folded:
-            return choice
-    raise UnparsableAnswer(f"{where} has to be one of {', '.join(map(str, type_.values))}")
-
-
-def _fit_union(value: Any, type_: inspect.UnionType, where: str, corrections: Counter[str]) -> Any:
-    choices = [choice for choice in type_.types if not isinstance(choice, inspect.NoneType)]
-    optional = len(choices) < len(type_.types)
-    if optional and (value is None or (isinstance(value, str) and _is_null(value))):
-        return None
-    for choice in choices:
-        try:
-            return _fit(value, choice, where, corrections)
-        except UnparsableAnswer:
-            continue
-    if optional:
-        corrections["dropped"] += 1
-        return None
-    raise UnparsableAnswer(f"{where} cannot be read")
-
-
-def _fit_bool(value: Any, _: inspect.BoolType, where: str, __: Counter[str]) -> bool:
-    spellings = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    parsed = spellings.get(str(value).strip().lower())
-    if parsed is None:
-        raise UnparsableAnswer(f"{where} has to be true or false")
-    return parsed
-
-
-def _is_null(text: str) -> bool:
-    return text.strip().lower() in ("", "null", "none", "n/a")
-
-
-def _folded(name: str) -> str:
-    return "".join(char for char in name.lower() if char.isalnum())
-
-
-_FITS: dict[type[inspect.Type], Callable[..., Any]] = {
-    inspect.StructType: _fit_struct,
-    inspect.ListType: _fit_list,
-    inspect.StrType: _fit_str,
-    inspect.IntType: _fit_int,
-    inspect.LiteralType: _fit_literal,
-    inspect.UnionType: _fit_union,
-    inspect.BoolType: _fit_bool,
-}

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
+from foremind.memory.erasure_request import ErasureReceipt, ErasureScope
 from foremind.memory.erasure_scope import (
     ErasedContent,
     RelationshipTexts,
@@ -36,64 +36,6 @@ _MAX_WAITING = 20  # further erasures of one relationship
 _WAIT_TIMEOUT_S = 60.0
 
 _log = structlog.get_logger("foremind.memory")
-
-
-class ErasureReceipt(msgspec.Struct, frozen=True):
-    """What was removed: memories, the texts of turns, records by layer.
-
-    `remade` are those of the records that are regenerated from what remains, `shortened` counts
-    records that lost lines only, `reread` neighbouring memories that were re-embedded.
-    """
-
-    memories: tuple[str, ...]
-    turns: int
-    records: int
-    reread: int
-    layers: dict[str, int] = {}
-    remade: dict[str, int] = {}
-    shortened: int = 0
-
-
-class ErasureScope(msgspec.Struct, frozen=True):
-    """What is to be erased: memories, turns, a session, what mentions some words, or everything.
-
-    `not_kept`: the turns were never meant to be kept; other turns that say the same stay.
-    """
-
-    memories: tuple[int, ...] = ()
-    turns: tuple[int, ...] = ()
-    not_kept: bool = False
-    session: str | None = None
-    about: str | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is named."""
-        return self == ErasureScope()
-
-    @property
-    def param(self) -> str:
-        """The name of the parameter that is set."""
-        if self.memories:
-            return "memory"
-        if self.turns:
-            return "turn"
-        params = ("session", "about")
-        return next((param for param in params if getattr(self, param) is not None), "everything")
-
-    def __str__(self) -> str:
-        """Describe the scope for the audit trail, without the words of a topic."""
-        match self.param:
-            case "memory":
-                return f"memory {', '.join(map(str, self.memories))}"
-            case "turn":
-                return f"{len(self.turns)} turns" if self.turns[1:] else f"turn {self.turns[0]}"
-            case "about":
-                return "a topic"
-            case "everything":
-                return "everything"
-            case param:
-                return f"{param} {getattr(self, param)}"
 
 
 @dataclass(frozen=True, slots=True)

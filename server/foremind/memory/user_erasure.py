@@ -7,7 +7,8 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
-from foremind.memory.erase import Eraser, ErasureScope
+from foremind.memory.erase import Eraser
+from foremind.memory.erasure_request import ErasureScope
 from foremind.storage.relationship_store import RelationshipStore
 from foremind.storage.user_store import UserStore
 

@@ -173,13 +173,6 @@ class RecordChanges:
         )
         self._changed = True
 
-    async def set_vector(self, record_id: int, vector: npt.NDArray[np.float32]) -> None:
-        """Store the search vector of a record that has none."""
-        await self.connection.execute(
-            "set_record_vector", self.relationship_id, record_id, _halfvec(vector)
-        )
-        self._changed = True
-
     async def remove(self, record_ids: Collection[int]) -> int:
         """Delete records with their revisions; return how many there were.
 

@@ -347,7 +347,7 @@ class _ExportWriter:
         return row
 
 
-def _cursor(new_ids: Mapping[str, int], old_id: str | int) -> int:
+def _cursor(new_ids: Mapping[str, int], old_id: str) -> int:
     """Return the new id of the last element up to an id in the file; 0 if there is none."""
     last = int(old_id)
     return max((new for old, new in new_ids.items() if int(old) <= last), default=0)

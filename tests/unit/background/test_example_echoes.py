@@ -25,7 +25,8 @@ from foremind.background.prompts import (
     topic_prompt,
 )
 from foremind.domain.companion import KINDS, PROFILE_SLOTS, ProfileRules, ScratchpadRules
-from foremind.llm.answer_parsing import UnparsableAnswer, parse_answer
+from foremind.llm.answer_fitting import UnparsableAnswer
+from foremind.llm.answer_parsing import parse_answer
 from foremind.llm.prompt.layout import Message
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

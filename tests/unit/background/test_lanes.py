@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from foremind.background.lanes import RunningLane, RunningLanes
 from foremind.background.retry_policy import after_failure
-from foremind.background.steps import STEPS_BY_NAME
+from foremind.background.step_definitions import STEPS_BY_NAME
 from foremind.domain.step import ClaimedStep, ClaimLimits, Lane
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

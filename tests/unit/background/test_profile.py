@@ -157,19 +157,6 @@ def test_removed_entries_are_not_made_again() -> None:
     assert values(change.added) == [("likes", "tea")]
 
 
-def test_entries_of_earlier_versions_are_migrated() -> None:
-    """Or removed, where they say nothing about the user."""
-    present = [
-        stored(1, "likes rain", "I love rain, I could listen to it."),
-        stored(2, "home", "She said I live in a dream"),
-    ]
-    change = applied(present, said("I love tea"))
-    assert [(before.id, record.title, record.content) for before, record in change.changed] == [
-        (1, "likes", "rain")
-    ]
-    assert change.removed == [2]
-
-
 def test_a_companion_adds_slots_or_has_only_its_own() -> None:
     """Rules fill no slot that the companion does not have."""
     boat = {"boat": ProfileSlot("what the user sails")}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from foremind.background.prompts import EpisodesAnswer, NotesAnswer, SummaryAnswer, TopicAnswer
-from foremind.llm.answer_parsing import UnparsableAnswer, cut_at_sentence, parse_answer
+from foremind.llm.answer_fitting import UnparsableAnswer, cut_at_sentence
+from foremind.llm.answer_parsing import parse_answer
 from foremind.memory.importance_rating import Rating
 
 ADD = {"op": "ADD", "kind": "goal", "entry": "Wants to sail"}

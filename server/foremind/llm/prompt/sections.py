@@ -216,21 +216,18 @@ def _profile_line(record: Record, language: str) -> QuotedLine:
         before = f"- {words.seems}: {quoted(record.title)}: "
         return line((before, record.content), sentences=False, states=states)
     manual = is_manual(record.made_by)
-    # Entries from before slots existed state their own subject.
-    named = record.title and (record.details.slot or manual)
-    title = f"{quoted(record.title)}: " if named else ""
+    title = f"{quoted(record.title)}: " if record.title else ""
     day = day_in_words(record.updated_at)
     said_on = words.said_on.format(date=day_in(language, record.updated_at))
     after = "" if manual else f" {said_on}"
     if not manual:
         said = wordings(record.details.slot or "", record.title, record.content)
         states = {key_of_words(words): day for words in said} | states
-    sentences = manual or not record.details.slot
     return line(
         (f"- {title}", record.content),
         after=after,
         is_manual=manual,
-        sentences=sentences,
+        sentences=manual,
         states=states,
     )
 

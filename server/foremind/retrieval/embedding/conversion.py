@@ -194,12 +194,8 @@ def _write_graphs(manifest: Manifest, source: Path, target: Path) -> None:
 
 
 def _changed(folder: Path, record: ConvertedModel) -> str | None:
-    """Return the name of a file that does not match its recorded checksum, else None.
-
-    Records of earlier versions list only the files that the server uses.
-    """
-    others = [name for name in _OTHER_FILES if name in record.files]
-    return first_changed(folder, record, (*_SERVING_FILES, *others))
+    """Return the name of a file that does not match its recorded checksum, else None."""
+    return first_changed(folder, record, (*_SERVING_FILES, *_OTHER_FILES))
 
 
 def _install(converted: Path, folder: Path) -> None:

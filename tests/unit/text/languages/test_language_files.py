@@ -100,8 +100,8 @@ _LINES = dict.fromkeys(LineWords.__struct_fields__, "x") | {
 }
 
 
-def _with_prompt(lines: Mapping[str, str] | None = None, **changed: str) -> str:
-    tables = {"prompt": _WORDS | changed, "prompt.lines": _LINES | (lines or {})}
+def _with_prompt(changed: Mapping[str, str] = {}, lines: Mapping[str, str] = {}) -> str:
+    tables = {"prompt": {**_WORDS, **changed}, "prompt.lines": {**_LINES, **lines}}
     return _COMPLETE + "".join(
         f"[{table}]\n" + "".join(f'{key} = "{words[key]}"\n' for key in words)
         for table, words in tables.items()
@@ -132,7 +132,7 @@ def test_the_words_of_prompts_keep_their_case() -> None:
 def test_unusable_words_of_prompts_are_named(changed: dict[str, str], message: str) -> None:
     """With what was expected."""
     with pytest.raises(InvalidLanguageFile) as raised:
-        parse_language("xx.toml", _with_prompt(**changed))
+        parse_language("xx.toml", _with_prompt(changed))
     assert str(raised.value) == message
 
 
@@ -151,5 +151,5 @@ def test_unusable_words_of_prompts_are_named(changed: dict[str, str], message: s
 def test_unusable_words_of_lines_are_named(changed: dict[str, str], message: str) -> None:
     """Also where a brace would have been a place."""
     with pytest.raises(InvalidLanguageFile) as raised:
-        parse_language("xx.toml", _with_prompt(changed))
+        parse_language("xx.toml", _with_prompt(lines=changed))
     assert str(raised.value) == f"xx.toml: {message}"
