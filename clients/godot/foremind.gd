@@ -38,7 +38,8 @@ var _greeted := false  # `session.open` was sent on this connection
 var _opened := false
 var _session_id := ""
 var _seq := 0
-var _failures := 0  # since a session was opened
+var _failures := 0  # in a row
+var _opened_ms := 0
 var _retry_s := 0.0  # until the next attempt
 var _silent_s := 0.0  # for which an answer has been awaited
 var _draft := ""
@@ -166,7 +167,7 @@ func _read(text: String) -> void:
 	var was_opened := _opened
 	if event["type"] == Protocol.SESSION_OPENED:
 		_opened = true
-		_failures = 0
+		_opened_ms = Time.get_ticks_msec()
 		_session_id = event["session_id"]
 		state_changed.emit("open", 0, "")
 	if _opened:
@@ -197,16 +198,22 @@ func _take_error(error: Dictionary) -> void:
 
 
 func _lose(code: int, reason: String) -> void:
+	# A server that closes whatever it opens is not asked ever again at once.
+	if _opened and Time.get_ticks_msec() - _opened_ms > _longest_retry_s() * 1000.0:
+		_failures = 0
 	_hang_up()
 	if not _wanted or code in FINAL_CODES:
 		_wanted = false
 		state_changed.emit("closed", code, reason)
 		return
 	# Full jitter: clients that lost the same server do not come back at the same moment.
-	var longest_s := minf(LAST_RETRY_S, FIRST_RETRY_S * pow(2.0, mini(_failures, MAX_DOUBLINGS)))
+	_retry_s = randf() * _longest_retry_s()
 	_failures += 1
-	_retry_s = randf() * longest_s
 	state_changed.emit("waiting", code, reason)
+
+
+func _longest_retry_s() -> float:
+	return minf(LAST_RETRY_S, FIRST_RETRY_S * pow(2.0, mini(_failures, MAX_DOUBLINGS)))
 
 
 func _hang_up() -> void:

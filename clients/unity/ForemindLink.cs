@@ -33,7 +33,8 @@ namespace Foremind
         bool _redirected; // told since a session was opened: the next gateway is to serve it
         string _sessionId;
         long _seq;
-        int _failures; // since a session was opened
+        int _failures; // in a row
+        double _openedAt;
         int _refusals; // of fresh tokens, since a session was opened
         double _retryAt = Never;
         double _answerBy = Never;
@@ -204,7 +205,7 @@ namespace Foremind
         {
             _sessionId = opened.Text("session_id");
             IsOpen = true;
-            _failures = 0;
+            _openedAt = now;
             _refusals = 0;
             _redirected = false;
             _unanswered = null;
@@ -267,6 +268,8 @@ namespace Foremind
         void Lose(int code, string reason, double now)
         {
             var unanswered = _socket != null && !IsOpen;
+            // A server that closes whatever it opens is not asked ever again at once.
+            if (IsOpen && now - _openedAt > LongestRetryS()) _failures = 0;
             HangUp();
             if (_owner != null && unanswered && _wanted)
             {
@@ -282,10 +285,15 @@ namespace Foremind
                 return;
             }
             // Full jitter: clients that lost the same server do not come back at the same moment.
-            var longestS = Math.Min(LastRetryS, _options.FirstRetryS * Math.Pow(2, _failures++));
-            var retryS = _random.NextDouble() * longestS;
+            var retryS = _random.NextDouble() * LongestRetryS();
+            _failures++;
             _retryAt = now + retryS;
             Untold.Enqueue(new ForemindStateChange(ForemindState.Waiting, code, reason, retryS));
+        }
+
+        double LongestRetryS()
+        {
+            return Math.Min(LastRetryS, _options.FirstRetryS * Math.Pow(2, _failures));
         }
 
         /// <summary>Whether it would be the same again: a fresh token may do what an old one did not.</summary>

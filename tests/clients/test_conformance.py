@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foremind_client import Closed, Conversation, Identity, Unreachable
-from foremind_client.retry_delay import FIRST_RETRY_S, max_retry_delay
+from foremind_client.retry_delay import FIRST_RETRY_S, failures_after, max_retry_delay
 from foremind_client.token_source import renewal_delay
 from foremind_eval.processes.server_process import free_port
 from tests.clients.client_output import ClientOutput, has_members
@@ -116,23 +116,29 @@ def test_complete_recordings_match_the_contract(conversation: dict[str, Any]) ->
         check_event(event)
 
 
+_OPENED: list[Step] = [
+    {"receive": {"type": "session.open"}},
+    {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
+]
+
+
 @pytest.mark.parametrize("client", ["javascript", "csharp"])
+@pytest.mark.parametrize("before", [_OPENED[:1], _OPENED], ids=["at the door", "once open"])
 async def test_delays_between_attempts_double_up_to_a_bound(
-    client: str, request: pytest.FixtureRequest
+    client: str, before: list[Step], request: pytest.FixtureRequest
 ) -> None:
-    """Where the game is told each; they are random, so that clients do not come together."""
-    refused = [[{"receive": {"type": "session.open"}}, {"close": 4503}]] * 12
-    opened: list[Step] = [
-        {"receive": {"type": "session.open"}},
-        {"send": {"type": "session.opened", "seq": 1, "session_id": "s", "resumed": False}},
-    ]
+    """Where the game is told each; they are random, so that clients do not come together.
+
+    So they do for a server that closes whatever it opens.
+    """
+    refused = [[*before, {"close": 4503}]] * 12
     seen = await replay(
         command_of(client, request),
         {
             "name": "delays",
             "options": {"impatient": True, "firstRetryMs": 250},
-            "connections": [*refused, opened],
-            "events": [{"type": "session.opened"}],
+            "connections": [*refused, _OPENED],
+            "events": [{"type": "session.opened"}] * (1 if before == _OPENED[:1] else 13),
         },
     )
     delays = [event["retryMs"] for event in seen if event.get("state") == "waiting"]
@@ -140,12 +146,23 @@ async def test_delays_between_attempts_double_up_to_a_bound(
     for number, delay in enumerate(delays):
         assert 0 <= delay <= min(15_000, 250 * 2**number)
     assert len(set(delays)) == len(delays)
+    assert max(delays) > 250
 
 
 def test_the_delay_in_python_doubles_up_to_a_bound() -> None:
     """However long the server is away."""
     bounds = [max_retry_delay(FIRST_RETRY_S, failures) for failures in (1, 2, 3, 6, 7, 100_000)]
     assert bounds == [0.25, 0.5, 1.0, 8.0, 15.0, 15.0]
+
+
+def test_python_takes_a_short_session_for_a_failure() -> None:
+    """One that was open for longer than the last delay ends the row of failures."""
+    failures = 0
+    for expected in range(1, 8):
+        failures = failures_after(FIRST_RETRY_S, failures, open_s=0.1 * (expected > 1))
+        assert failures == expected
+    assert failures_after(FIRST_RETRY_S, failures, open_s=15.0) == 8
+    assert failures_after(FIRST_RETRY_S, failures, open_s=15.1) == 1
 
 
 @pytest.mark.parametrize("client", ["javascript", "csharp"])

@@ -79,7 +79,8 @@ export class Foremind extends EventTarget {
   /** A WebSocket, of whichever class. @type {any} */
   #socket = null;
   #closed = false;
-  #attempt = 0;
+  #attempt = 0; // in a row that failed
+  #openedAt = 0;
   /** Fresh tokens that were refused since a session was opened. */
   #refusals = 0;
   /** Raised by whatever ends an attempt to connect, so that pending waits end. */
@@ -472,7 +473,7 @@ export class Foremind extends EventTarget {
       this.#session = { session_id: event.session_id, seq: event.seq };
       this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
-      this.#attempt = 0;
+      this.#openedAt = performance.now();
       this.#refusals = 0;
       this.#redirected = false;
       this.#unanswered = null;
@@ -594,12 +595,19 @@ export class Foremind extends EventTarget {
       this.#tell("closed", code, reason);
       return;
     }
+    // A server that closes whatever it opens is not asked ever again at once.
+    if (wasOpen && performance.now() - this.#openedAt > this.#longestRetryMs()) this.#attempt = 0;
     // Full jitter: clients that lost the same server do not come back at the same moment.
-    const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
-    const longest = Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt++);
-    const retryMs = Math.random() * longest;
+    const retryMs = Math.random() * this.#longestRetryMs();
+    this.#attempt++;
     this.#retry = setTimeout(() => this.#dial(), retryMs);
     this.#tell("waiting", code, reason, retryMs); // last: a game may connect at once
+  }
+
+  /** @returns {number} the longest that the next attempt may be waited for */
+  #longestRetryMs() {
+    const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
+    return Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt);
   }
 
   /**

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from foremind_client.retry_delay import FIRST_RETRY_S, max_retry_delay
+from foremind_client.retry_delay import FIRST_RETRY_S, failures_after, max_retry_delay
 from foremind_client.route import Route
 from foremind_client.socket_client import (
     MAX_FRAME_BYTES,
@@ -159,6 +159,7 @@ class Conversation:
         self._left = False  # the block has ended
         #: The number of sessions opened or resumed.
         self.connections = 0
+        self._opened_at: float | None = None  # when this connection's session was
         self._client: Client | None = None
         self._session: str | None = None
         self._seq = 0
@@ -373,10 +374,11 @@ class Conversation:
         return sent
 
     async def _stay_connected(self) -> None:
-        failures = 0  # since a session was opened
+        loop = asyncio.get_running_loop()
+        failures = 0  # in a row
         try:
             while True:
-                before = self.connections
+                self._opened_at = None
                 try:
                     await self._serve_connection()
                 except _Redirected:
@@ -389,7 +391,8 @@ class Conversation:
                     if not (isinstance(error, Closed) and error.code == _ELSEWHERE):
                         self._last_loss = error
                         self._on_lost(error)
-                failures = 1 if self.connections > before else failures + 1
+                open_s = 0.0 if self._opened_at is None else loop.time() - self._opened_at
+                failures = failures_after(self._first_retry_s, failures, open_s)
                 # Full jitter: clients of a failed server do not all reconnect at once.
                 delay_s = random.uniform(0, max_retry_delay(self._first_retry_s, failures))  # noqa: S311
                 await asyncio.sleep(delay_s)
@@ -476,6 +479,7 @@ class Conversation:
         if not opened["resumed"]:
             self._replies.clear()  # those in progress are not continued
         self.connections += 1
+        self._opened_at = asyncio.get_running_loop().time()
         self._opened.set()
         self._queue_event(opened)
         if callable(self._identity.token) and token is not None:
