@@ -137,3 +137,21 @@ async def test_what_is_recalled_is_introduced_in_the_language(
         asked = {"user": "ana", "draft": "Heißt mein Hund Bello?"}
         preview = await http.get(f"{base}/{relationship['id']}/context", params=asked)
     assert line in preview.json()["messages"][-1]["content"]
+
+
+async def test_two_windows_in_two_languages_do_not_share_their_lines(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """What one has prepared for a text is prepared anew for the other."""
+    clock = ManualClock()
+    server = await start(llm_url=model.url, clock=clock)
+    client = await _open(server, "ana", language="de")
+    assert (await send_and_wait(client, "Mein Hund heißt Zephyrin"))["memory.stored"]["stored"]
+    await client.close()
+    await clock.leap(timedelta(days=2).total_seconds())
+    windows = {language: await _open(server, "ana", language=language) for language in ("de", "fr")}
+    said = {"de": 'sagte "ana": "Mein', "fr": '"ana" a dit: "Mein'}
+    for language in ("de", "fr", "de"):
+        await send_and_wait(windows[language], "Wie heißt mein Hund?")
+        prompt = _prompts(model)[-1][-1]["content"]
+        assert {code for code, words in said.items() if words in prompt} == {language}

@@ -132,6 +132,7 @@ def _retrieval_scope(
             embedding=services.context.embedder.manifest.fingerprint,
             recall_policy=policy.recall,
             layer_policy=policy.layers,
+            language=language,
         ),
         ZoneInfo(relationship.time_zone),
         lore=partial(
@@ -143,7 +144,6 @@ def _retrieval_scope(
             history,
         ),
         language=relationship.language or ENGLISH,
-        prompt_language=language,
     )
 
 

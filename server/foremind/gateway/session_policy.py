@@ -129,11 +129,11 @@ class SessionPolicy:
                 recall_policy=policy.recall,
                 layer_policy=policy.layers,
                 document_deletions=self._services.context.library.deletion_count(companion.id),
+                language=self.prompt_language,
             ),
             self.time_zone,
             self._user_id,
             language=self._language,
-            prompt_language=self.prompt_language,
         )
 
     def _refresh(self) -> None:

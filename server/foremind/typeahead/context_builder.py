@@ -56,8 +56,7 @@ class RetrievalScope:
     """Whose memories are searched, and the key of the resulting context.
 
     `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
-    draft activates of the companion's lorebook; `language` is the draft's where that is unsure,
-    `prompt_language` that of the prompt.
+    draft activates of the companion's lorebook; `language` is the draft's where that is unsure.
     """
 
     relationship_id: int
@@ -68,7 +67,6 @@ class RetrievalScope:
     user_id: int | None = None
     lore: LoreSource = no_lore
     language: str = ENGLISH
-    prompt_language: str = ENGLISH
 
 
 class ContextBuilder:
@@ -133,7 +131,7 @@ class ContextBuilder:
             policy,
             now,
             language=scope.language,
-            prompt_language=scope.prompt_language,
+            prompt_language=scope.cache_key.language,
         )
         # Those that are cached are read again if they changed: that is awaited.
         layers = None if changed else self._layer_cache.get(scope.relationship_id)
@@ -321,7 +319,9 @@ class ContextBuilder:
 
 async def _standing_of(layers: RelationshipLayers | None, scope: RetrievalScope) -> StandingLayers:
     return (
-        StandingLayers() if layers is None else await standing_layers(layers, scope.prompt_language)
+        StandingLayers()
+        if layers is None
+        else await standing_layers(layers, scope.cache_key.language)
     )
 
 

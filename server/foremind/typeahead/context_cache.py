@@ -18,6 +18,7 @@ from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
 from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.text.languages.language_files import ENGLISH
 
 _MAX_PER_RELATIONSHIP = 32  # contexts, so that undoing an edit hits the cache
 _RELATIONSHIP_FRACTION = 64  # one relationship may use at most one such part of the bytes
@@ -30,7 +31,8 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
     """What a context depends on in addition to the text; any difference makes it stale.
 
     `document_deletions` counts those of the companion's documents. `history` is the mark of the
-    conversation, as `draft_lore` computes it, where the companion has a lorebook.
+    conversation, as `draft_lore` computes it, where the companion has a lorebook. `language` is
+    that of the prompt.
     """
 
     memory_version: int
@@ -41,6 +43,7 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
     recall_policy: RecallPolicy
     layer_policy: LayerPolicy
     document_deletions: int = 0
+    language: str = ENGLISH
     history: tuple[int, int] = (0, 0)
 
 
