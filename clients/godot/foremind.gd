@@ -78,6 +78,7 @@ func open() -> void:
 ## Leave for good. Messages that are not stored are kept for a later `open`.
 func close() -> void:
 	_wanted = false
+	_failures = 0
 	_hang_up()
 	state_changed.emit("closed", 1000, "")
 
@@ -198,8 +199,8 @@ func _take_error(error: Dictionary) -> void:
 
 
 func _lose(code: int, reason: String) -> void:
-	# A server that closes whatever it opens is not asked ever again at once.
-	if _opened and Time.get_ticks_msec() - _opened_ms > _longest_retry_s() * 1000.0:
+	# A server that closes whatever it opens is asked less and less often.
+	if _opened and Time.get_ticks_msec() - _opened_ms > _longest_retry_s(_failures - 1) * 1000.0:
 		_failures = 0
 	_hang_up()
 	if not _wanted or code in FINAL_CODES:
@@ -207,13 +208,13 @@ func _lose(code: int, reason: String) -> void:
 		state_changed.emit("closed", code, reason)
 		return
 	# Full jitter: clients that lost the same server do not come back at the same moment.
-	_retry_s = randf() * _longest_retry_s()
+	_retry_s = randf() * _longest_retry_s(_failures)
 	_failures += 1
 	state_changed.emit("waiting", code, reason)
 
 
-func _longest_retry_s() -> float:
-	return minf(LAST_RETRY_S, FIRST_RETRY_S * pow(2.0, mini(_failures, MAX_DOUBLINGS)))
+func _longest_retry_s(failures: int) -> float:
+	return minf(LAST_RETRY_S, FIRST_RETRY_S * pow(2.0, mini(failures, MAX_DOUBLINGS)))
 
 
 func _hang_up() -> void:

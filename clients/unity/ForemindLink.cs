@@ -66,6 +66,7 @@ namespace Foremind
         {
             if (!_wanted) return;
             _wanted = false;
+            _failures = 0;
             HangUp();
             Tell(ForemindState.Closed, 1000, "");
         }
@@ -268,8 +269,8 @@ namespace Foremind
         void Lose(int code, string reason, double now)
         {
             var unanswered = _socket != null && !IsOpen;
-            // A server that closes whatever it opens is not asked ever again at once.
-            if (IsOpen && now - _openedAt > LongestRetryS()) _failures = 0;
+            // A server that closes whatever it opens is asked less and less often.
+            if (IsOpen && now - _openedAt > LongestRetryS(_failures - 1)) _failures = 0;
             HangUp();
             if (_owner != null && unanswered && _wanted)
             {
@@ -285,15 +286,14 @@ namespace Foremind
                 return;
             }
             // Full jitter: clients that lost the same server do not come back at the same moment.
-            var retryS = _random.NextDouble() * LongestRetryS();
-            _failures++;
+            var retryS = _random.NextDouble() * LongestRetryS(_failures++);
             _retryAt = now + retryS;
             Untold.Enqueue(new ForemindStateChange(ForemindState.Waiting, code, reason, retryS));
         }
 
-        double LongestRetryS()
+        double LongestRetryS(int failures)
         {
-            return Math.Min(LastRetryS, _options.FirstRetryS * Math.Pow(2, _failures));
+            return Math.Min(LastRetryS, _options.FirstRetryS * Math.Pow(2, failures));
         }
 
         /// <summary>Whether it would be the same again: a fresh token may do what an old one did not.</summary>

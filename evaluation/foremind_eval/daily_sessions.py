@@ -28,6 +28,7 @@ from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.layer_cache import LayerCache
+from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
@@ -235,7 +236,7 @@ class DailySessions:
         """Return the context for a text, as of now."""
         relationship_id = relationship.opened.relationship_id
         self._layer_cache.set_token_counter(relationship_id, estimate_tokens)  # reads them again
-        layers = await self._layer_cache.load(relationship_id, estimate_tokens)
+        layers = await self._layer_cache.load(relationship_id, estimate_tokens, ENGLISH)
         cache_key = CacheKey(
             memory_version=0,
             layers_version=layers.version,

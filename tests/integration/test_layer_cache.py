@@ -11,6 +11,7 @@ from foremind.domain.errors import NotFound
 from foremind.domain.record import NewRecord
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.layer_cache import LayerCache
+from foremind.text.languages.language_files import ENGLISH
 from tests.conftest import eventually
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -42,8 +43,8 @@ async def test_the_least_recently_used_layers_are_evicted_and_loaded_again(built
         def used_bytes() -> float:
             return built.runtime.metrics.registry.get_sample_value("foremind_layers_bytes") or 0.0
 
-        assert await cache.load(ana, estimate_tokens) is not None
-        assert await cache.load(bo, estimate_tokens) is not None
+        assert await cache.load(ana, estimate_tokens, ENGLISH) is not None
+        assert await cache.load(bo, estimate_tokens, ENGLISH) is not None
         assert 0 < used_bytes() <= max_bytes
         assert cache.get(ana) is None  # was evicted, and is now loaded again
         await eventually(lambda: cache.get(ana) is not None)
@@ -57,7 +58,7 @@ async def test_layers_that_never_fit_are_loaded_for_each_use(built: Core) -> Non
         built.stores.records, built.embedder.manifest, 6000, built.runtime.metrics
     ) as cache:
         for _ in range(2):
-            assert (await cache.load(ana, estimate_tokens)).standing("en").sections == {}
+            assert (await cache.load(ana, estimate_tokens, ENGLISH)).standing.sections == {}
             assert cache.get(ana) is None
             assert not cache._reading
         assert built.runtime.metrics.registry.get_sample_value("foremind_layers_bytes") == 0
@@ -69,12 +70,26 @@ async def test_a_cancelled_load_continues_for_other_waiters(built: Core) -> None
     async with LayerCache(
         built.stores.records, built.embedder.manifest, 60_000, built.runtime.metrics
     ) as cache:
-        waiters = [asyncio.create_task(cache.load(ana, estimate_tokens)) for _ in range(3)]
+        waiters = [asyncio.create_task(cache.load(ana, estimate_tokens, ENGLISH)) for _ in range(3)]
         await asyncio.sleep(0)
         waiters[0].cancel()
         layers = await asyncio.gather(*waiters, return_exceptions=True)
         assert isinstance(layers[0], asyncio.CancelledError)
         assert layers[1] is layers[2] is cache.get(ana)
+
+
+async def test_windows_in_two_languages_each_get_their_own(built: Core) -> None:
+    """However often both ask at the same time; what is cached is in one of them."""
+    ana = await relationship_with_records(built, "ana", 3)
+    async with LayerCache(
+        built.stores.records, built.embedder.manifest, 60_000, built.runtime.metrics
+    ) as cache:
+        languages = ["de", "fr"] * 3
+        loads = [cache.load(ana, estimate_tokens, language) for language in languages]
+        assert [layers.language for layers in await asyncio.gather(*loads)] == languages
+        assert (await cache.load(ana, estimate_tokens, "de")).language == "de"
+        kept = cache.get(ana)
+        assert kept is not None and kept.language == "de"
 
 
 async def test_loading_an_unknown_relationship_is_an_error(built: Core) -> None:
@@ -83,5 +98,5 @@ async def test_loading_an_unknown_relationship_is_an_error(built: Core) -> None:
         built.stores.records, built.embedder.manifest, 60_000, built.runtime.metrics
     ) as cache:
         with pytest.raises(NotFound):
-            await cache.load(999_999, estimate_tokens)
+            await cache.load(999_999, estimate_tokens, ENGLISH)
         assert not cache._reading

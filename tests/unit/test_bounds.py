@@ -28,6 +28,7 @@ _PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremi
 _UNBOUNDED = {
     "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",
     "llm/response_format.py: cache": "one entry for each response format",
+    "llm/answer_fitting.py: cache": "one entry for each response format",
     "llm/answer_parsing.py: cache": "one entry for each response format",
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
     "llm/http_client.py: cache": "it has no arguments",

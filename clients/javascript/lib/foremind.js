@@ -384,6 +384,7 @@ export class Foremind extends EventTarget {
   close() {
     this.#closed = true;
     this.#open = false;
+    this.#attempt = 0;
     clearTimeout(this.#retry);
     clearTimeout(this.#renewal);
     this.#stopExpecting();
@@ -595,19 +596,22 @@ export class Foremind extends EventTarget {
       this.#tell("closed", code, reason);
       return;
     }
-    // A server that closes whatever it opens is not asked ever again at once.
-    if (wasOpen && performance.now() - this.#openedAt > this.#longestRetryMs()) this.#attempt = 0;
+    // A server that closes whatever it opens is asked less and less often.
+    const openMs = wasOpen ? performance.now() - this.#openedAt : 0;
+    if (openMs > this.#longestRetryMs(this.#attempt - 1)) this.#attempt = 0;
     // Full jitter: clients that lost the same server do not come back at the same moment.
-    const retryMs = Math.random() * this.#longestRetryMs();
-    this.#attempt++;
+    const retryMs = Math.random() * this.#longestRetryMs(this.#attempt++);
     this.#retry = setTimeout(() => this.#dial(), retryMs);
     this.#tell("waiting", code, reason, retryMs); // last: a game may connect at once
   }
 
-  /** @returns {number} the longest that the next attempt may be waited for */
-  #longestRetryMs() {
+  /**
+   * How long may be waited at most after so many failures.
+   * @param {number} failures
+   */
+  #longestRetryMs(failures) {
     const { firstRetryMs = FIRST_RETRY_MS } = this.#options;
-    return Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** this.#attempt);
+    return Math.min(LAST_RETRY_MS, firstRetryMs * 2 ** failures);
   }
 
   /**

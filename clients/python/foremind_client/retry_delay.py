@@ -8,8 +8,8 @@ _MAX_DOUBLINGS = 64  # more than reach the last delay; a larger power would not 
 def failures_after(first_s: float, failures: int, open_s: float) -> int:
     """Return how many attempts in a row have failed, once another connection is lost.
 
-    One that was open for longer than the last delay ends the row: a server that closes whatever it
-    opens is not to be asked as often as one that was away for a moment.
+    One that was open for longer than the last delay could have been ends the row: a server that
+    closes whatever it opens is not to be asked as often as one that was away for a moment.
 
     Args:
         open_s: how long the session was open, in seconds; 0 if it was not opened.

@@ -42,10 +42,7 @@ async def preview_context(
         turns = await services.stores.turns.session_turns(relationship.id, session, MAX_TURNS)
         state, _ = await services.stores.states.read(relationship.id, session)
     history = [PastTurn(turn.speaker, turn.content, turn.id) for turn in turns]
-    language = await prompt_language(
-        services.stores.turns, relationship.language, relationship.id, session
-    )
-    prepared = await prepare_context(services, resolved, draft, history, session, language)
+    prepared = await prepare_context(services, resolved, draft, history, session)
     lorebook = await services.context.lorebooks.load(resolved.companion)
     started = services.runtime.clock.monotonic()
     snapshot = ConversationSnapshot(
@@ -54,7 +51,7 @@ async def preview_context(
         now,
         state,
         _identifier(session),
-        language=language,
+        language=prepared.cache_key.language,
     )
     assembled = build_prompt(
         resolved.companion,
@@ -87,13 +84,12 @@ async def prepare_context(
     draft: str,
     history: Sequence[PastTurn] = (),
     session: UUID | None = None,
-    language: str = ENGLISH,
 ) -> PreparedContext:
-    """Return what is recalled for a draft after some turns, under the settings in force.
-
-    Args:
-        language: of the prompt.
-    """
+    """Return what is recalled for a draft after some turns, under the settings in force."""
+    relationship = resolved.relationship
+    language = await prompt_language(
+        services.stores.turns, relationship.language, relationship.id, session
+    )
     scope = _retrieval_scope(services, resolved, history, session, language)
     return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
 

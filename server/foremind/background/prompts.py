@@ -112,13 +112,13 @@ def notes_prompt(
         "talk needs no operation at all."
     )
     present = "\n".join(f"{id_}. {labelled(kind)}: {quoted(text)}" for id_, kind, text in entries)
+    data_rule = _data_rule(rules.prompt, _said_in(utterances))
     return _messages(
         f"{task} Kinds: {kinds}.{examples} An entry is one sentence of at most 300 characters; "
-        f"there are at most {MAX_OPERATIONS} operations. {_DATA}"
+        f"there are at most {MAX_OPERATIONS} operations. {data_rule}"
         '{"operations": [{"op": "ADD", "kind": "goal", "entry": "…"}, '
         '{"op": "UPDATE", "id": 0, "entry": "…"}, {"op": "DELETE", "id": 0}]}',
         f"Entries:\n{present or '(none)'}\n\nSaid:\n{_transcript(utterances)}",
-        _said_in(utterances),
     )
 
 
@@ -143,7 +143,6 @@ def profile_prompt(rules: ProfileRules, utterances: Sequence[Utterance]) -> list
         f'"holds": false. There are at most {MAX_ENTRIES} entries. Slots: {slots}.{examples} '
         f'{_DATA}{{"entries": [{{"slot": "…", "value": "…", "holds": true}}]}}',
         f"Said:\n{_transcript(utterances)}",
-        (),  # it asks for values in the user's language
     )
 
 
@@ -158,11 +157,11 @@ def summary_prompt(
         "Summarise a conversation in 3 to 5 lines for the companion who had it: facts, feelings, "
         "promises, no commentary."
     )
+    data_rule = _data_rule(own, _said_in(utterances))
     return _messages(
         f"{task} The former summary is to be taken in. A line has at most 300 characters. "
-        f'{_DATA}{{"lines": ["…"]}}',
+        f'{data_rule}{{"lines": ["…"]}}',
         f"Former summary: {quoted(before)}\n\nSaid since:\n{_transcript(utterances)}",
-        _said_in(utterances),
     )
 
 
@@ -182,16 +181,16 @@ def episodes_prompt(
         "summary, references (names, places, works), questions explored, conclusions, and "
         "questions left open."
     )
+    data_rule = _data_rule(own, _said_in(utterances))
     return _messages(
         f"{task} A summary has at most four sentences, everything else at most 300 characters and "
         "three of each kind. Where a topic is one of those so far, call it by the same name. Say "
         "in one paragraph where things were left, and the numbers of the "
-        f"formerly open questions that are settled now. {_DATA}"
+        f"formerly open questions that are settled now. {data_rule}"
         '{"episodes": [{"topic": "…", "summary": "…", "references": [], "questions": [], '
         '"conclusions": [], "open_questions": []}], "left_at": "…", "settled": []}',
         f"Topics so far: {', '.join(map(quoted, topics)) or '(none)'}\n"
         f"Formerly open:\n{known or '(none)'}\n\nSaid:\n{_transcript(utterances)}",
-        _said_in(utterances),
     )
 
 
@@ -201,11 +200,11 @@ def topic_prompt(
     """Return the prompt for a topic's paragraph, from the previous one and dated news."""
     dated = "\n".join(f"- {day_in_words(when)}: {quoted(text)}" for when, text in news)
     task = own or "Write one paragraph on what is known of a topic in a relationship."
+    data_rule = _data_rule(own, [former, *(text for _, text in news)])
     return _messages(
         f"{task} The former paragraph is to be taken in; of what is new the newest is last, and "
-        f'what is newer holds. Write at most 1500 characters. {_DATA}{{"text": "…"}}',
+        f'what is newer holds. Write at most 1500 characters. {data_rule}{{"text": "…"}}',
         f"Topic: {quoted(topic)}\nFormer paragraph: {quoted(former)}\nNew:\n{dated}",
-        [former, *(text for _, text in news)],
     )
 
 
@@ -218,23 +217,34 @@ def core_memory_prompt(
         "Write the present state of a relationship in short lines, of 500 words at most: who the "
         "user is, what matters now, what is planned, what is open."
     )
+    data_rule = _data_rule(own, sources)
     return _messages(
         f"{task} The present text may have been edited by hand: keep what it says unless it is "
-        f'contradicted. {_DATA}{{"text": "…"}}',
+        f'contradicted. {data_rule}{{"text": "…"}}',
         f"Today is {_weekday(today)}.\nPresent text: {quoted(present)}\n\nKnown:\n{shown}",
-        sources,
     )
 
 
-def _messages(task: str, data: str, texts: Sequence[str]) -> list[Message]:
-    """Return a prompt for an answer in the language of `texts`."""
-    language = language_of_messages(text[:_COMPARED_CHARS] for text in texts[-_MOST_COMPARED:])
-    task += "" if language == ENGLISH else f" Write in {language_name(language)}."
+def _messages(task: str, data: str) -> list[Message]:
     return [{"role": "system", "content": task}, {"role": "user", "content": data}]
 
 
+def _data_rule(own: str | None, texts: Sequence[str]) -> str:
+    """Return the rule for quotations, after one to answer in the language of `texts`.
+
+    A companion's own prompt is not told in what language to answer.
+    """
+    language = language_of_messages(text[:_COMPARED_CHARS] for text in texts[-_MOST_COMPARED:])
+    if own or language == ENGLISH:
+        return _DATA
+    return (
+        f"Write in {language_name(language)}; leave kinds, names of topics, labels and dates as "
+        f"they are. {_DATA}"
+    )
+
+
 def _said_in(utterances: Sequence[Utterance]) -> list[str]:
-    return [utterance.text for utterance in utterances]
+    return [utterance.text for utterance in utterances if utterance.by_user]
 
 
 def _transcript(utterances: Sequence[Utterance]) -> str:

@@ -7,6 +7,14 @@ from zoneinfo import ZoneInfo
 from foremind.background.background_model import BackgroundModel
 from foremind.background.core_memory import update_core_memory
 from foremind.background.curation_context import CurationContext
+from foremind.background.due_work import (
+    is_over,
+    is_stale,
+    next_retention,
+    next_session_end,
+    turns_outside_window,
+    usage_patterns_due,
+)
 from foremind.background.episodes import (
     MAX_EPISODE_TURNS,
     rewrite_episodes,
@@ -20,14 +28,6 @@ from foremind.background.stated_facts import resave_stated_facts, save_stated_fa
 from foremind.background.step_definitions import Outcome, StepName
 from foremind.background.summary import summarise
 from foremind.background.topics import update_topics
-from foremind.background.triggers import (
-    is_over,
-    is_stale,
-    next_retention,
-    next_session_end,
-    turns_outside_window,
-    usage_patterns_due,
-)
 from foremind.background.usage_patterns import update_usage_patterns
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import RelationshipState, TranscriptTurn

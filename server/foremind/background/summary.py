@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import structlog
 
 from foremind.background.curation_context import CurationContext
+from foremind.background.due_work import turns_to_summarise
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
 from foremind.background.prompts import SummaryAnswer, summary_prompt
-from foremind.background.triggers import turns_to_summarise
 from foremind.domain.announcements import SummaryApplied
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord

@@ -31,7 +31,6 @@ from foremind.llm.prompt.layout import Message, PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import ActiveLore
-from foremind.retrieval.relationship_layers import standing_layers
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
@@ -219,14 +218,14 @@ class ReplyGeneration:
         """
         relationship_id = self._conversation.opened.relationship_id
         layers = await self._services.context.layer_cache.load(
-            relationship_id, counter_for(policy.tokenizer)
+            relationship_id,
+            counter_for(policy.tokenizer),
+            self._conversation.participants.language,
         )
-        language = self._conversation.participants.language
-        standing = await standing_layers(layers, language)
         lore = await self._lore.for_next_draft()
         if not self._conversation.loaded:
             return ()
-        assembled = self._assemble(_ANY_TEXT, standing, None, policy, lore.active)
+        assembled = self._assemble(_ANY_TEXT, layers.standing, None, policy, lore.active)
         return assembled.prompt.messages()[:-1]
 
     def _assemble(

@@ -1,5 +1,6 @@
 """Opening a session: what it is made of is read from the database, and loaded into caches."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -16,7 +17,8 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.retrieval.relationship_layers import standing_layers
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.time_ago import load_ages
 from foremind.typeahead.prompt_language import prompt_language
 
 
@@ -92,6 +94,7 @@ async def _load_context(
     """Load what contexts are made of; the index goes on loading meanwhile."""
     services.context.index.load(relationship_id)
     count = counter_for(policy.layers.tokenizer)
-    layers = await services.context.layer_cache.load(relationship_id, count)
-    await standing_layers(layers, language)
+    await services.context.layer_cache.load(relationship_id, count, language)
+    if language != ENGLISH:
+        await asyncio.to_thread(load_ages, language)
     await services.context.library.load(companion.id)

@@ -36,7 +36,7 @@ def structure_of(shape: type[msgspec.Struct]) -> inspect.StructType:
     return struct_type
 
 
-def fit(value: Any, type_: inspect.Type, where: str, corrections: Counter[str]) -> Any:
+def fit_type(value: Any, type_: inspect.Type, where: str, corrections: Counter[str]) -> Any:
     """Return a value as one of a type.
 
     Args:
@@ -65,7 +65,7 @@ def _fit_struct(
                 raise UnparsableAnswer(f"`{member.name}` is missing")
             continue
         try:
-            fitted[member.name] = fit(raw, member.type, f"`{member.name}`", corrections)
+            fitted[member.name] = fit_type(raw, member.type, f"`{member.name}`", corrections)
         except UnparsableAnswer:
             if member.required:
                 raise
@@ -115,7 +115,7 @@ def _fit_list(
     problem = f"{where} is empty"
     for element in _elements(value, type_.item_type):
         try:
-            fitted.append(fit(element, type_.item_type, f"an element of {where}", corrections))
+            fitted.append(fit_type(element, type_.item_type, f"an element of {where}", corrections))
         except UnparsableAnswer as error:
             corrections["dropped"] += 1
             problem = str(error)
@@ -186,7 +186,7 @@ def _fit_union(value: Any, type_: inspect.UnionType, where: str, corrections: Co
         return None
     for choice in choices:
         try:
-            return fit(value, choice, where, corrections)
+            return fit_type(value, choice, where, corrections)
         except UnparsableAnswer:
             continue
     if optional:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from foremind.domain.errors import NOT_JSON
-from foremind.llm.answer_fitting import UnparsableAnswer, fit, folded, structure_of
+from foremind.llm.answer_fitting import UnparsableAnswer, fit_type, folded, structure_of
 from foremind.llm.thinking_filter import without_thinking
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -89,7 +89,7 @@ def parse_answer(text: str, shape: type[Answer], *, prose: bool = False) -> Pars
 def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> ParsedAnswer[Answer]:
     corrections: Counter[str] = Counter(repaired=1) if repaired else Counter()
     try:
-        fitted = fit(value, structure_of(shape), "the answer", corrections)
+        fitted = fit_type(value, structure_of(shape), "the answer", corrections)
     except RecursionError:
         raise UnparsableAnswer("it is nested too deeply") from None
     if corrections["dropped"] and not any(msgspec.structs.astuple(fitted)):

@@ -1,7 +1,7 @@
 """Layer cache: the records of relationships in use, kept current in the background."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import structlog
@@ -16,8 +16,9 @@ from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.record_store import RecordStore
+from foremind.text.languages.language_files import ENGLISH
 
-_MAX_TRACKED = 10_000  # relationships whose token counter and announced version are remembered
+_MAX_TRACKED = 10_000  # relationships whose line format and announced version are remembered
 
 _log = structlog.get_logger("foremind.retrieval")
 
@@ -39,7 +40,7 @@ class LayerCache:
             capacity_bytes, lambda layers: layers.size_bytes
         )
         metrics.layers_bytes.set_function(lambda: self._cached.bytes_used)
-        self._counters: LRUCache[int, CountTokens] = LRUCache(_MAX_TRACKED)
+        self._formats: LRUCache[int, _LineFormat] = LRUCache(_MAX_TRACKED)
         self._announced: LRUCache[int, int] = LRUCache(_MAX_TRACKED)
         self._too_large: LRUCache[int, None] = LRUCache(_MAX_TRACKED)
         self._reading: dict[int, asyncio.Task[_Snapshot | ForemindError]] = {}
@@ -54,24 +55,27 @@ class LayerCache:
     def get(self, relationship_id: int) -> RelationshipLayers | None:
         """Return a relationship's cached layers; if there are none, start reading them."""
         layers: RelationshipLayers | None = self._cached.get(relationship_id)
-        known = relationship_id in self._counters and relationship_id not in self._too_large
+        known = relationship_id in self._formats and relationship_id not in self._too_large
         if layers is None and known:
             self._read(relationship_id)
         return layers
 
-    async def load(self, relationship_id: int, count: CountTokens) -> RelationshipLayers:
-        """Return the relationship's layers, reading them if they are not cached.
+    async def load(
+        self, relationship_id: int, count: CountTokens, language: str
+    ) -> RelationshipLayers:
+        """Return the relationship's layers, reading them if they are not cached in a language.
 
+        They are cached in one language, that of the newest call: windows seldom differ in it.
         Cancelling the call does not cancel the read, which other callers may be waiting for.
 
         Raises:
             ForemindError: they could not be read.
         """
-        self._counters[relationship_id] = count
         while True:
+            self._formats[relationship_id] = _LineFormat(count, language)
             cached: RelationshipLayers | None = self._cached.get(relationship_id)
             reading = self._reading.get(relationship_id)
-            if cached is not None and reading is None:
+            if cached is not None and cached.language == language and reading is None:
                 return cached
             reading = reading or self._read(relationship_id)
             await asyncio.wait({reading})
@@ -80,12 +84,15 @@ class LayerCache:
             snapshot = reading.result()
             if isinstance(snapshot, ForemindError):
                 raise snapshot
-            if snapshot.generation == self._generation:  # else it may contain erased records
+            in_language = snapshot.layers.language == language
+            # Of an earlier generation it may contain erased records.
+            if in_language and snapshot.generation == self._generation:
                 return snapshot.layers
 
     def set_token_counter(self, relationship_id: int, count: CountTokens) -> None:
         """Use another token counter for a relationship from now on."""
-        self._counters[relationship_id] = count
+        known = self._formats.get(relationship_id, _ASSUMED)
+        self._formats[relationship_id] = replace(known, count=count)
         self._generation += 1  # a read in progress uses the previous counter
         if relationship_id in self._cached:
             self._cached.pop(relationship_id)
@@ -143,17 +150,27 @@ class LayerCache:
         state = await self._store.state(relationship_id)
         records = await self._store.all(relationship_id)
         other_users_by_topic = await self._store.others_with_topics(relationship_id)
-        count = self._counters.get(relationship_id, estimate_tokens)
-        outdated: RelationshipLayers | None = self._cached.get(relationship_id)
+        known = self._formats.get(relationship_id, _ASSUMED)
         return await asyncio.to_thread(
             RelationshipLayers,
             state,
             records,
             other_users_by_topic,
             self._manifest,
-            count,
-            None if outdated is None else outdated.language,
+            known.count,
+            known.language,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _LineFormat:
+    """How the lines of a relationship are made: their tokens are counted, their language."""
+
+    count: CountTokens
+    language: str
+
+
+_ASSUMED = _LineFormat(estimate_tokens, ENGLISH)  # of relationships that nobody has asked for
 
 
 @dataclass(frozen=True, slots=True)

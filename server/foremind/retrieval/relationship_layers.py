@@ -40,7 +40,6 @@ from foremind.retrieval.layer_recall import (
 )
 from foremind.retrieval.recall_gate import asks_for_memory
 from foremind.retrieval.similarity_calibration import calibrated_cosine
-from foremind.runtime.offload import run_or_offload
 from foremind.text.languages.language_files import ENGLISH
 
 _RECORD_BYTES = 1500  # what a record's objects occupy in addition to its texts and vector
@@ -72,7 +71,7 @@ class RelationshipLayers:
     """The records of a relationship as of one version, indexed by layer. Pure.
 
     Args:
-        language: of prompts, whose sections of every prompt are made at once; None for none.
+        language: of the sections of every prompt.
     """
 
     def __init__(
@@ -82,13 +81,14 @@ class RelationshipLayers:
         other_users_by_topic: Mapping[str, int],
         manifest: Manifest,
         count: CountTokens,
-        language: str | None = None,
+        language: str = ENGLISH,
     ) -> None:
         self.version = state.layers_version
         self.count = count
-        self._state = state
-        self._records = records
-        self._standing: tuple[str, StandingLayers] | None = None
+        self.language = language
+        self.standing = StandingLayers(
+            standing_sections(records, count, state.user_name, language), state.summarised_turn_id
+        )
         #: Approximate memory use; at most MOST_RECORDS records.
         self.size_bytes = sum(_size_bytes(record) for record in records)
         self._topic_companions = other_users_by_topic
@@ -100,20 +100,6 @@ class RelationshipLayers:
         self._pinned = RecordIndex.of(in_layer("vault"))
         self._notes = RecordIndex.of(in_layer("scratchpad"))
         self._questions = RecordIndex.of(open_questions(records))
-        if language is not None:
-            self.standing(language)
-
-    @property
-    def language(self) -> str | None:
-        """The language in which the sections of every prompt are kept; None if they are not."""
-        return None if self._standing is None else self._standing[0]
-
-    def standing(self, language: str) -> StandingLayers:
-        """Return the sections of every prompt; they are kept in the language asked for last."""
-        if self._standing is None or self._standing[0] != language:
-            sections = standing_sections(self._records, self.count, self._state.user_name, language)
-            self._standing = language, StandingLayers(sections, self._state.summarised_turn_id)
-        return self._standing[1]
 
     def recall(self, layer: LayerName, draft: LayerQuery) -> Section:
         """Return the records of a layer that match a draft."""
@@ -157,12 +143,6 @@ class RelationshipLayers:
             records = self._pinned.find(vector, references if asking else (), minimum, MAX_PINNED)
             lines = [vault_line(record, now, language) for record in records]
         return section(layer, lines, self.count, records)
-
-
-async def standing_layers(layers: RelationshipLayers, language: str) -> StandingLayers:
-    """Return the sections of every prompt, made in a thread if there are many records to read."""
-    unmade_bytes = 0 if language == layers.language else layers.size_bytes
-    return await run_or_offload(unmade_bytes, lambda: layers.standing(language))
 
 
 def _size_bytes(record: Record) -> int:

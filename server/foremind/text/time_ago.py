@@ -7,7 +7,7 @@ from typing import Literal
 from babel.dates import format_timedelta
 
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.languages.prompt_words import locale_of, prompt_words
+from foremind.text.languages.prompt_words import locale_of, prompt_words, with_words
 
 _Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 
@@ -26,9 +26,10 @@ _MOST_CACHED = 1024  # ages in words
 def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
     """Return "just now", "an hour ago", "yesterday", "three weeks ago" and the like.
 
-    Other languages than English have their own words for the first and the third, and for the
-    others those of the Unicode CLDR.
+    In other languages than English "just now" and "yesterday" are words of the language's file; the
+    others are those of the Unicode CLDR.
     """
+    language = with_words(language)
     elapsed = now - then
     if elapsed < timedelta(minutes=1):
         return prompt_words(language).lines.just_now
@@ -46,6 +47,11 @@ def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
     if days < 730:
         return _ago(round(days / 30.44), "month", language)
     return _ago(round(days / 365.25), "year", language)
+
+
+def load_ages(language: str) -> None:
+    """Load what ages in a language are told with, which takes some milliseconds once."""
+    _ago(2, "day", with_words(language))
 
 
 @lru_cache(_MOST_CACHED)

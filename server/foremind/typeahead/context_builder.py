@@ -26,7 +26,7 @@ from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.layer_cache import LayerCache
 from foremind.retrieval.layer_recall import references_in
-from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers, standing_layers
+from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
@@ -134,7 +134,7 @@ class ContextBuilder:
             prompt_language=scope.cache_key.language,
         )
         # Those that are cached are read again if they changed: that is awaited.
-        layers = None if changed else self._layer_cache.get(scope.relationship_id)
+        layers = None if changed else self._cached_layers(scope)
         results, layers_ms, failed = await self._fetch_by_deadline(
             self._sources(scope, draft, read_records=layers is None), policy.deadline_s
         )
@@ -155,7 +155,7 @@ class ContextBuilder:
             memories=tuple(memories),
             recalled=recalled,
             missing=self._missing(policy, failed),
-            standing=await _standing_of(layers, scope),
+            standing=StandingLayers() if layers is None else layers.standing,
             timings=self._record_times(started, embedded, searched, layers_ms),
             lore=lore.active,
         )
@@ -190,7 +190,7 @@ class ContextBuilder:
             recalled: false if retrieval failed, which is counted as missing layers.
         """
         policy = scope.cache_key.layer_policy
-        layers = self._layer_cache.get(scope.relationship_id)
+        layers = self._cached_layers(scope)
         failed: dict[_Source, str] = {} if recalled else {"memories": "failed", "library": "failed"}
         if layers is None:
             sources: dict[_Source, _Fetch] = {_RECORDS: self._read_records(scope)}
@@ -198,7 +198,7 @@ class ContextBuilder:
             layers = results.get(_RECORDS)
             failed |= late
         self._missing(policy, failed)
-        return await _standing_of(layers, scope)
+        return StandingLayers() if layers is None else layers.standing
 
     async def _vector(
         self,
@@ -236,7 +236,13 @@ class ContextBuilder:
 
     def _read_records(self, scope: RetrievalScope) -> _Fetch:
         count = counter_for(scope.cache_key.layer_policy.tokenizer)
-        return partial(self._layer_cache.load, scope.relationship_id, count)
+        language = scope.cache_key.language
+        return partial(self._layer_cache.load, scope.relationship_id, count, language)
+
+    def _cached_layers(self, scope: RetrievalScope) -> RelationshipLayers | None:
+        layers = self._layer_cache.get(scope.relationship_id)
+        in_language = layers is not None and layers.language == scope.cache_key.language
+        return layers if in_language else None
 
     async def _search_layers(
         self,
@@ -315,14 +321,6 @@ class ContextBuilder:
                 for source, fetch in sources.items():
                     group.create_task(fetch_one(source, fetch), name=f"recall-{source}")
         return results, elapsed_ms, failed
-
-
-async def _standing_of(layers: RelationshipLayers | None, scope: RetrievalScope) -> StandingLayers:
-    return (
-        StandingLayers()
-        if layers is None
-        else await standing_layers(layers, scope.cache_key.language)
-    )
 
 
 def _related(memories: Sequence[Recalled]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from foremind.storage.turn_store import TurnStore
-from foremind.text.languages.prompt_words import language_of_messages
+from foremind.text.languages.prompt_words import language_of_messages, with_words
 
 _MAX_MESSAGES = 10  # that are read for their language
 
@@ -12,6 +12,8 @@ async def prompt_language(
     turns: TurnStore, stated: str | None, relationship_id: int, session_id: UUID | None
 ) -> str:
     """Return the stated language, or that of the player's last messages before the session.
+
+    English where there are no words of it.
 
     Those of the session do not count: its prompts keep one language, however often its client
     connects, so that a model server can reuse what it has read.
@@ -23,6 +25,6 @@ async def prompt_language(
         StorageUnavailable: the database did not answer.
     """
     if stated is not None:
-        return stated
+        return with_words(stated)
     texts = await turns.messages_before(relationship_id, session_id, _MAX_MESSAGES)
-    return language_of_messages(texts)
+    return with_words(language_of_messages(texts))

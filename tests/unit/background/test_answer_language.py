@@ -36,14 +36,14 @@ def _tasks(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (GERMAN, " Write in German."),
-        ("私の犬の名前はベロです。", " Write in Japanese."),
+        (GERMAN, " Write in German; "),
+        ("私の犬の名前はベロです。", " Write in Japanese; "),
     ],
 )
 def test_an_answer_is_asked_for_in_the_language_of_what_was_said(text: str, sentence: str) -> None:
     """Or a model would sum up in the language of its instructions."""
     for task in _tasks(text):
-        assert task.endswith(sentence)
+        assert sentence in task.partition("What was said")[0]
 
 
 @pytest.mark.parametrize("text", [ENGLISH, "Bello"])
@@ -51,3 +51,26 @@ def test_nothing_is_said_of_english_and_of_what_tells_no_language(text: str) -> 
     """The instructions are in English anyway."""
     for task in _tasks(text):
         assert "Write in" not in task
+
+
+def test_a_companion_with_a_prompt_of_its_own_is_not_told_the_language() -> None:
+    """Its author may have asked for one."""
+    said = [Utterance(1, "Ana", by_user=True, text=GERMAN, significance=0.5)]
+    for messages in (
+        notes_prompt(ScratchpadRules(prompt="Write like a log."), [], said),
+        summary_prompt("", said, "Write like a log."),
+        episodes_prompt([], said, "Write like a log."),
+        topic_prompt("Bello", [(NOW, GERMAN)], "Write like a log."),
+        core_memory_prompt("", [GERMAN], NOW, "Write like a log."),
+    ):
+        assert "Write in" not in messages[0]["content"]
+
+
+def test_what_the_companion_says_tells_no_language() -> None:
+    """It may speak its own."""
+    said = [
+        Utterance(1, "Ana", by_user=True, text=ENGLISH, significance=0.5),
+        Utterance(2, "Wren", by_user=False, text=GERMAN, significance=0.5),
+        Utterance(3, "Wren", by_user=False, text=GERMAN, significance=0.5),
+    ]
+    assert "Write in" not in summary_prompt("", said)[0]["content"]

@@ -40,11 +40,11 @@ def test_an_age_in_words(elapsed: timedelta, words: str) -> None:
         ("pl", ["przed chwilą", "1 minutę temu", "21 godzin temu", "wczoraj", "3 tygodnie temu"]),
         ("ru", ["только что", "1 минуту назад", "21 час назад", "вчера", "3 недели назад"]),
         ("ja", ["たった今", "1 分前", "21 時間前", "昨日", "3 週間前"]),
-        ("xx", ["just now", "a minute ago", "21 hours ago", "yesterday", "three weeks ago"]),
+        ("sv", ["just now", "a minute ago", "21 hours ago", "yesterday", "three weeks ago"]),
     ],
 )
 def test_ages_are_in_the_language(language: str, ages: list[str]) -> None:
-    """With its plurals; in English where there is no such language."""
+    """With its plurals; in English where there is no file of a language, such as Swedish."""
     late = NOW.replace(hour=23)
     elapsed = [
         timedelta(), timedelta(minutes=1), timedelta(hours=21), timedelta(days=1),

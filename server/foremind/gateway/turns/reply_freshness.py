@@ -71,8 +71,9 @@ class ReplyFreshness:
         await self._services.live_settings.settled(relationship_id)
         changed |= companion is not self._session_policy.companion
         if changed:
-            tokenizer = self._session_policy.policy.layers.tokenizer
-            await self._services.context.layer_cache.load(relationship_id, counter_for(tokenizer))
+            count = counter_for(self._session_policy.policy.layers.tokenizer)
+            language = self._session_policy.prompt_language
+            await self._services.context.layer_cache.load(relationship_id, count, language)
         return not changed
 
 

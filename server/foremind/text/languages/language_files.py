@@ -226,12 +226,12 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
     return PromptWords(file.player, file.rules, file.today, weekdays, months, file.lines)
 
 
-def _places_in(text: str) -> list[str]:
-    """Return the names of the places that `str.format` fills, sorted."""
+def _places_in(text: str) -> list[str] | None:
+    """Return the names of the places that `str.format` fills, sorted; None for a single brace."""
     try:
         return sorted(place for _, place, _, _ in Formatter().parse(text) if place is not None)
-    except ValueError:  # a single brace
-        return ["{"]
+    except ValueError:
+        return None
 
 
 def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:

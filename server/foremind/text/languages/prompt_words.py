@@ -21,6 +21,11 @@ def prompt_words(language: str) -> PromptWords:
     return words
 
 
+def with_words(language: str) -> str:
+    """Return the language if there are words of it, else English."""
+    return language if prompt_words(language) is not prompt_words(ENGLISH) else ENGLISH
+
+
 def date_in(language: str, day: datetime) -> str:
     """Return "Today is Wednesday, 20 May 2026." in a language."""
     words = prompt_words(language)

@@ -67,21 +67,21 @@ def test_lines_of_what_was_recalled_are_in_german() -> None:
     )
     for attempts, left_open in (
         (0, "und es blieb offen"),
-        (2, "es blieb offen und kam seither wieder auf (2-mal)"),
+        (2, "es blieb offen und kam seither 2-mal wieder auf"),
     ):
         question = _record("questions", attempts=attempts)
         assert question_line(question, "Ana", NOW, "de").text() == (
-            f'- Darüber spracht ihr {then}, {left_open}; "Ana" möchte vielleicht darauf '
+            f'- Darüber habt ihr {then}, gesprochen, {left_open}; "Ana" möchte vielleicht darauf '
             f'zurückkommen: "{SAID}"'
         )
     assert (
         note_line(_record("scratchpad"), "Ana", "de").text() == f'- ort, 29. April 2026: "{SAID}"'
     )
     assert vault_line(_record("vault", "user"), NOW, "de").text() == (
-        f'- auf Wunsch gespeichert {then}: "Porto": "{SAID}"'
+        f'- {then}, auf Wunsch gespeichert: "Porto": "{SAID}"'
     )
     assert vault_line(_record("vault", "developer"), NOW, "de").text() == (
-        f'- vom Spiel gespeichert {then}: "Porto": "{SAID}"'
+        f'- {then}, vom Spiel gespeichert: "Porto": "{SAID}"'
     )
 
 
@@ -91,7 +91,7 @@ def test_lines_of_every_prompt_are_in_german() -> None:
     records = [_record("profile"), inferred, _record("opening")]
     sections = standing_sections(records, estimate_tokens, "Ana", "de")
     assert sections["profile"].lines == (
-        f'- "{SAID}" (gesagt am 29. April 2026)',
+        f'- "Porto": "{SAID}" (gesagt am 29. April 2026)',
         f'- anscheinend: "Porto": "{SAID}"',
     )
     assert sections["opening"].lines == (

@@ -21,7 +21,7 @@ DAY = datetime(2026, 5, 20, 12, tzinfo=UTC)  # a Wednesday
         ("ja", "今日は2026年5月20日、水曜日です。"),
         ("ko", "오늘은 2026년 5월 20일 수요일입니다."),
         ("nl", "Vandaag is het woensdag 20 mei 2026."),
-        ("pl", "Dziś jest środa, 20 maja 2026."),
+        ("pl", "Dziś jest środa, 20 maja 2026 roku."),
         ("pt", "Hoje é quarta-feira, 20 de maio de 2026."),
         ("ru", "Сегодня среда, 20 мая 2026 года."),
         ("th", "วันนี้คือวันพุธที่ 20 พฤษภาคม ค.ศ. 2026"),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.background.triggers import (
+from foremind.background.due_work import (
     BATCH_TOKENS,
     BATCH_TURNS,
     is_over,
