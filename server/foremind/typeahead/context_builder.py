@@ -122,17 +122,7 @@ class ContextBuilder:
         lore = await current_scope().lore(text)
         scope = current_scope()
         policy = scope.cache_key.layer_policy
-        now = self._clock.now().astimezone(scope.time_zone)
-        draft = LayerQuery(
-            text,
-            references,
-            vector,
-            scope.user_name,
-            policy,
-            now,
-            language=scope.language,
-            prompt_language=scope.cache_key.language,
-        )
+        draft = self._layer_query(scope, text, references, vector)
         # Those that are cached are read again if they changed: that is awaited.
         layers = None if changed else self._cached_layers(scope)
         results, layers_ms, failed = await self._fetch_by_deadline(
@@ -158,6 +148,24 @@ class ContextBuilder:
             standing=StandingLayers() if layers is None else layers.standing,
             timings=self._record_times(started, embedded, searched, layers_ms),
             lore=lore.active,
+        )
+
+    def _layer_query(
+        self,
+        scope: RetrievalScope,
+        text: str,
+        references: Sequence[str],
+        vector: npt.NDArray[np.float32],
+    ) -> LayerQuery:
+        return LayerQuery(
+            text,
+            references,
+            vector,
+            scope.user_name,
+            scope.cache_key.layer_policy,
+            self._clock.now().astimezone(scope.time_zone),
+            language=scope.language,
+            prompt_language=scope.cache_key.language,
         )
 
     async def _refresh(self, relationship_id: int) -> bool:

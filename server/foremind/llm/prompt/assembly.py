@@ -70,11 +70,10 @@ def assemble(
 ) -> AssembledPrompt:
     """Return the prompt for a message.
 
-    The layers together get a share of the model's context, each layer its own share of that, and
-    unused tokens are redistributed by priority. The history gets the rest, at least the last three
-    turns if they fit. A sentence of a layer appears once: not if the history contains it, and of
-    two layers in the first, standing layers before recalled ones. Lore that does not fit beside the
-    persona, the message and the last three turns is left out.
+    The layers together get a share of the model's context, each layer its own share of that; unused
+    tokens are redistributed by priority. The history gets the rest, the last three turns if they
+    fit. A sentence of a layer appears once: not if the history has it, and of two layers in the
+    first, standing before recalled ones. Lore that does not fit beside all that is left out.
 
     Args:
         opening: whether this is the session's first turn.
