@@ -439,7 +439,7 @@ async def test_topics_of_other_users_are_counted_only_with_consent(start: StartS
         assert "others" not in await w.lines("topics", draft)
         await w.request("PATCH", "/config", {"shares_counts": True})
         await w.wait_until_idle()
-        assert "3 others spoke with you about it" in await w.lines("topics", draft)
+        assert "Others spoke with you about it too: 3." in await w.lines("topics", draft)
 
 
 @WITH_AND_WITHOUT_MODEL

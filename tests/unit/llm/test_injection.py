@@ -139,7 +139,7 @@ def test_the_exact_prompt_has_it_as_one_quotation_a_line(text: str) -> None:
             f"- {days}, {said} said: {said}",
             f"- {days}, about {said}: {said} You settled: {exactly(concluded(text))}",
             f"- {said} (met in 3 conversations, last {days}): {said}",
-            f"- You spoke of this {days}, and left it open, and it came up 2 times since; "
+            f"- You spoke of this {days}, and left it open, and it came up again since (2×); "
             f"{said} may want to come back to it: {said}",
             f"- saved on request {days}: {said}: {said}",
             "</memories>",

@@ -55,7 +55,7 @@ def topic_line(
     """Return a topic as one line; `others` is the number of other users who mentioned it."""
     words, sessions = prompt_words(language).lines, record.details.sessions
     when = age_and_date(record.updated_at, now, language)
-    template = words.topic_met if sessions else words.topic
+    template = words.topic_met if sessions > 1 else words.topic
     before = template.format(topic=quoted(record.title), when=when, count=sessions)
     after = f" {words.others.format(count=others)}" if others else ""
     manual = is_manual(record.made_by)

@@ -62,9 +62,10 @@ def test_lines_of_what_was_recalled_are_in_german() -> None:
         f'- "Porto" (Gespräche darüber: 3, zuletzt {then}): "{SAID}" '
         "(Auch mit anderen hast du darüber gesprochen: 2.)"
     )
-    assert topic_line(_record("topics"), NOW, 0, "de").text() == (
-        f'- "Porto" (zuletzt {then}): "{SAID}"'
-    )
+    for sessions in (0, 1):
+        assert topic_line(_record("topics", sessions=sessions), NOW, 0, "de").text() == (
+            f'- "Porto" (zuletzt {then}): "{SAID}"'
+        )
     for attempts, left_open in (
         (0, "und es blieb offen"),
         (2, "es blieb offen und kam seither 2-mal wieder auf"),
