@@ -187,6 +187,9 @@ def _hostile(result: Any) -> Iterator[Statement]:
     calm_ms = [attack["every_calm_p99_ms"] for attack in attacks]
     memory = max(attack["memory_ratio"] for attack in attacks)
     usual = f"{min(ratios):.1f} to {max(ratios):.1f} times the calm one"
+    numbers = sorted({attack["attackers"] for attack in attacks})
+    kinds = {attack["attack"] for attack in attacks}
+    assert len(attacks) == len(numbers) * len(kinds)
     yield (
         "docs/benchmarks.md",
         f"stays within {memory:.2f} times its calm size. The p99 from Enter to `message.accepted` "
@@ -194,8 +197,8 @@ def _hostile(result: Any) -> Iterator[Statement]:
     )
     yield (
         "SECURITY.md",
-        f"{result['typists']} typists next to {attacks[0]['attackers']} attackers of one kind, for "
-        f"each of {len(attacks)} kinds: no message lost, memory at most {memory:.2f} times as "
+        f"{result['typists']} typists next to {' and to '.join(map(str, numbers))} of one kind of "
+        f"attackers, for each of {len(kinds)} kinds: no message lost, memory at most {memory:.2f} times as "
         f"much; the 99th percentile of Enter {usual}",
     )
 
