@@ -198,8 +198,8 @@ def _hostile(result: Any) -> Iterator[Statement]:
     yield (
         "SECURITY.md",
         f"{result['typists']} typists next to {' and to '.join(map(str, numbers))} of one kind of "
-        f"attackers, for each of {len(kinds)} kinds: no message lost, memory at most {memory:.2f} times as "
-        f"much; the 99th percentile of Enter {usual}",
+        f"attackers, for each of {len(kinds)} kinds: no message lost, memory at most {memory:.2f} "
+        f"times as much; the 99th percentile of Enter {usual}",
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from foremind.text.tokenization import words_of
+from foremind.text.tokenization import UNSPACED_RUN, words_of
 
 # Trailing white space stays with its sentence, so that joined sentences are the text again. A day
 # ("On 20 May 2026:") is a part of its own, since it applies to all that follows.
@@ -12,6 +12,7 @@ _LABEL = re.compile(
     r"(?:[\w'’-]{1,40}(?:,? [\w'’-]{1,40}){0,3}(?: \([^()]{1,40}\))?: +){1,3}(?=\S)"
 )
 _MIN_WORDS = 3  # shorter sentences may occur twice: "Oh yes!"
+_MIN_UNSPACED_CHARS = 8  # likewise, where no spaces separate words: "はい、そうです"
 _INTRODUCES = re.compile(r":\s*$")  # "On 20 May 2026:" belongs to what follows
 _DAY = re.compile(r"On \d{1,2} \w{3,9} \d{4}:\s*$")
 _IN_FULL = {"i'm": ("i", "am"), "i've": ("i", "have")}
@@ -58,12 +59,18 @@ def _key(sentence: str) -> int:
     words = words_of(sentence if label is None else sentence[label.end() :])
     if _INTRODUCES.search(sentence):
         return 0
-    if len(words) >= _MIN_WORDS:
+    if len(words) >= _MIN_WORDS or _is_long_unspaced(words):
         return hash(" ".join((*_IN_FULL.get(words[0], words[:1]), *words[1:])))
     if label is None or not words:
         return 0
     last_label = label[0].rstrip(": ").rpartition(": ")[2].partition(" (")[0]
     return hash(f"{' '.join(words_of(last_label))}: {' '.join(words)}")
+
+
+def _is_long_unspaced(words: list[str]) -> bool:
+    """Return whether a sentence of few words is long in a script that does not separate them."""
+    chars = sum(len(run) for word in words for run in UNSPACED_RUN.findall(word))
+    return chars >= _MIN_UNSPACED_CHARS
 
 
 def sentence_keys_in(text: str) -> frozenset[int]:

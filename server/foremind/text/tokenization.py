@@ -30,7 +30,7 @@ _MAX_FREQUENCY = 32_767  # caps the counts of degenerate texts
 
 _ELISION = re.compile(r"([^\W_]+)'(.+)")
 # Characters of scripts whose words are not separated; some vowels of Thai are no letters.
-_UNSPACED_RUN = re.compile(
+UNSPACED_RUN = re.compile(
     r"[\u3041-\u30ff\u31f0-\u31ff\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+|"
     r"[\u1100-\u11ff\uac00-\ud7a3]+|[\u0e01-\u0e4e]+"
 )
@@ -115,9 +115,9 @@ def _terms_in(text: str, language: Language) -> list[str]:
     for chunk in _chunks(text):
         normalized = _normalized(chunk)
         if not normalized.isascii():
-            runs = [run for match in _UNSPACED_RUN.findall(normalized) for run in _ngrams(match)]
+            runs = [run for match in UNSPACED_RUN.findall(normalized) for run in _ngrams(match)]
             terms += [term for term in runs if not _is_stop_ngram(term)]
-            normalized = _UNSPACED_RUN.sub(" ", normalized)
+            normalized = UNSPACED_RUN.sub(" ", normalized)
         terms += _stems(_words_of(normalized), language)
     return terms
 

@@ -113,6 +113,18 @@ def test_a_memory_that_only_says_what_a_note_says_is_left_out(
     assert (shown([record("scratchpad", note)], memory(said))["memories"] == []) is same
 
 
+@pytest.mark.parametrize(
+    "text", ["私の犬の名前はベロです。", "我的狗的名字叫做小白。", "หมาของฉันชื่อด่างนะ"]
+)
+def test_what_is_in_the_history_is_not_repeated_without_spaces_either(text: str) -> None:
+    """Nor is it if the memory has no full stop; what is short may occur twice."""
+    assert shown([], memory(text.rstrip("。")), said=text) == {"memories": [], "topics": []}
+    assert shown([], memory("はい、そうです"), said="はい、そうです") != {
+        "memories": [],
+        "topics": [],
+    }
+
+
 def test_core_memory_and_notes_do_not_repeat_the_profile() -> None:
     """What they add is shown, a day among it."""
     profile = [record("profile", "Porto", "home"), record("profile", "creating art", "likes")]
