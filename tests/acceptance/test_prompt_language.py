@@ -31,6 +31,14 @@ async def _open(server: RunningServer, user: str, **stated: Any) -> Client:
     return client
 
 
+async def _remember_dog(server: RunningServer, clock: ManualClock, *, days: int) -> None:
+    """Let Ana tell her dog's name in German, some days ago."""
+    client = await _open(server, "ana", language="de")
+    assert (await send_and_wait(client, "Mein Hund heißt Zephyrin"))["memory.stored"]["stored"]
+    await client.close()
+    await clock.leap(timedelta(days=days).total_seconds())
+
+
 def _prompts(model: ScriptedModel) -> list[list[dict[str, str]]]:
     """Return the messages of every request for a reply, prefilled ones included."""
     return [request["messages"] for request in model.script.player_requests]
@@ -121,11 +129,7 @@ async def test_what_is_recalled_is_introduced_in_the_language(
     """Who said it, and how long ago; in prompts, and in a preview of one."""
     clock = ManualClock()
     server = await start(llm_url=model.url, clock=clock)
-    client = await _open(server, "ana", language="de")
-    seen = await send_and_wait(client, "Mein Hund heißt Zephyrin")
-    assert seen["memory.stored"]["stored"]
-    await client.close()
-    await clock.leap(timedelta(days=21).total_seconds())
+    await _remember_dog(server, clock, days=21)
     client = await _open(server, "ana")
     await send_and_wait(client, "Wie heißt mein Hund?")
     day = day_in("de", clock.now() - timedelta(days=21))
@@ -145,10 +149,7 @@ async def test_two_windows_in_two_languages_do_not_share_their_lines(
     """What one has prepared for a text is prepared anew for the other."""
     clock = ManualClock()
     server = await start(llm_url=model.url, clock=clock)
-    client = await _open(server, "ana", language="de")
-    assert (await send_and_wait(client, "Mein Hund heißt Zephyrin"))["memory.stored"]["stored"]
-    await client.close()
-    await clock.leap(timedelta(days=2).total_seconds())
+    await _remember_dog(server, clock, days=2)
     windows = {language: await _open(server, "ana", language=language) for language in ("de", "fr")}
     said = {"de": 'sagte "ana": "Mein', "fr": '"ana" a dit: "Mein'}
     for language in ("de", "fr", "de"):

@@ -20,15 +20,15 @@ GERMAN = "Mein Hund heißt Bello und ich wohne in Leipzig."
 ENGLISH = "My dog is called Bello and I live in Leipzig."
 
 
-def _tasks(text: str) -> list[str]:
+def _tasks(text: str, own: str | None = None) -> list[str]:
     """Return the system messages of the prompts that ask for sentences."""
     said = [Utterance(1, "Ana", by_user=True, text=text, significance=0.5)]
     prompts: list[list[Message]] = [
-        notes_prompt(ScratchpadRules(), [], said),
-        summary_prompt("", said),
-        episodes_prompt([], said),
-        topic_prompt("Bello", [(NOW, text)]),
-        core_memory_prompt("", [text], NOW),
+        notes_prompt(ScratchpadRules(prompt=own), [], said),
+        summary_prompt("", said, own),
+        episodes_prompt([], said, own),
+        topic_prompt("Bello", [(NOW, text)], own),
+        core_memory_prompt("", [text], NOW, own),
     ]
     return [messages[0]["content"] for messages in prompts]
 
@@ -55,15 +55,8 @@ def test_nothing_is_said_of_english_and_of_what_tells_no_language(text: str) -> 
 
 def test_a_companion_with_a_prompt_of_its_own_is_not_told_the_language() -> None:
     """Its author may have asked for one."""
-    said = [Utterance(1, "Ana", by_user=True, text=GERMAN, significance=0.5)]
-    for messages in (
-        notes_prompt(ScratchpadRules(prompt="Write like a log."), [], said),
-        summary_prompt("", said, "Write like a log."),
-        episodes_prompt([], said, "Write like a log."),
-        topic_prompt("Bello", [(NOW, GERMAN)], "Write like a log."),
-        core_memory_prompt("", [GERMAN], NOW, "Write like a log."),
-    ):
-        assert "Write in" not in messages[0]["content"]
+    for task in _tasks(GERMAN, "Write like a log."):
+        assert "Write in" not in task
 
 
 def test_what_the_companion_says_tells_no_language() -> None:

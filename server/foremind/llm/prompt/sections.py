@@ -130,17 +130,13 @@ def standing_sections(
     of = partial(of_layer, records)
     sections: dict[LayerName, Section] = {}
     profile = sorted(of("profile"), key=profile_order)
-    profile_lines = [_profile_line(record, language) for record in profile]
-    texts = [profile_line.text() for profile_line in profile_lines]
-    first = [number for number, text in enumerate(texts) if text not in texts[:number]]
+    first_by_text: dict[str, tuple[QuotedLine, Record]] = {}
+    for record in profile:
+        profile_line = _profile_line(record, language)
+        first_by_text.setdefault(profile_line.text(), (profile_line, record))
+    lines_shown, records_shown = zip(*first_by_text.values(), strict=True) if profile else ((), ())
     sections["profile"] = _limited(
-        section(
-            "profile",
-            [profile_lines[number] for number in first],
-            count,
-            [profile[number] for number in first],
-        ),
-        _MAX_PROFILE_TOKENS,
+        section("profile", lines_shown, count, records_shown), _MAX_PROFILE_TOKENS
     )
     # Core memory is made of the notes too: where it exists, only newer and manual notes are added.
     # All others are retrieved by vector search.
@@ -222,7 +218,7 @@ def _profile_line(record: Record, language: str) -> QuotedLine:
     after = "" if manual else f" {said_on}"
     if not manual:
         said = wordings(record.details.slot or "", record.title, record.content)
-        states = {key_of_words(words): day for words in said} | states
+        states = {key_of_words(wording): day for wording in said} | states
     return line(
         (f"- {title}", record.content),
         after=after,
