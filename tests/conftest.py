@@ -43,9 +43,12 @@ from foremind.storage.migrations import migrate
 from foremind_client import Client, connect
 from foremind_client.socket_client import Event
 from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.processes.citus_cluster import (
+    COORDINATOR_VARIABLE,
+    TEMPLATE,
+    CitusCluster,
+)
 from foremind_eval.seeding import owner_connection
-from tests import citus
-from tests.citus import CitusCluster
 from tests.contract.check import check_event
 from tests.watchdog import Watchdog
 
@@ -87,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("patient")
     data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
     for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
-        if name != citus.VARIABLE:
+        if name != COORDINATOR_VARIABLE:
             del os.environ[name]
     os.environ["FOREMIND_MODELS_PATH"] = str(data_dir / "models")
     configure_logging(load_settings(log_level="warning"))
@@ -167,7 +170,7 @@ def model() -> ConvertedEncoder:
 @cache
 def citus_cluster() -> CitusCluster | None:
     """The cluster to test on, if one is named."""
-    coordinator = os.environ.get(citus.VARIABLE)
+    coordinator = os.environ.get(COORDINATOR_VARIABLE)
     return CitusCluster.of(coordinator) if coordinator else None
 
 
@@ -184,7 +187,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
     if cluster := citus_cluster():
         asyncio.run(cluster.make_template())
-        yield cluster.url(citus.TEMPLATE)
+        yield cluster.url(TEMPLATE)
         return
     folder = tmp_path_factory.mktemp("pg")
     with ExitStack() as stack:

@@ -18,21 +18,27 @@ class Player:
     """One player's log.
 
     Attributes:
+        before_enter_s: how long a finished draft stands before it is sent.
         accepted: the turn id of each accepted message, by its id.
         answered: the ids of messages whose reply was received to its end.
         outages: seconds from each lost connection to the next accepted message.
         lost_at: the monotonic times at which connections were lost.
         gaps: where the number of an event was not one more than that of the event before.
         errors: what the conversation ended with, if it did.
+        accepted_ms: from sending each message to its `message.accepted`.
+        ready_ms: what the server states in that: from its arrival to the request to the model.
     """
 
     name: str
+    before_enter_s: float = 0.0
     accepted: dict[str, str] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     outages: list[float] = field(default_factory=list)
     lost_at: list[float] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    accepted_ms: list[float] = field(default_factory=list)
+    ready_ms: list[float] = field(default_factory=list)
     _silent_since: float | None = None
 
     async def play(self, url: str) -> None:
@@ -58,9 +64,14 @@ class Player:
         message_id = uuid.uuid4().hex
         text = f"I promise to bring {message_id}"
         wren.type(text)
-        accepted = wren.send(text, message_id)
+        await asyncio.sleep(self.before_enter_s)
+        sent_at = time.monotonic()
+        sending = wren.send(text, message_id)
         answered = wren.say(text, message_id)
-        self.accepted[message_id] = (await accepted)["turn_id"]
+        accepted = await sending
+        self.accepted_ms.append((time.monotonic() - sent_at) * 1000)
+        self.ready_ms.append(accepted["ready_ms"])
+        self.accepted[message_id] = accepted["turn_id"]
         if self._silent_since is not None:
             self.outages.append(time.monotonic() - self._silent_since)
             self._silent_since = None
@@ -88,9 +99,11 @@ def _repeats(event: dict[str, Any]) -> bool:
 
 
 @asynccontextmanager
-async def playing(url: str, players: int) -> AsyncIterator[list[Player]]:
+async def playing(
+    url: str, players: int, before_enter_s: float = 0.0
+) -> AsyncIterator[list[Player]]:
     """Have a number of players talk inside the block."""
-    log = [Player(f"player-{number}") for number in range(players)]
+    log = [Player(f"player-{number}", before_enter_s) for number in range(players)]
     tasks = [asyncio.create_task(player.play(url)) for player in log]
     try:
         yield log

@@ -23,7 +23,7 @@ from foremind.storage.sharding import (
     REFERENCE_TABLES,
 )
 from foremind.storage.turn_store import TurnStore
-from tests.citus import SHARDS
+from foremind_eval.processes.citus_cluster import SHARDS
 from tests.conftest import PATIENCE, CommitsOnly, citus_cluster, on_citus
 
 NOW = datetime(2026, 9, 25, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from foremind.storage.distribution import distribute
 from foremind.storage.migrations import migrate
 
 #: Names the database `postgres` of a coordinator whose workers have been added to it.
-VARIABLE = "FOREMIND_TEST_CITUS"
+COORDINATOR_VARIABLE = "FOREMIND_TEST_CITUS"
 TEMPLATE = "foremind"
 SHARDS = 4  # on two workers each has more than one, and cloning takes a fraction of a second
 _MAX_DROPS = 20
@@ -22,10 +22,14 @@ _LOCK = 41  # of the processes of a test run, for the time in which one of them 
 
 
 class CitusCluster:
-    """The nodes of a cluster, the coordinator first."""
+    """The nodes of a cluster, the coordinator first.
+
+    Args:
+        nodes: the URL of the database `postgres` of each node.
+    """
 
     def __init__(self, nodes: list[str]) -> None:
-        self._nodes = nodes
+        self.nodes = nodes
 
     @classmethod
     def of(cls, coordinator: str) -> "CitusCluster":
@@ -34,16 +38,16 @@ class CitusCluster:
 
     def url(self, database: str) -> str:
         """The URL of a database on the coordinator."""
-        return _of(self._nodes[0], database)
+        return _of(self.nodes[0], database)
 
     def on_worker(self, url: str) -> str:
         """The URL of the same database on a worker."""
-        return _of(self._nodes[1], urlsplit(url).path.removeprefix("/"))
+        return _of(self.nodes[1], urlsplit(url).path.removeprefix("/"))
 
     async def make_template(self) -> None:
         """Create the migrated and distributed template, once per test run."""
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", uuid.uuid4().hex)
-        async with _connected(self._nodes[0]) as admin:
+        async with _connected(self.nodes[0]) as admin:
             await admin.execute(f"SELECT pg_advisory_lock({_LOCK})")
             made_by = await admin.fetchval(
                 "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1",
@@ -73,15 +77,15 @@ class CitusCluster:
         """Create a migrated database of which nothing is distributed."""
         await self.drop(name)
         await self._everywhere(f"CREATE DATABASE {name}")
-        for node in self._nodes:
+        for node in self.nodes:
             async with _connected(_of(node, name)) as raw:
                 await raw.execute("CREATE EXTENSION citus; CREATE EXTENSION vector")
-        coordinator = urlsplit(self._nodes[0])
+        coordinator = urlsplit(self.nodes[0])
         async with _connected(self.url(name)) as raw:
             await raw.execute(
                 f"SELECT citus_set_coordinator_host('{coordinator.hostname}', {coordinator.port})"
             )
-            for url in self._nodes[1:]:
+            for url in self.nodes[1:]:
                 worker = urlsplit(url)
                 await raw.execute(f"SELECT citus_add_node('{worker.hostname}', {worker.port})")
         await migrate(self.url(name))
@@ -92,7 +96,7 @@ class CitusCluster:
         # A database that is in use cannot be cloned: Citus keeps connections and a process.
         await self._everywhere(
             f"ALTER DATABASE {TEMPLATE} ALLOW_CONNECTIONS false",
-            f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"  # noqa: S608
             f" WHERE datname = '{TEMPLATE}'",
         )
 
@@ -102,7 +106,7 @@ class CitusCluster:
                 for statement in statements:
                     await raw.execute(statement)
 
-        await asyncio.gather(*map(run, self._nodes))
+        await asyncio.gather(*map(run, self.nodes))
 
 
 async def _workers(coordinator: str) -> list[str]:
