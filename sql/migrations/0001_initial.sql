@@ -307,10 +307,12 @@ CREATE TABLE records (
     used_at timestamptz,
     -- Whether other relationships may count it: a topic of a user who agreed to that.
     counted boolean NOT NULL DEFAULT false CHECK (NOT counted OR layer = 'topics'),
+    counted_as text GENERATED ALWAYS AS (CASE WHEN counted THEN lower(title) END) STORED,
     PRIMARY KEY (relationship_id, id),
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions
 );
 CREATE INDEX records_by_layer ON records (relationship_id, layer, id);
+CREATE INDEX records_counted ON records (counted_as) WHERE counted_as IS NOT NULL;
 
 -- What a record was derived from: turns, or other records.
 CREATE TABLE record_sources (

@@ -186,10 +186,10 @@ WHERE relationship.id = $1 AND own.relationship_id = $1 AND relationship.shares_
 -- name: others_with_topics
 -- Counts the other users of a companion who share each topic, of those who agreed to be counted.
 -- Only counts of three or more.
-SELECT lower(other.title) AS title, count(DISTINCT other.relationship_id) AS others
-FROM relationships AS agreeing
-JOIN records AS other ON other.relationship_id = agreeing.id AND other.counted
-    AND lower(other.title) = ANY ($3::text[])
-WHERE agreeing.companion_id = $2 AND agreeing.shares_counts AND agreeing.id <> $1
-GROUP BY 1
+SELECT other.counted_as AS title, count(DISTINCT other.relationship_id) AS others
+FROM records AS other
+JOIN relationships AS agreeing ON agreeing.id = other.relationship_id
+WHERE other.counted_as = ANY ($3::text[]) AND other.counted
+    AND agreeing.companion_id = $2 AND agreeing.shares_counts AND agreeing.id <> $1
+GROUP BY other.counted_as
 HAVING count(DISTINCT other.relationship_id) >= 3;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from foremind.runtime.assets import asset
 
-_HEADER = re.compile(r"^-- name: (\w+)\n-- (.+\.)\n", re.MULTILINE)
+_HEADER = re.compile(r"^-- name: (\w+)\n-- (.+\.)\n(?:--.*\n)*", re.MULTILINE)
 
 
 @cache
