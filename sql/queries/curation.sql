@@ -202,7 +202,7 @@ SELECT relationship.id, account.name AS user_name, account.time_zone,
     relationship.remade::text AS remade,
     (
         SELECT count(*) FROM turns
-        WHERE relationship_id = relationship.id AND removed_at IS NULL
+        WHERE relationship_id = $1 AND removed_at IS NULL
     ) AS messages
 FROM relationships AS relationship
 JOIN companions AS companion ON companion.id = relationship.companion_id

@@ -99,12 +99,6 @@ LIMIT $3;
 -- Reads the settings of a relationship.
 SELECT settings, operator_settings FROM relationships WHERE id = $1;
 
--- name: settings_with_companion
--- Reads the settings of a user's relationship with a companion.
-SELECT relationship.settings, relationship.operator_settings
-FROM relationships AS relationship JOIN users AS account ON account.id = relationship.user_id
-WHERE account.external_id = $1 AND relationship.companion_id = $2;
-
 -- name: count_topics
 -- Says of a relationship's topics whether its user agrees to their being counted.
 UPDATE records SET counted = $2 WHERE relationship_id = $1 AND layer = 'topics' AND counted <> $2;

@@ -85,7 +85,7 @@ WITH stored AS (
 )
 UPDATE relationships AS relationship
 SET memory_count = memory_count + 1, term_count = relationship.term_count + $5
-FROM stored WHERE relationship.id = stored.relationship_id
+FROM stored WHERE relationship.id = $1
 RETURNING stored.id;
 
 -- name: reembed_memory

@@ -153,16 +153,17 @@ SELECT pg_advisory_lock($1);
 WITH due AS (
     UPDATE relationships SET due_at = $7 WHERE id = $1 AND erasures = coalesce($9, erasures)
     RETURNING id, companion_id
+), regenerated AS MATERIALIZED (
+    SELECT coalesce(max(position) + 1, 0) AS position FROM alternative_replies
+    WHERE relationship_id = $1 AND turn_id = $4::bigint
 ), turn AS (
     INSERT INTO turns
         (relationship_id, session_id, user_id, speaker, reply_to, status, content, created_at,
          kept, position)
-    SELECT id, $2::uuid, $3::bigint, 'companion', $4::bigint, $5, $6, $7::timestamptz, $10,
-        coalesce((
-            SELECT max(other.position) + 1 FROM alternative_replies AS other
-            WHERE other.relationship_id = $1 AND other.turn_id = $4::bigint
-        ), 0)
-    FROM due
+    -- Reads no table itself: a sharded database would take the id from a sequence of that worker.
+    SELECT due.id, $2::uuid, $3::bigint, 'companion', $4::bigint, $5, $6, $7::timestamptz, $10,
+        regenerated.position
+    FROM due, regenerated
     ON CONFLICT (relationship_id, reply_to) DO NOTHING
     RETURNING id
 ), waiting AS (
@@ -194,7 +195,11 @@ WHERE turn.relationship_id = $1 AND turn.id = $2 AND turn.removed_at IS NULL;
 -- name: recent_turns
 -- Lists the last turns of a relationship, oldest first; of replies also which they are, as above.
 SELECT latest.id, latest.speaker, latest.message_id, latest.status, latest.content,
-    latest.created_at, asked.message_id AS answers,
+    latest.created_at,
+    (
+        SELECT asked.message_id FROM turns AS asked
+        WHERE asked.relationship_id = $1 AND asked.id = latest.reply_to
+    ) AS answers,
     (
         SELECT count(*) FROM alternative_replies AS other
         WHERE other.relationship_id = $1 AND other.turn_id = latest.reply_to
@@ -205,11 +210,9 @@ SELECT latest.id, latest.speaker, latest.message_id, latest.status, latest.conte
         WHERE other.relationship_id = $1 AND other.turn_id = latest.reply_to
     ) AS count
 FROM (
-    SELECT relationship_id, id, speaker, message_id, status, content, created_at, reply_to, position
+    SELECT id, speaker, message_id, status, content, created_at, reply_to, position
     FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id DESC LIMIT $2
 ) AS latest
-LEFT JOIN turns AS asked
-    ON asked.relationship_id = latest.relationship_id AND asked.id = latest.reply_to
 ORDER BY latest.id;
 
 -- name: session_turns

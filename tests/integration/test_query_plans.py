@@ -1,6 +1,7 @@
 """However many users there are, no query that serves one of them walks them all."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,12 @@ import asyncpg
 import pytest
 
 from foremind.storage.named_queries import load_queries
+from foremind.storage.sharding import OWNED_TABLES, OWNER_TABLE
+from tests.conftest import on_citus
 
+pytestmark = pytest.mark.skipif(
+    on_citus(), reason="Citus explains no generic plans: see test_shard_plans.py"
+)
 # Tables that grow with the number of users.
 _GROWING = frozenset(
     {
@@ -25,8 +31,28 @@ _ABOUT_ALL = {
     "full_places": "the claims of lanes that run, of which each model server has a few",
     "curation_waiting": "at most 10,000 steps, from an index of those that wait or failed",
 }
-# Queries of Citus's own catalogue, which a plain database lacks.
-_OF_CITUS = frozenset(
+#: Queries that are not about one relationship, and ask every node of a sharded database.
+ABOUT_SEVERAL = {
+    "pending_relationships": "a poll",
+    "held_steps": "a poll",
+    "claimable_lanes": "a poll",
+    "claimable_ingest": "a poll",
+    "full_places": "a poll",
+    "curation_waiting": "a poll",
+    "relationships_to_check": "a poll",
+    "renew_claims": "what a worker has claimed, of whichever relationships",
+    "release_claims": "what a worker has claimed, when it ends",
+    "claims_at_place": "what a model server is busy with",
+    "relationships_of_user": "what a user has with every companion",
+    "another_relationship": "asked for when all that a user said was erased",
+    "rename_actor": "what an erased user did in the memories of others",
+    "others_with_topics": "how many users share a topic",
+    "relationship_versions": "those that a process holds in memory",
+}
+#: Queries that a sharded database never runs.
+OF_ONE_NODE = {"insert_user_turn": "it sets the relationship itself"}
+#: Queries of Citus's own catalogue, which a plain database lacks.
+OF_CITUS = frozenset(
     {
         "is_distributed", "is_coordinator", "tables_to_distribute", "nodes_for_shards",
         "copy_to_nodes", "distribute_owner", "distribute_owned", "truncate_local_data",
@@ -104,13 +130,18 @@ async def _plans(raw: asyncpg.Connection) -> dict[str, dict[str, Any]]:
     """The plan of every query, whatever its values, by name."""
     plans = {}
     for name, query in load_queries().items():
-        if name in _OF_CITUS:
+        if name in OF_CITUS:
             continue
-        kind, _, _ = query.lstrip().upper().partition(" ")
-        if kind in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE"):
+        if has_plan(query):
             (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
             plans[name] = plan["Plan"]
     return plans
+
+
+def has_plan(query: str) -> bool:
+    """Tell whether a statement is one that is planned."""
+    kind, _, _ = query.lstrip().upper().partition(" ")
+    return kind in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
 
 
 async def test_no_query_walks_a_table_that_grows_with_the_users(database_url: str) -> None:
@@ -131,6 +162,22 @@ async def test_no_query_walks_a_table_that_grows_with_the_users(database_url: st
         )
     }
     assert walked == {}
+
+
+async def test_a_query_about_one_relationship_names_it_for_every_table(database_url: str) -> None:
+    """By a parameter, so that a sharded database asks its node only.
+
+    It would read the other shards for rows that only belong to rows of this relationship.
+    """
+    async with _asking(database_url) as raw:
+        await raw.execute("SET enable_seqscan = off")
+        plans = await _plans(raw)
+    everywhere = {
+        name
+        for name, plan in plans.items()
+        if not all(_names_relationship(node) for node, _ in _nodes(plan))
+    }
+    assert everywhere == {*ABOUT_SEVERAL, *OF_ONE_NODE}
 
 
 @pytest.mark.parametrize("role", ["owner", "foremind_server"])
@@ -159,6 +206,16 @@ async def test_at_two_hundred_thousand_users_few_rows_are_read(
         )
     }
     assert walked == {}
+
+
+def _names_relationship(node: dict[str, Any]) -> bool:
+    """Tell whether a step that reads a spread table is given the relationship."""
+    table = node.get("Relation Name")
+    if node["Node Type"] == "ModifyTable" or table not in (OWNER_TABLE, *OWNED_TABLES):
+        return True
+    column = "id" if table == OWNER_TABLE else "relationship_id"
+    conditions = (str(node.get(key)) for key in ("Index Cond", "Recheck Cond", "Filter"))
+    return any(re.search(rf"\b{column} = \(?\$\d", condition) for condition in conditions)
 
 
 def _of_users(node: dict[str, Any]) -> bool:

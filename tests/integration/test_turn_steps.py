@@ -21,11 +21,9 @@ from tests.integration.step_bench import Bench, step_bench
 # Without a model, so that only the steps under test are waited for.
 NO_MODEL = {"llm_url": ""}
 _POISON = """
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE 'cannot be stored'; END $$;
-CREATE TRIGGER refuse BEFORE UPDATE ON turns FOR EACH ROW
-    WHEN (new.content LIKE '%poison%' AND new.embedding IS NOT NULL) EXECUTE FUNCTION refuse();
+ALTER TABLE turns ADD CONSTRAINT refuse CHECK (content NOT LIKE '%poison%' OR embedding IS NULL)
 """
+_ANTIDOTE = "ALTER TABLE turns DROP CONSTRAINT refuse"
 
 
 @pytest.fixture
@@ -100,7 +98,7 @@ async def test_a_turn_that_cannot_be_ingested_stops_no_other(bench: Bench) -> No
             await bench.clock.leap(delays[-1])
             await bench.wait_until_idle()
         assert (step.state, step.attempts, step.code, step.asks_model) == (
-            "held", 12, "RaiseError", False,
+            "held", 12, "CheckViolationError", False,
         )  # fmt: skip
         assert sum(delays) > 3600 and delays == sorted(delays)
         await store(bench, ana, "I promise to be on time")
@@ -109,7 +107,7 @@ async def test_a_turn_that_cannot_be_ingested_stops_no_other(bench: Bench) -> No
         assert (await bench.step(ana, "ingest")).attempts == 12
         await bench.worker.update_metrics()
         assert waiting(bench, "held") == 1
-        await owner_of(bench.built).execute("DROP TRIGGER refuse ON turns")
+        await owner_of(bench.built).execute(_ANTIDOTE)
         await bench.worker.retry_now(ana.relationship_id)
         await bench.wait_until_idle()
     assert "I love poison" in await remembered(bench, ana)
@@ -125,7 +123,7 @@ async def test_a_held_turn_is_retried_on_the_next_day(bench: Bench) -> None:
         while (await bench.step(session, "ingest")).state != "held":
             await bench.clock.leap(3600.0)
             await bench.wait_until_idle()
-        await owner_of(bench.built).execute("DROP TRIGGER refuse ON turns")
+        await owner_of(bench.built).execute(_ANTIDOTE)
         await bench.clock.leap(25 * 3600.0)
         await bench.wait_until_idle()
     assert await remembered(bench, session) == ["I love poison"]

@@ -11,7 +11,12 @@ from foremind.domain.announcements import ConsentGiven, SettingsChanged
 from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Reason, StoredMemory
-from foremind.domain.relationship import Relationship, SessionView, TranscriptEntry
+from foremind.domain.relationship import (
+    Relationship,
+    SessionView,
+    TranscriptEntry,
+    relationship_id_of,
+)
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.relationship_transaction import RelationshipTransaction
@@ -59,8 +64,11 @@ class RelationshipStore:
         self, user_id: str, companion_id: int
     ) -> RelationshipSettings:
         """Return the settings of a user's relationship with a companion, which need not exist."""
-        row = await self._database.row("settings_with_companion", user_id, companion_id)
-        return RelationshipSettings() if row is None else relationship_settings(row)
+        user = await self._database.row("find_user", user_id)
+        if user is None:
+            return RelationshipSettings()
+        known = await self.settings(relationship_id_of(user["id"], companion_id))
+        return known or RelationshipSettings()
 
     async def change(
         self,
