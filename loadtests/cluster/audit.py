@@ -67,11 +67,23 @@ async def audit(database_url: str, players: Sequence[Player], patience_s: float)
 
 _WAITING = "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
 _STORED = """
-SELECT turn.message_id, min(turn.id)::text AS turn_id, count(*) AS copies,
-    max((SELECT count(*) FROM turns AS reply WHERE reply.reply_to = turn.id)) AS replies,
-    max((SELECT count(*) FROM memories WHERE source_turn_id = turn.id)
-        + (SELECT count(*) FROM memory_sources WHERE turn_id = turn.id)) AS memories
-FROM turns AS turn JOIN users ON users.id = turn.user_id
-WHERE turn.speaker = 'user' AND users.external_id = ANY($1)
-GROUP BY turn.message_id
+WITH said AS (
+    SELECT turn.message_id, turn.id,
+        (
+            SELECT count(*) FROM turns AS reply
+            WHERE reply.relationship_id = turn.relationship_id AND reply.reply_to = turn.id
+        ) AS replies,
+        (
+            SELECT count(*) FROM memories AS memory
+            WHERE memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
+        ) + (
+            SELECT count(*) FROM memory_sources AS source
+            WHERE source.relationship_id = turn.relationship_id AND source.turn_id = turn.id
+        ) AS memories
+    FROM turns AS turn JOIN users ON users.id = turn.user_id
+    WHERE turn.speaker = 'user' AND users.external_id = ANY($1)
+)
+SELECT message_id, min(id)::text AS turn_id, count(*) AS copies, max(replies) AS replies,
+    max(memories) AS memories
+FROM said GROUP BY message_id
 """
