@@ -6,6 +6,7 @@ request may be sent again. All others are defects and keep their type.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -82,6 +83,14 @@ DRIVER: tuple[tuple[type[BaseException], Kind], ...] = (
     (asyncio.IncompleteReadError, "retryable"),
 )
 
+# What Citus says when a node was lost in the middle of a transaction, mostly in libpq's words and
+# without an SQLSTATE of its own. A node that cannot be reached is a connection failure.
+_LOST_NODE = re.compile(
+    "server closed the connection unexpectedly|connection not open|no connection to the server"
+    "|could not (?:send data to|receive data from) server|could not commit transaction for shard"
+    "|could not commit transaction on any active node|failure on connection marked as essential"
+)
+
 
 def kind_of(error: BaseException) -> Kind | None:
     """Classify an error; None if it does not come from the database."""
@@ -91,6 +100,8 @@ def kind_of(error: BaseException) -> Kind | None:
     state = getattr(error, "sqlstate", None)
     if not isinstance(error, asyncpg.PostgresError) or state is None:
         return None
+    if state == asyncpg.InternalServerError.sqlstate and _LOST_NODE.search(str(error)):
+        return "retryable"
     return SQLSTATES.get(state) or SQLSTATES.get(state[:2]) or "defect"
 
 

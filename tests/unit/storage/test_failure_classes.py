@@ -98,3 +98,18 @@ def test_a_defect_keeps_its_own_type(raised: type[Exception]) -> None:
     """Sending again would not help, and the error must stay visible."""
     with pytest.raises(raised), translate_errors():
         raise raised("x")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("could not commit transaction for shard 102015 on at least one active node", "retryable"),
+        ("server closed the connection unexpectedly", "retryable"),
+        ("could not receive data from server: Connection reset by peer", "retryable"),
+        ("failure on connection marked as essential: 10.0.0.7:5432", "retryable"),
+        ("unexpected node type in target list", "defect"),
+    ],
+)
+def test_a_node_lost_in_a_transaction_is_retryable(message: str, kind: str) -> None:
+    """Citus reports it as an internal error; others of these are defects."""
+    assert kind_of(asyncpg.InternalServerError(message)) == kind
