@@ -23,6 +23,7 @@ _FORMAT_REFUSED = (400, 404, 415, 422, 500, 501)
 # Statuses with which it rejects the content itself: a filter matched, or the prompt is too long.
 # Retrying is pointless, unlike for failures of authentication, load or availability.
 _CONTENT_REFUSED = (400, 413, 422)
+_NO_ANSWER = "disconnected without sending a response"  # in the words of the HTTP library
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,12 @@ async def stream_completion(
         deadline = asyncio.get_running_loop().time() + request.timeout_s
         with _mapped_errors(request.model, "model_unreachable"):
             async with asyncio.timeout_at(deadline):
-                # Not `chat.completions.create`, which converts every message of a prompt by its
-                # type first: that takes longer than the rest of the request.
-                stream: Any = await library.post(
-                    "/chat/completions",
-                    body=_body_of(request),
-                    cast_to=object,
-                    stream=True,
-                    stream_cls=openai.AsyncStream[object],
-                )
+                response = await _opened(library, request)
         on_accepted()
+        received = response.aiter_bytes()
         try:
-            allow_tokens(stream.response, request.max_tokens)
-            pieces = _text_pieces(stream.response, ending)
+            allow_tokens(response, request.max_tokens)
+            pieces = _text_pieces(received, ending)
             while (piece := await _next_piece(pieces, deadline)) is not None:
                 yield piece[:left]
                 left -= len(piece)
@@ -86,7 +80,43 @@ async def stream_completion(
                 raise
             ending.reason = "length"
         finally:
-            await stream.close()
+            if ending.done:
+                client.keep_connection(response, received)
+            else:
+                await response.aclose()
+
+
+async def _opened(library: openai.AsyncOpenAI, request: CompletionRequest) -> httpx2.Response:
+    """Send a request, and again if a kept connection turns out to be closed by the server.
+
+    Some servers, llama.cpp's among them, announce that they keep connections, and close them.
+    """
+    try:
+        return await _sent(library, request)
+    except openai.APIConnectionError as error:
+        if not _was_closed(error.__cause__):
+            raise
+    return await _sent(library, request)
+
+
+def _was_closed(cause: BaseException | None) -> bool:
+    """Return whether a connection was closed before any answer, rather than refused or misused."""
+    return isinstance(cause, httpx2.ReadError | httpx2.WriteError) or (
+        isinstance(cause, httpx2.RemoteProtocolError) and _NO_ANSWER in str(cause)
+    )
+
+
+async def _sent(library: openai.AsyncOpenAI, request: CompletionRequest) -> httpx2.Response:
+    # Not `chat.completions.create`, which converts every message of a prompt by its type first:
+    # that takes longer than the rest of the request.
+    stream = await library.post(
+        "/chat/completions",
+        body=_body_of(request),
+        cast_to=object,
+        stream=True,
+        stream_cls=openai.AsyncStream[object],
+    )
+    return stream.response
 
 
 def _body_of(request: CompletionRequest) -> dict[str, Any]:
@@ -125,10 +155,10 @@ async def _next_piece(pieces: AsyncIterator[str], deadline: float) -> str | None
         return await anext(pieces, None)
 
 
-async def _text_pieces(response: httpx2.Response, ending: StreamEnding) -> AsyncIterator[str]:
+async def _text_pieces(received: AsyncIterator[bytes], ending: StreamEnding) -> AsyncIterator[str]:
     parser = StreamParser(ending)
-    async for received in response.aiter_bytes():
-        for piece in parser.feed(received):
+    async for data in received:
+        for piece in parser.feed(data):
             yield piece
         if ending.done:
             return

@@ -1,7 +1,8 @@
 """The HTTP client of one language model server, shared by everything that uses that server."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from ssl import SSLContext
@@ -15,6 +16,9 @@ from foremind.llm.stream_limits import limit_response
 from foremind.runtime.supervision import TaskSet
 
 _FIRST_CHUNK_CHARS = 512
+_MAX_CONNECTIONS, _MAX_IDLE_CONNECTIONS = 1000, 100
+_IDLE_S = 60.0  # for which a connection is kept: players read and type before they send again
+_ENDING_S = 1.0  # within which a response must end once its reply has
 _MAX_MODELS = 64  # of one server whose capabilities are remembered
 
 
@@ -68,6 +72,7 @@ class ModelHttpClient:
         self.slots = slots  #: of the server; shared by clients with other keys or timeouts
         self.prefill_chunk_chars = _FIRST_CHUNK_CHARS  #: adapted to the measured prefill speed
         self.restoring = TaskSet()  #: the task that restores the prompt cache, at most one
+        self._ending = TaskSet()  # of responses whose reply has ended, at most one a connection
         self._capabilities: LRUCache[str, ServerCapabilities] = LRUCache(_MAX_MODELS)
         self._address = address
         self._on_idle = on_idle
@@ -89,13 +94,46 @@ class ModelHttpClient:
                 default_headers={"Accept-Encoding": "identity"},  # so that byte limits are exact
                 http_client=openai.DefaultAsyncHttpxClient(
                     timeout=timeout,
+                    limits=httpx2.Limits(
+                        max_connections=_MAX_CONNECTIONS,
+                        max_keepalive_connections=_MAX_IDLE_CONNECTIONS,
+                        keepalive_expiry=_IDLE_S,
+                    ),
                     event_hooks={"response": [limit_response]},
                     verify=_tls_context(),
                 ),
             )
+        with self._in_use():
+            yield self._library
+
+    def keep_connection(self, response: httpx2.Response, received: AsyncIterator[bytes]) -> None:
+        """Keep the connection of a response, whose reply has ended, for the next request.
+
+        Opening one to a distant server takes several round trips, at Enter. It is closed if the
+        response does not end soon; nobody waits for that.
+
+        Args:
+            received: what else is received of the response.
+        """
+        self._ending.begin(self._read_to_its_end(response, received), "model-response-end")
+
+    async def _read_to_its_end(
+        self, response: httpx2.Response, received: AsyncIterator[bytes]
+    ) -> None:
+        with self._in_use():
+            try:
+                with suppress(TimeoutError, httpx2.HTTPError):
+                    async with asyncio.timeout(_ENDING_S):
+                        async for _ in received:
+                            pass
+            finally:
+                await response.aclose()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
         self._users += 1
         try:
-            yield self._library
+            yield
         finally:
             self._users -= 1
             self._close_if_idle()
@@ -115,6 +153,7 @@ class ModelHttpClient:
     async def close(self) -> None:
         """Close the connections, if there are any."""
         await self.restoring.stop()
+        await self._ending.stop()
         library, self._library = self._library, None
         if library is not None:
             await library.close()
