@@ -303,10 +303,18 @@ class Owner:
         async with self.acquire() as raw:
             return await raw.fetchval(query, *args)
 
+    async def waiting(self) -> int:
+        """Return how many transactions wait for the lock of another, on whichever node."""
+        activity = "citus_stat_activity" if on_citus() else "pg_stat_activity"
+        count: int = await self.fetchval(
+            f"SELECT count(*) FROM {activity} "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return count
+
     async def is_waited_for(self) -> bool:
         """Return whether a transaction waits for the lock of another, on whichever node."""
-        locks = "citus_locks" if on_citus() else "pg_locks"
-        return bool(await self.fetchval(f"SELECT count(*) FROM {locks} WHERE NOT granted"))
+        return bool(await self.waiting())
 
     async def execute(self, query: str, *args: object) -> None:
         """Run a statement."""

@@ -225,7 +225,7 @@ async def test_a_reply_stored_during_a_long_erasure_is_erased_too(
 
         async def wait_for_lock_waiters(count: int) -> None:
             async def enough_wait() -> bool:
-                return bool(await owner.fetchval(_COUNT_LOCK_WAITERS) >= count)
+                return await owner.waiting() >= count
 
             await eventually_async(enough_wait)
 
@@ -250,10 +250,6 @@ async def test_a_reply_stored_during_a_long_erasure_is_erased_too(
 
 
 _LOCK_RELATIONSHIP = "SELECT FROM relationships WHERE id = $1 FOR UPDATE"
-_COUNT_LOCK_WAITERS = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
 _ADD_TURN = """
 INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, content,
     created_at)

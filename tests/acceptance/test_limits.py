@@ -10,7 +10,14 @@ from websockets.asyncio.client import connect as open_socket
 
 from foremind_client import Client, Closed
 from foremind_eval.doubles.manual_clock import ManualClock
-from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
+from tests.conftest import (
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    eventually,
+    eventually_async,
+    owner_of,
+)
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 Result = TypeVar("Result")
@@ -209,15 +216,11 @@ async def test_time_spent_by_the_server_does_not_count_towards_the_open_timeout(
     server = await start(clock=clock, open_timeout_s=10.0)
     client = await server.connect()
     await clock.advance(6.0)
-    async with owner_of(server.app.core).acquire() as raw, raw.transaction():
+    owner = owner_of(server.app.core)
+    async with owner.acquire() as raw, raw.transaction():
         await raw.execute("LOCK TABLE relationships IN ACCESS EXCLUSIVE MODE")
         opening = asyncio.create_task(client.open_session("wren", user_id="ana", name="Ana"))
-
-        async def waits() -> bool:
-            return bool(await raw.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-
-        while not await waits():
-            await asyncio.sleep(0.01)
+        await eventually_async(owner.is_waited_for)
         await clock.advance(9.0)
     assert (await opening)["type"] == "session.opened"
 

@@ -143,11 +143,7 @@ async def test_a_patch_keeps_concurrent_changes_of_other_fields(start: StartServ
             patch = asyncio.create_task(
                 w.request("PATCH", f"/records/{record_id}", {"kind": "goal"})
             )
-
-            async def waits_for_lock() -> bool:
-                return bool(await owner.fetchval(_HAS_LOCK_WAITER))
-
-            await eventually_async(waits_for_lock)
+            await eventually_async(owner.is_waited_for)
             await raw.execute(
                 "UPDATE records SET content = 'The key', revision = revision + 1 WHERE id = $1",
                 int(record_id),
@@ -155,10 +151,3 @@ async def test_a_patch_keeps_concurrent_changes_of_other_fields(start: StartServ
         await patch
         (record,) = await w.records("scratchpad")
         assert (record["kind"], record["content"]) == ("goal", "The key")
-
-
-_HAS_LOCK_WAITER = """
-SELECT EXISTS (
-    SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-)
-"""
