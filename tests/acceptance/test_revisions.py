@@ -109,16 +109,16 @@ class Player:
         """Return the tables that contain a word, apart from replies that can be chosen."""
         owner = owner_of(self.server.app.core)
         tables = await owner.fetch(
-            "SELECT table_name, string_agg(quote_ident(column_name), ', ') AS columns "
-            "FROM information_schema.columns "
-            "WHERE table_schema = 'public' AND table_name <> 'alternative_replies' "
-            "GROUP BY table_name"
+            "SELECT table_name FROM information_schema.tables "
+            "WHERE table_schema = 'public' AND table_name <> 'alternative_replies'"
         )
-        said = "SELECT EXISTS (SELECT FROM {} WHERE concat_ws(' ', {}) ILIKE $1)"
         return [
             row["table_name"]
             for row in tables
-            if await owner.fetchval(said.format(row["table_name"], row["columns"]), f"%{word}%")
+            if await owner.fetchval(
+                f"SELECT count(*) FROM {row['table_name']} AS t WHERE t::text ILIKE $1",
+                f"%{word}%",
+            )
         ]
 
 
