@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Literal
 
 import httpx2
@@ -111,6 +112,44 @@ async def test_what_is_said_and_what_a_tool_stores_are_one_memory(start: StartSe
     assert not await owner_of(server.app.core).fetchval(
         "SELECT count(*) FROM turns WHERE content LIKE '%Zephyrine%'"
     )
+
+
+async def test_whatever_has_a_word_of_a_memory_recalls_it(start: StartServer) -> None:
+    """A few words as well as a question: the recall gate is for what is said in a conversation."""
+    memories = (
+        "My sister Mira keeps bees", "My secret code is heron", "I work as a nurse in Leipzig",
+    )  # fmt: skip
+    server = await start(mcp=True)
+    async with client_of(server) as client:
+        for text in memories:
+            await call(client, "remember", text=text)
+        for text in memories:
+            words = text.split()
+            for query in (
+                *(word for word in words if len(word) > 3),
+                *(" ".join(pair) for pair in pairwise(words) if len(max(pair, key=len)) > 3),
+                text.upper(),
+            ):
+                (best, *_) = (await call(client, "recall", query=query))["memories"] or [None]
+                assert best is not None and best["content"] == text, query
+        for query in ("job", "profession"):  # in other words
+            (best, *_) = (await call(client, "recall", query=query))["memories"]
+            assert best["content"] == memories[2], query
+        for chatter in ("Mira", "haha yeah"):  # what a conversation does not search for
+            shown = await call(client, "context", draft=chatter)
+            assert shown["memories"] == [], chatter
+
+
+async def test_a_search_that_misses_its_deadline_is_no_empty_answer(start: StartServer) -> None:
+    """It may be tried again; that nothing is remembered would be false."""
+    server = await start(mcp=True, layers_deadline_ms=3000, index_bytes=0)
+    async with client_of(server) as client:
+        await call(client, "remember", text=SAID)
+        async with owner_of(server.app.core).acquire() as raw, raw.transaction():
+            await raw.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+            error = await refused(client, "recall", ANA | {"query": "bees"})
+        assert (error["code"], error["retryable"]) == ("storage_unavailable", True)
+        assert (await call(client, "recall", query="bees"))["memories"]
 
 
 async def test_what_hardly_matters_is_kept_if_it_is_asked_for(start: StartServer) -> None:

@@ -1,6 +1,7 @@
 """Previews the prompt of a draft: what the language model would be given if it were sent now."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -92,6 +93,12 @@ async def prepare_context(
     )
     scope = _retrieval_scope(services, resolved, history, session, language)
     return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
+
+
+def always_searching(resolved: ResolvedRelationship) -> ResolvedRelationship:
+    """Return a relationship without its recall gate, for whoever asks for memories outright."""
+    recall = replace(resolved.policy.recall, gate=False)
+    return replace(resolved, policy=replace(resolved.policy, recall=recall))
 
 
 def local_now(services: RelationshipServices, resolved: ResolvedRelationship) -> datetime:

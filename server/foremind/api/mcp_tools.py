@@ -8,7 +8,12 @@ from uuid import uuid4
 import msgspec
 from msgspec import Meta
 
-from foremind.api.context_preview import local_now, prepare_context, preview_context
+from foremind.api.context_preview import (
+    always_searching,
+    local_now,
+    prepare_context,
+    preview_context,
+)
 from foremind.api.dependencies import (
     MAX_ID,
     RelationshipServices,
@@ -21,7 +26,7 @@ from foremind.api.json_bodies import decode_json
 from foremind.api.memory_edits import correct_memory, erase_memories, text_of
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import Principal, Scope
-from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound
+from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, StorageUnavailable
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.storable_text import check_storable
@@ -63,7 +68,7 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class RecallArguments(Arguments, frozen=True, kw_only=True):
     """What to recall."""
 
-    query: Annotated[str, Meta(description="A question or statement, as it would be said.")]
+    query: Annotated[str, Meta(description="A question, a statement or a few words.")]
 
 
 class RememberArguments(Arguments, frozen=True, kw_only=True):
@@ -159,8 +164,10 @@ async def _recall(
     services: ToolServices, principal: Principal, asked: RecallArguments
 ) -> dict[str, object]:
     query = text_of(services.relationships, asked.query, "query")
-    resolved = await _resolve(services, principal, asked, "read")
+    resolved = always_searching(await _resolve(services, principal, asked, "read"))
     prepared = await prepare_context(services.relationships, resolved, query)
+    if "memories" in prepared.missing:
+        raise StorageUnavailable("The memories could not be searched in time; try again.")
     now = local_now(services.relationships, resolved)
     return {"memories": [memory_view(memory, now) for memory in prepared.memories]}
 
