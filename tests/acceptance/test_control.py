@@ -354,7 +354,7 @@ async def test_the_audit_trail_lists_every_change_without_its_content(start: Sta
     ("method", "path", "body", "param"),
     [
         ("POST", "/records", {"layer": "soul", "content": "x"}, "layer"),
-        ("POST", "/records", {"layer": "vault"}, "body"),
+        ("POST", "/records", {"layer": "vault"}, "content"),
         ("POST", "/records", {"layer": "vault", "content": "x", "by": "model"}, "by"),
         ("POST", "/records", b'{"layer": "vault", "content": "\xff"}', "body"),
         ("PATCH", "/records/999", {"content": "x"}, "record"),

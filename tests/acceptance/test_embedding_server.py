@@ -225,7 +225,7 @@ async def test_the_official_client_gets_the_vectors_of_the_model(
         ({"model": "all-MiniLM-L6-v2", "input": [1, 2]}, "input"),
         ({"model": "all-MiniLM-L6-v2", "input": "x", "dimensions": 12}, "dimensions"),
         ({"model": "all-MiniLM-L6-v2", "input": "x", "encoding_format": "hex"}, "encoding_format"),
-        ({"input": "x"}, "body"),
+        ({"input": "x"}, "model"),
     ],
 )
 async def test_a_bad_request_names_the_field(

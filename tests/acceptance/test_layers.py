@@ -486,7 +486,7 @@ async def test_a_layer_can_be_disabled_for_one_relationship(start: StartServer, 
         config = await w.request("GET", "/config")
         assert config["layers_off"] == {"value": [layer], "from": "relationship"}
         wrong = await w.response_to("PATCH", "/config", {"settings": {"layers_off": ["soul"]}})
-        assert wrong.json()["error"]["param"] == "settings.layers_off"
+        assert wrong.json()["error"]["param"] == "settings.layers_off[0]"
 
 
 _ITEMS = ("bread", "wine", "olives", "cheese", "figs", "honey", "nuts", "salt", "oil", "grapes",

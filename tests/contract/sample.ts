@@ -17,7 +17,7 @@ function show(done: Events["response.done"]): string {
 }
 mind.on("response.done", show);
 
-const id: string = mind.send("Hello", { remember: false, settings: { temperature: 0.2 } });
+const id: string = mind.send("Hello", { remember: false, settings: { llm_temperature: 0.2 } });
 mind.setState({ task: "Find the compass", flags: { gold: 3, door: null } });
 stop();
 

@@ -429,9 +429,9 @@ async def test_a_game_server_talks_as_shown(shell: Shell) -> None:
     (shell.folder / "game.py").write_text(_local(shell, text))
     async with shell.serving("foremind serve"):
         printed = await shell.run(f"{sys.executable} game.py")
-    reply, _, refusal = printed.rpartition("invalid_message ")
+    reply, _, refusal = printed.rpartition("settings.llm_temprature: ")
     assert reply.strip()
-    assert refusal.strip() == "settings.temprature"
+    assert "did you mean `llm_temperature`?" in refusal
 
 
 def test_the_npm_package_is_made_as_shown(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ class Conversation:
 
         Args:
             remember: whether memories may be made of it; otherwise it is erased with its session.
-            settings: settings of this turn alone, by name, such as `{"temperature": 0.2}`.
+            settings: settings of this turn alone, by name, such as `{"llm_temperature": 0.2}`.
 
         Raises:
             OverflowError: 16 messages wait for their answer.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.field_problems import field_problem
 from foremind.domain.storable_text import half_character
 
 Shape = TypeVar("Shape")
@@ -57,13 +58,11 @@ def _decode(raw: bytes, shape: Any, path: str = "", first: int = 0) -> Any:
     try:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError as error:
-        message = str(error)
+        param, expected = field_problem(error, shape, raw)
         if path:
-            message = re.sub(
-                r"\$\[(\d+)\]", lambda match: f"$.{path}[{first + int(match[1])}]", message, count=1
-            )
-        param = message.rpartition("$.")[2].rstrip("`") if "$." in message else path or "body"
-        raise InvalidMessage(f"{param}: {message}", param=param) from None
+            param = re.sub(r"^\[(\d+)\]", lambda index: f"{path}[{first + int(index[1])}]", param)
+        param = param or path or "body"
+        raise InvalidMessage(f"{param}: {expected}", param=param) from None
     except NOT_JSON as error:
         is_small = not path and len(raw) <= _BATCH_BYTES  # to be read once more
         half = half_character(raw) if is_small else None

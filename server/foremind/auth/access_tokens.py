@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import jwt
+from jwt import exceptions
 
 from foremind.auth.principal import (
     MAX_NAME_CHARS,
@@ -53,7 +54,7 @@ def read_token(token: str | None, keys: KeyRing, audience: str | None, now: floa
             },
         )
     except (jwt.PyJWTError, ValueError) as error:
-        raise _invalid_token(str(error)) from None
+        raise _invalid_token(_reason(error)) from None
     return _principal(claims, key, now)
 
 
@@ -61,6 +62,24 @@ def mint(claims: dict[str, Any], key: SigningKey) -> str:
     """Return a signed token with these claims."""
     headers = None if key.id is None else {"kid": key.id}
     return jwt.encode(claims, key.material, key.algorithm, headers=headers)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a token was refused, without any part of it."""
+    match error:
+        case exceptions.MissingRequiredClaimError():
+            return f"expected the claim {error.claim!r}"
+        case exceptions.InvalidAudienceError():
+            return "expected this server's audience in 'aud'"
+        case exceptions.InvalidSubjectError():
+            return "expected a string in 'sub'"
+        case exceptions.InvalidJTIError():
+            return "expected a string in 'jti'"
+        case exceptions.InvalidAlgorithmError():
+            return "expected the algorithm of its key in the 'alg' header"
+        case exceptions.InvalidSignatureError():
+            return "expected to be signed with a key of this server"
+    return "expected a signed token: a JWT, three parts with dots between them"
 
 
 def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:

@@ -1,5 +1,6 @@
 """Companions: a persona, and its own settings."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from foremind.domain.errors import InvalidFile, InvalidMessage
+from foremind.domain.field_problems import field_problem
 from foremind.domain.settings.setting_bounds import first_invalid_setting
 from foremind.domain.settings.setting_definitions import Ahead, Decay, KeptName, LayerName
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
@@ -303,16 +305,20 @@ def read_companion(path: Path) -> CompanionFile:
         InvalidFile: naming the field and what was expected.
     """
     try:
-        companion = msgspec.convert(tomllib.loads(path.read_text("utf-8")), CompanionFile)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        content = tomllib.loads(path.read_text("utf-8"))
+        companion = msgspec.convert(content, CompanionFile)
+    except msgspec.ValidationError as error:
+        problem = field_problem(error, CompanionFile, json.dumps(content, default=str))
+        raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem.path) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidFile(f"{path}: {error}") from None
     try:
         check_storable(companion)
     except InvalidMessage as error:
         raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
-    problem = first_invalid_field(companion)
-    if problem is not None:
-        raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem[0])
+    invalid = first_invalid_field(companion)
+    if invalid is not None:
+        raise InvalidFile(f"{path}: {': '.join(invalid)}", param=invalid[0])
     return companion
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
+from foremind.domain.settings.setting_problems import expected_instead
 from foremind.domain.settings.settings import Settings, check_url
 
 _UNUSABLE = object()
@@ -24,7 +25,7 @@ def first_invalid_setting(own: msgspec.Struct) -> tuple[str, str] | None:
         except ValidationError as error:
             (first, *_) = error.errors()
             path = "".join(f".{part}" for part in first["loc"] if part != "[key]")
-            return name + path, str(first["msg"]).removeprefix("Value error, ")
+            return name + path, expected_instead(first)
     return None
 
 

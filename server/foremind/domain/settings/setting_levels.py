@@ -4,8 +4,8 @@ Players may set a short list of settings, and never beyond the operator's values
 set them, nor when the operator lowers a value afterwards.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.field_problems import MAX_NAME_CHARS, field_problem, unknown_name
 from foremind.domain.policy import effective_value, overlay_settings, policy_for
 from foremind.domain.settings.setting_bounds import first_invalid_setting
 from foremind.domain.settings.settings import Settings
@@ -62,8 +63,7 @@ TURN_SETTINGS = frozenset(
     }
 )
 
-_MAX_NAME_CHARS = 64  # of an unknown name that an error message repeats
-_UNKNOWN_FIELD = re.compile("Object contains unknown field `(.+?)`")
+_MAX_PATH_CHARS = 200  # of a field that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,10 @@ def decode_values(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     for name, value in raw.items():
         try:
             values[name] = msgspec.json.decode(value)
-        except NOT_JSON as error:  # or a number out of range
-            raise _invalid(name[:_MAX_NAME_CHARS], str(error)) from None
+        except msgspec.ValidationError:
+            raise _invalid(name, "expected numbers of double precision") from None
+        except NOT_JSON as error:
+            raise _invalid(name, f"expected JSON: {error}") from None
     return values
 
 
@@ -167,12 +169,8 @@ def read_settings(raw: object) -> CompanionSettings:
     try:
         own = msgspec.convert(raw, CompanionSettings)
     except msgspec.ValidationError as error:
-        message = str(error)
-        field = message.rpartition("$.")[2].rstrip("`") if "$." in message else ""
-        field = field.partition("[")[0]
-        unknown = _UNKNOWN_FIELD.match(message)
-        parts = [field, "" if unknown is None else unknown[1]]
-        raise _invalid(".".join(part for part in parts if part), message) from None
+        written = json.dumps(raw) if isinstance(raw, Mapping) else ""
+        raise _invalid(*field_problem(error, CompanionSettings, written)) from None
     problem = first_invalid_setting(own)
     if problem is not None:
         raise _invalid(*problem)
@@ -234,14 +232,25 @@ def merge_turn_settings(
     Raises:
         InvalidMessage: naming the field and what was expected.
     """
+    accepted = TURN_SETTINGS if operators is None else TURN_SETTINGS & PLAYER_BOUNDS.keys()
+    _check_names(raw, accepted)
     own = read_settings(decode_values(raw))
     names = set_names(own)
     for name in names:
         if name not in TURN_SETTINGS:
-            raise _invalid(name, "expected a setting that one turn may have")
+            listing = ", ".join(sorted(accepted))
+            raise _invalid(name, f"expected a setting that one turn may have: {listing}")
     if operators is not None:
         check_player(own, names, operators, server)
     return overlay_settings(wider, own)
+
+
+def _check_names(given: Iterable[str], accepted: Iterable[str]) -> None:
+    """Check that settings exist; otherwise name those that may have been meant, or are accepted."""
+    for name in given:
+        if name not in CompanionSettings.__struct_fields__:
+            short = name[:MAX_NAME_CHARS]
+            raise _invalid(short, unknown_name(short, accepted, "setting"))
 
 
 def set_names(own: CompanionSettings) -> list[str]:
@@ -255,9 +264,7 @@ def apply_settings_patch(own: CompanionSettings, patch: Mapping[str, Any]) -> Co
     Raises:
         InvalidMessage: naming the field and what was expected.
     """
-    for name in patch:
-        if name not in own.__struct_fields__:
-            raise _invalid(name[:_MAX_NAME_CHARS], "expected the name of a setting")
+    _check_names(patch, own.__struct_fields__)
     return read_settings(_merge_patch(msgspec.to_builtins(own), patch))
 
 
@@ -303,5 +310,5 @@ def _shown(value: object) -> str:
 
 
 def _invalid(field: str, message: str) -> InvalidMessage:
-    path = f"settings.{field}" if field else "settings"
+    path = f"settings.{field}"[:_MAX_PATH_CHARS] if field else "settings"
     return InvalidMessage(f"{path}: {message}", param=path)

@@ -34,6 +34,7 @@ from foremind.domain.settings.setting_definitions import (
     StorageSettings,
     TypingSettings,
 )
+from foremind.domain.settings.setting_problems import expected_instead
 from foremind.domain.settings.setting_syntax import PREFIX, parsed, unknown_keys, unknown_variables
 
 SETTINGS_FILE = "foremind.toml"
@@ -212,20 +213,20 @@ def load_settings(**overrides: object) -> Settings:
     try:
         settings = None if problems else Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
-        problems = [_problem(part["loc"], part["msg"], file) for part in error.errors()]
+        problems = [_problem(part["loc"], expected_instead(part), file) for part in error.errors()]
         settings = None
     if settings is None:
         raise InvalidFile("; ".join(problems))
     return settings
 
 
-def _problem(loc: tuple[int | str, ...], message: str, file: Mapping[str, object]) -> str:
+def _problem(loc: tuple[int | str, ...], expected: str, file: Mapping[str, object]) -> str:
     """Describe an invalid setting by the name that it has at its origin."""
     name, *inner = (str(part) for part in loc)
     variable = PREFIX + name.upper()
     in_environment = any(key.upper() == variable for key in os.environ)
     written = f"{SETTINGS_FILE}: {name}" if name in file and not in_environment else variable
-    return f"{'.'.join([written, *inner])}: {message.removeprefix('Value error, ')}"
+    return f"{'.'.join([written, *inner])}: {expected}"
 
 
 def _file() -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Strict decoding of client messages, with errors that name the field. Pure."""
 
 import json
-import math
 import re
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from foremind.domain.errors import (
     Overloaded,
     StorageUnavailable,
 )
-from foremind.domain.session_state import Flag, FlagName
+from foremind.domain.field_problems import field_problem
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
@@ -36,11 +35,7 @@ from foremind.gateway.protocol.server_events import ErrorBody
 
 _NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
 _decoder = msgspec.json.Decoder(ClientMessage)
-_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-_ANY_FLAG = "`$.state.flags[...]`"
-_OUT_OF_RANGE = "Number out of range"
 _MAX_PARAM_CHARS = 200
-_MAX_NAME_CHARS = 64
 #: What a session reports about a message, by code; other codes say what a model server did wrong.
 _ERRORS: dict[str, type[ForemindError]] = {
     error.code: error
@@ -56,7 +51,6 @@ _MESSAGE_IDS = {
     "response.regenerate": "message_id",
     "response.choose": "message_id",
 }
-_MISSING = re.compile(r"missing required field `([^`]+)`")
 
 
 def decode(raw: str, max_text_chars: int) -> ClientMessage:
@@ -68,7 +62,7 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     try:
         message: ClientMessage = _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise _invalid_field(_explained(str(error), raw)) from None
+        raise _invalid_field(error, raw) from None
     except NOT_JSON as error:
         half = half_character(raw)
         if half is not None:
@@ -165,47 +159,13 @@ def _identifier(value: object) -> str | None:
     return value if value.isascii() or not LONE_SURROGATE.search(value) else None
 
 
-def _explained(reason: str, raw: str) -> str:
-    """Return a msgspec validation message with what it leaves out: the flag, the expected type."""
-    if _ANY_FLAG not in reason and not reason.startswith(_OUT_OF_RANGE):
-        return reason
-    try:
-        frame = json.loads(raw, parse_int=lambda digits: int(digits[:20]))  # beyond every limit
-        if _ANY_FLAG in reason:
-            for name, value in frame["state"]["flags"].items():
-                found = _problem({name: value}, dict[FlagName, Flag | None])
-                if isinstance(value, float) and math.isinf(value):
-                    found = "expected a number of double precision"
-                if found is not None:
-                    return f"{_PATH.sub('', found)} - at `$.state.flags.{name[:_MAX_NAME_CHARS]}`"
-        if isinstance(frame.get("settings"), dict):
-            frame["settings"] = {}  # its values are read later, from their JSON
-        return _problem(frame, ClientMessage) or reason
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return reason
-
-
-def _problem(value: object, type_: object) -> str | None:
-    try:
-        msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return None
-
-
-def _invalid_field(reason: str) -> InvalidMessage:
-    """Convert a msgspec validation message into an error that names the field."""
-    missing = _MISSING.search(reason)
-    path = _PATH.search(reason)
-    param = path[1] if path else None
-    expectation = _PATH.sub("", reason)
-    if missing:
-        param = f"{param}.{missing[1]}" if param else missing[1]
-        expectation = "expected a value, it is missing"
-    if param == "type":
+def _invalid_field(error: msgspec.ValidationError, raw: str) -> InvalidMessage:
+    """Convert a refusal of msgspec into an error that names the field."""
+    path, expected = field_problem(error, ClientMessage, raw)
+    if path == "type":
         return InvalidMessage(
-            f"type: expected a message of protocol version 1; {expectation[:_MAX_PARAM_CHARS]}",
+            f"type: expected a message of protocol version 1; {expected[:_MAX_PARAM_CHARS]}",
             param="type",
             code="unknown_type",
         )
-    return InvalidMessage(f"{param}: {expectation}" if param else expectation, param=param)
+    return InvalidMessage(f"{path}: {expected}" if path else expected, param=path or None)

@@ -23,10 +23,10 @@ from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode
     ("frame", "param", "expectation"),
     [
         ({"type": "draft.update"}, "text", "missing"),
-        ({"type": "draft.update", "text": 7}, "text", "str"),
+        ({"type": "draft.update", "text": 7}, "text", "text, got a whole number"),
         ({"type": "message.send", "text": "hi"}, "id", "missing"),
-        ({"type": "message.send", "id": "", "text": "hi"}, "id", "length >= 1"),
-        ({"type": "message.send", "id": "x" * 129, "text": "hi"}, "id", "length <= 128"),
+        ({"type": "message.send", "id": "", "text": "hi"}, "id", "at least 1 character"),
+        ({"type": "message.send", "id": "x" * 129, "text": "hi"}, "id", "at most 128 characters"),
         ({"type": "message.send", "id": "a\0b", "text": "hi"}, "id", "NUL"),
         ({"type": "message.send", "id": "a", "text": "x" * 101}, "text", "at most 100"),
         (
@@ -40,10 +40,10 @@ from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode
             "user.id",
             "NUL",
         ),
-        ({"type": "draft.update", "text": "x", "event_id": 5}, "event_id", "str"),
+        ({"type": "draft.update", "text": "x", "event_id": 5}, "event_id", "text or null"),
         ({"type": "nonsense"}, "type", "version 1"),
         ({"text": "x"}, "type", "missing"),
-        ({"type": 3}, "type", "str"),
+        ({"type": 3}, "type", "text"),
     ],
 )
 def test_an_error_names_the_field(frame: dict[str, object], param: str, expectation: str) -> None:
