@@ -1,6 +1,7 @@
 /** The draft: typing it, having a question typed, sending it, on or off the record. */
 
 import { $, button } from "./elements.js";
+import { tooLong } from "./lengths.js";
 
 const KEY_MS = 45; // between the keys of a suggested question
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
@@ -8,9 +9,13 @@ const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 export class Composer {
   #typed;
   #send;
+  #limit = Infinity; // of characters
   #typing = 0; // the timer that types a suggested question
 
-  /** `typed` is told the draft after each change, `send` what is sent: `(text, { remember })`. */
+  /**
+   * `typed` is told the draft after each change, and whether it is too long to be sent; `send` what
+   * is sent: `(text, { remember })`.
+   */
   constructor(typed, send) {
     this.#typed = typed;
     this.#send = send;
@@ -33,8 +38,19 @@ export class Composer {
     });
   }
 
+  /** A server listens that takes so many characters: it is told what was typed before. */
+  opened(limit) {
+    this.#limit = limit;
+    if ($("draft").value) this.#changed();
+  }
+
   focus() {
     $("draft").focus({ preventScroll: true });
+  }
+
+  /** Whether this is the draft, as the server compares drafts. */
+  holds(draft) {
+    return plain(draft) === plain($("draft").value);
   }
 
   /** Put a text into the draft, as if typed at once. */
@@ -43,6 +59,11 @@ export class Composer {
     $("draft").value = text;
     this.#changed();
     this.focus();
+  }
+
+  /** Put texts that could not be sent back, before what was typed since. */
+  bringBack(texts) {
+    if (texts.length) this.fill([...texts, $("draft").value].filter(Boolean).join("\n"));
   }
 
   /** Offer questions that are typed key by key; Enter is left to the player. */
@@ -68,20 +89,33 @@ export class Composer {
     draft.style.height = "auto";
     draft.style.height = `${draft.scrollHeight + 2}px`;
     this.#showSuggestions();
-    this.#typed(draft.value);
+    this.#typed(draft.value, this.#showLength());
   }
 
   #showSuggestions() {
     $("suggestions").hidden = $("draft").value !== "" || !$("suggestions").childElementCount;
   }
 
+  /** Say so if the draft is too long; returns whether it is. */
+  #showLength() {
+    const problem = tooLong($("draft").value, this.#limit);
+    $("too-long").textContent = problem;
+    $("too-long").hidden = !problem;
+    $("draft").ariaInvalid = String(Boolean(problem));
+    return Boolean(problem);
+  }
+
   #submit() {
     const text = $("draft").value;
-    if (!text.trim() || !this.#send(text, { remember: !$("off-record").checked })) return;
+    if (!text.trim() || this.#showLength() || !this.#send(text, { remember: !$("off-record").checked })) return;
     for (const offered of [...$("suggestions").children]) if (offered.textContent === text) offered.remove();
     clearInterval(this.#typing);
     $("draft").value = "";
     $("draft").style.height = "auto";
     this.#showSuggestions();
   }
+}
+
+function plain(text) {
+  return text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
 }

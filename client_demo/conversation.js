@@ -1,6 +1,6 @@
 /** The conversation: what was said, and what can be done about it. */
 
-import { $, button, make } from "./elements.js";
+import { $, button, make, textOf } from "./elements.js";
 import { face } from "./faces.js";
 import { say } from "./language.js";
 import { isSampleTurn } from "./samples.js";
@@ -39,6 +39,23 @@ export class Conversation {
     this.#toEnd();
   }
 
+  /** Show nothing of it any more. */
+  clear() {
+    $("turns").replaceChildren();
+    this.#last = NOTHING;
+    this.#sent.clear();
+  }
+
+  /** Take back what the server has not confirmed; returns its texts. */
+  takeBack() {
+    const waiting = [...this.#sent].filter(([, item]) => item.classList.contains("waiting"));
+    for (const [id, item] of waiting) {
+      this.#sent.delete(id);
+      item.remove();
+    }
+    return waiting.map(([, item]) => textOf(item));
+  }
+
   add(speaker, text, turnId = null) {
     const item = make("li", { className: speaker });
     const shown = make("span", { className: "text", textContent: text });
@@ -58,8 +75,7 @@ export class Conversation {
   }
 
   #offerToForget(item, forget) {
-    const text = item.querySelector(".text").textContent;
-    act(item, say("forget"), say("forget.turn", { text }), forget).classList.add("forget");
+    act(item, say("forget"), say("forget.turn", { text: textOf(item) }), forget).classList.add("forget");
   }
 
   /** Show what is sent, until the server says that it has it. */
@@ -123,7 +139,7 @@ export class Conversation {
 
   /** The text of the last message, to be edited. */
   lastText() {
-    return this.#last.item.querySelector(".text").textContent;
+    return textOf(this.#last.item);
   }
 
   grow(item, delta) {
@@ -160,8 +176,15 @@ export class Conversation {
     lastAct(reply, say("again"), say("again.label"), () => this.#act.regenerate(id));
   }
 
+  /** Scroll to the end, but not past what was said last, if it leaves room for an answer. */
   #toEnd() {
-    $("turns").scrollTop = $("turns").scrollHeight;
+    const turns = $("turns");
+    turns.scrollTop = turns.scrollHeight;
+    const asked = [...turns.querySelectorAll(".user")].at(-1);
+    if (!asked || asked.offsetHeight > 0.75 * turns.clientHeight) return;
+    const note = $("sample-note");
+    const above = note && getComputedStyle(note).position === "sticky" ? note.offsetHeight : 0;
+    turns.scrollTop = Math.min(turns.scrollTop, asked.offsetTop - above);
   }
 }
 

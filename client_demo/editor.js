@@ -2,7 +2,7 @@
 
 import { $, button, save } from "./elements.js";
 import { face } from "./faces.js";
-import { milliseconds, say } from "./language.js";
+import { failure, milliseconds, say } from "./language.js";
 import { Operator } from "./operator.js";
 
 const FORMATS = ["json", "png", "charx"];
@@ -136,7 +136,7 @@ export class Editor {
     try {
       this.#tell((await act()) ?? "");
     } catch (error) {
-      this.#tell(say("failed", { why: error.message }));
+      this.#tell(failure(error));
     }
   }
 

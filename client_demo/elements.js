@@ -16,6 +16,11 @@ export function button(text, label, act, className = "") {
   return made;
 }
 
+/** What was said in a turn that is shown. */
+export function textOf(turn) {
+  return turn.querySelector(".text").textContent;
+}
+
 /** Have a file saved. */
 export function save(content, name) {
   const link = make("a", { href: URL.createObjectURL(content), download: name });

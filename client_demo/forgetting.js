@@ -1,6 +1,6 @@
 /** Forgetting a memory, a message or a reply: hidden at once, asked for when it cannot be undone. */
 
-import { announce } from "./elements.js";
+import { announce, textOf } from "./elements.js";
 import { say } from "./language.js";
 
 export class Forgetting {
@@ -27,7 +27,8 @@ export class Forgetting {
 
   /** Forget the reply to a message, by the id of the message's turn. */
   reply(asked, item) {
-    const known = this.#current()?.request("GET", `/turns?after=${asked}&limit=1`).catch(() => ({ turns: [] }));
+    const known = this.#current()?.request("GET", `/turns?after=${asked}&limit=1`);
+    known?.catch(() => {}); // told when it is needed
     this.#soon(item, textOf(item), async (mind) => {
       const [turn] = (await known).turns;
       if (turn) await mind.request("DELETE", `/memories?turn=${turn.id}`);
@@ -49,8 +50,4 @@ export class Forgetting {
     };
     this.#undo.offer(act, () => hide(false));
   }
-}
-
-function textOf(item) {
-  return item.querySelector(".text").textContent;
 }

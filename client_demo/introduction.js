@@ -13,6 +13,7 @@ const KEY = "foremind.user";
 export async function introduce() {
   const known = localStorage.getItem(KEY);
   if (known) return JSON.parse(known);
+  $("name").value = "";
   $("introduce").showModal();
   await new Promise((done) => $("introduce").addEventListener("close", done, { once: true }));
   const random = crypto.getRandomValues(new Uint32Array(2));
@@ -20,6 +21,11 @@ export async function introduce() {
   const user = { id, name: $("name").value.trim() || say("introduce.nobody"), sample: $("sample").checked, begun: [] };
   localStorage.setItem(KEY, JSON.stringify(user));
   return user;
+}
+
+/** The user was erased: this browser forgets who it was, too. */
+export function forgetUser() {
+  localStorage.removeItem(KEY);
 }
 
 /** Give a user who wants one a companion's sample past, the first time that they meet. */

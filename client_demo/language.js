@@ -29,10 +29,20 @@ export function say(key, values = {}) {
 }
 
 /** "1 memory", "3 memories": the text of a key and of the language's form for a number. */
-export function sayCount(key, number) {
-  const form = new Intl.PluralRules(language).select(number);
+export function sayCount(key, count) {
+  const form = new Intl.PluralRules(language).select(count);
   const known = `${key}.${form}` in texts ? form : "other";
-  return say(`${key}.${known}`, { n: number.toLocaleString(language) });
+  return say(`${key}.${known}`, { n: number(count) });
+}
+
+/** That something failed, and why: where no answer comes, `fetch` throws a TypeError. */
+export function failure(error) {
+  return say("failed", { why: error instanceof TypeError ? say("unreachable") : error.message });
+}
+
+/** A number, as the language writes it. */
+export function number(value) {
+  return value.toLocaleString(language);
 }
 
 /** How long ago a moment was, in words. */

@@ -3,6 +3,7 @@
 import { $, make } from "./elements.js";
 import { milliseconds, say } from "./language.js";
 
+const COMPARISONS = 3; // times that a context is built without preparation; the fastest counts
 const NOW = () => performance.now();
 
 export class Lead {
@@ -35,12 +36,14 @@ export class Lead {
     this.#enterAt = NOW();
     cancelAnimationFrame(this.#counting);
     if (this.#readyAt !== null) this.#show(milliseconds(this.#enterAt - this.#readyAt), "lead.ahead");
-    else this.#show("", "lead.late");
+    else this.#show("", "lead.listening"); // the server knows what was prepared
   }
 
-  /** The message is stored; what was ready did not serve if the server says `miss`. */
-  accepted(context) {
+  /** The message is stored; what was prepared did not serve if the server says `miss`. */
+  accepted(context, readyMs) {
+    if (this.#enterAt === null) return; // the next one is typed
     if (context === "miss") this.#show("", "lead.late");
+    else if (this.#readyAt === null) this.#show(milliseconds(readyMs), "lead.begun");
   }
 
   /** Nothing is typed. */
@@ -60,6 +63,7 @@ export class Lead {
 
   /** Show how soon the model could start, prepared and not. */
   compare(preparedMs, unpreparedMs) {
+    if (this.#enterAt === null) return; // the next message is typed
     const longest = Math.max(preparedMs, unpreparedMs);
     const lane = (key, ms, kind) => {
       const bar = make("span", { className: `bar ${kind}` });
@@ -76,4 +80,21 @@ export class Lead {
     const text = say(key);
     if ($("lead-text").textContent !== text) $("lead-text").textContent = text;
   }
+}
+
+/**
+ * Have the context of a message built from nothing, and return how long that took in milliseconds:
+ * without preparation, it would have been left to do at Enter. Of a context that was refreshed then,
+ * only the vector served. Null if nothing served, or once it is not `wanted` any more.
+ */
+export async function unprepared(mind, { text, context }, wanted) {
+  if (!["hit", "refreshed"].includes(context)) return null;
+  const path = `/context?draft=${encodeURIComponent(text)}`;
+  let fastest = Infinity;
+  for (let time = 0; time < COMPARISONS; time++) {
+    const { timings } = await mind.request("GET", path).catch(() => ({ timings: null }));
+    if (!timings || !wanted()) return null;
+    fastest = Math.min(fastest, context === "hit" ? timings.total_ms : timings.embed_ms);
+  }
+  return fastest;
 }

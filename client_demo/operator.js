@@ -5,7 +5,7 @@ const ADMIN = "/v1/admin/companions";
 export class Operator {
   #user;
 
-  /** `user` is the id in whose name it is asked. */
+  /** `user` gives the id in whose name it is asked. */
   constructor(user) {
     this.#user = user;
   }
@@ -54,7 +54,7 @@ export class Operator {
 
   async #ask(method, path, body) {
     const address = new URL(path, location.origin);
-    if (!address.searchParams.has("user")) address.searchParams.set("user", this.#user);
+    if (!address.searchParams.has("user")) address.searchParams.set("user", this.#user());
     const headers = body ? { "content-type": typeof body === "string" ? "application/json" : body.type || "application/octet-stream" } : {};
     const answer = await fetch(address, { method, headers, body });
     if (!answer.ok) throw new Error((await answer.json()).error.message);

@@ -1,15 +1,17 @@
 /** The demo page: who is spoken with, what the server tells, and what is shown of it. */
 
+import { companionList, markFace, showFaces } from "./companions.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Editor } from "./editor.js";
-import { $, announce, button } from "./elements.js";
-import { face } from "./faces.js";
+import { $, announce } from "./elements.js";
 import { Foremind } from "./foremind.js";
 import { Forgetting } from "./forgetting.js";
-import { introduce, meet } from "./introduction.js";
-import { say, speak } from "./language.js";
-import { Lead } from "./lead.js";
+import { forgetUser, introduce, meet } from "./introduction.js";
+import { failure, say, speak } from "./language.js";
+import { Lead, unprepared } from "./lead.js";
+import { watchLengths } from "./lengths.js";
+import { attempt, lamp, notice } from "./notice.js";
 import { MemoryPanel } from "./panel.js";
 import { Recalled } from "./recalled.js";
 import { eraseSample, sampleOf } from "./samples.js";
@@ -17,13 +19,13 @@ import { Timeline } from "./timeline.js";
 import { Undo } from "./undo.js";
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
-const FIRST = "wren"; // of the example companions
-const COMPARISONS = 3; // times that a context is built without preparation; the fastest counts
+const ERASED = "the user was erased"; // why the server then closes the connection
 
 let user = null;
 let slug = null; // of the companion that is spoken with
 let beginnings = 0; // how often a conversation was begun
-let mind = null;
+let mind = null; // its client; null while nothing can be sent
+let connected = false;
 let sample = null; // its sample past, if the user wanted one
 let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
@@ -31,14 +33,11 @@ let reply = null; // { id, item } while the companion speaks
 let editing = null; // the id of the message in whose place the draft is sent
 let asked = null; // what was sent last: { id, text, remember, context, readyMs, answered, judged }
 
-const panel = new MemoryPanel($("panel"));
+const panel = new MemoryPanel($("panel"), showAnew, erased);
 const timeline = new Timeline($("timeline"), $("summary"));
 const lead = new Lead();
 const undo = new Undo();
-const forgetting = new Forgetting(undo, () => mind, attempt, () => {
-  recalled.clear();
-  begin(slug);
-});
+const forgetting = new Forgetting(undo, () => mind, attempt, showAnew);
 const recalled = new Recalled((memory, item) => forgetting.memory(memory, item), (text) => Boolean(sample?.past.turns.some((turn) => turn.text === text)));
 const composer = new Composer(typed, send);
 const conversation = new Conversation({
@@ -52,38 +51,14 @@ const conversation = new Conversation({
   forgetReply: (asked, item) => forgetting.reply(asked, item),
   eraseSample: () => attempt(async () => {
     await eraseSample(mind, sample);
-    begin(slug);
+    showAnew();
   }),
 });
 
-/** A text as the server compares drafts. */
-function plain(text) {
-  return text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
-}
-
-function lamp(state, text = say(`lamp.${state}`)) {
-  $("lamp").dataset.state = state;
-  $("lamp-text").textContent = text;
-}
-
-function notice(text) {
-  $("notice").textContent = text;
-  $("notice").hidden = !text;
-}
-
-/** Do something, or say why it could not be done. */
-async function attempt(act) {
-  try {
-    await act();
-  } catch (error) {
-    notice(say("failed", { why: error.message }));
-    return false;
-  }
-  return true;
-}
-
-function opened({ companion, turns, pause_ms, model, resumed }) {
+function opened({ companion, turns, pause_ms, limits, model, resumed }) {
+  connected = true;
   lamp("idle");
+  composer.opened(limits.max_text_chars);
   if (resumed) return; // what was missed follows
   $("companion").textContent = companion.name;
   document.title = `${companion.name} · Foremind`;
@@ -101,19 +76,21 @@ function listen(client) {
   const on = (type, handle) => client.on(type, (event) => client === mind && handle(event));
   on("session.opened", opened);
   on("state", ({ state, code, reason }) => {
+    if (state !== "open") connected = false;
     if (state === "connecting" || state === "waiting") lamp("away");
     if (state === "waiting") announce(say("lamp.away"));
-    if (state === "closed" && code !== 1000) {
-      lamp("away", say("lamp.closed"));
-      notice(say("notice.closed", { why: reason || code }));
-    }
+    if (state !== "closed" || code === 1000) return;
+    if (reason === ERASED) erased(say("notice.erased"));
+    else ended(say("notice.closed", { why: reason || code }), say("connect-again"));
   });
   on("context.ready", ready);
-  on("message.accepted", ({ id, turn_id, context, ready_ms, ahead, remembered }) => {
+  on("message.accepted", ({ id, turn_id, duplicate, context, ready_ms, ahead, remembered }) => {
     conversation.accepted(id, turn_id, remembered);
+    if (duplicate) return; // another reply is made to it, or it was stored before a connection was lost
     timeline.accepted(context, ready_ms, ahead);
-    if (asked?.id === id) lead.accepted(context);
-    if (asked?.id === id) Object.assign(asked, { readyMs: ready_ms, context });
+    if (asked?.id !== id) return;
+    lead.accepted(context, ready_ms);
+    Object.assign(asked, { readyMs: ready_ms, context });
   });
   on("response.created", ({ response_id, message_id, index, count }) => {
     reply = { id: response_id, item: null };
@@ -146,12 +123,44 @@ function listen(client) {
   });
 }
 
+/** Nothing can be sent until the player wants to begin again; what could not be sent is typed again. */
+function ended(text, label) {
+  clearTimeout(recalling);
+  mind?.close();
+  mind = null;
+  composer.bringBack(conversation.takeBack());
+  lamp("away", say("lamp.closed"));
+  notice(text, { label, act: () => turnTo(slug) });
+  $("open-panel").hidden = true;
+}
+
+/** Everything about the user was erased, here or elsewhere: nothing of it is shown or known here. */
+function erased(text) {
+  ended(text, say("begin-anew"));
+  undo.drop();
+  for (const shown of [conversation, recalled]) shown.clear();
+  composer.suggest([]);
+  lead.reset();
+  timeline.reset();
+  reply = editing = asked = null;
+  if (!token) forgetUser();
+  user = null;
+  $("open-editor").hidden = true;
+}
+
+/** What is known has changed: show nothing of what may have been forgotten. */
+function showAnew() {
+  recalled.clear();
+  asked = null;
+  turnTo(slug);
+}
+
 function ready({ draft, memories, timings, trigger }) {
   clearTimeout(recalling);
   timeline.ready(timings, trigger);
   const text = recalled.show(memories);
   if (trigger !== "eager") announce(text);
-  if (trigger === "send" || plain(draft) !== plain($("draft").value)) return;
+  if (trigger === "send" || !composer.holds(draft)) return;
   lamp("ready");
   lead.ready();
 }
@@ -174,46 +183,45 @@ function done({ response_id, message_id, status, error }) {
   if (status === "completed" && asked?.id === message_id) compare({ answered: true });
 }
 
-/**
- * Once a message is answered and judged, and the server has nothing else to do for it, have the same
- * context built from nothing: without preparation, that would have been left to do at Enter. Of a
- * context that was refreshed then, only the vector served.
- */
+/** Compare, once a message is answered and judged, and the server has nothing else to do for it. */
 async function compare(done) {
-  const spoken = mind;
   const question = Object.assign(asked, done);
-  if (question.context === "miss" || !question.answered || !(question.judged || !question.remember)) return;
-  const path = `/context?draft=${encodeURIComponent(question.text)}`;
-  let fastest = Infinity;
-  for (let time = 0; time < COMPARISONS; time++) {
-    const { timings } = await spoken.request("GET", path).catch(() => ({ timings: null }));
-    if (!timings || question !== asked) return;
-    fastest = Math.min(fastest, question.context === "hit" ? timings.total_ms : timings.embed_ms);
-  }
-  lead.compare(question.readyMs, question.readyMs + fastest);
+  if (!question.answered || !(question.judged || !question.remember)) return;
+  const fastest = await unprepared(mind, question, () => question === asked);
+  if (fastest !== null) lead.compare(question.readyMs, question.readyMs + fastest);
 }
 
-function typed(text) {
+function typed(text, isTooLong) {
   clearTimeout(recalling);
-  if (!text.trim()) {
-    editing = null;
-    mind?.clear();
+  if (!text.trim()) editing = null;
+  if (!mind) return;
+  if (!text.trim() || isTooLong) {
+    mind.clear();
     lead.idle();
-    return lamp("idle");
+    if (connected) lamp("idle");
+    return;
   }
   timeline.key();
   lead.typing();
+  if (!connected) return; // it is told once there is a connection
   lamp("listening");
   recalling = setTimeout(() => lamp("recalling"), pauseMs);
-  mind?.type(text);
+  mind.type(text);
 }
 
+/** Send a text; false if that cannot be, so that it stays where it was typed. */
 function send(text, how) {
   if (!mind) return false;
   clearTimeout(recalling);
+  let id;
+  try {
+    id = editing ? mind.edit(editing, text, how) : mind.send(text, how);
+  } catch (error) {
+    notice(failure(error));
+    return false;
+  }
   timeline.enter();
   lead.enter();
-  const id = editing ? mind.edit(editing, text, how) : mind.send(text, how);
   conversation.sending(id, text, { ...how, replaces: editing });
   asked = { id, text, remember: how.remember };
   editing = null;
@@ -225,70 +233,62 @@ async function begin(chosen) {
   const beginning = ++beginnings;
   mind?.close();
   mind = null;
+  connected = false;
   reply = null;
   if (chosen !== slug) {
     recalled.clear();
     lead.reset();
   }
   slug = chosen;
+  if (!token) user ??= await introduce();
+  $("open-editor").hidden = Boolean(token);
   const past = user?.sample ? await sampleOf(chosen) : null;
   if (past) await meet(user, chosen, past);
   if (beginning !== beginnings) return; // another one has begun meanwhile
   sample = past;
-  for (const choice of $("faces").children) choice.ariaPressed = String(choice.dataset.slug === chosen);
+  markFace(chosen);
   mind = new Foremind(token ? { companion: chosen, token } : { companion: chosen, user: { id: user.id, name: user.name } });
   listen(mind);
   mind.connect();
 }
 
-/** The companions that may be spoken with, the first example first. */
-async function companionList() {
-  const answer = await fetch("/v1/companions", token ? { headers: { authorization: `Bearer ${token}` } } : {});
-  if (answer.ok) return (await answer.json()).sort((one, other) => (other.slug === FIRST) - (one.slug === FIRST));
-  lamp("away", say("lamp.closed"));
-  notice(say("notice.token"));
-  return null;
+/** Speak with the companion whose face is clicked, unless that is so already. */
+function choose(chosen) {
+  if (chosen !== slug || !mind) turnTo(chosen);
 }
 
-function showFaces(companions) {
-  const choices = companions.map(({ slug: name, name: title }) => {
-    const choice = button("", title, () => name !== slug && begin(name), "choice-of-face");
-    choice.title = title;
-    choice.dataset.slug = name;
-    choice.append(face(name));
-    return choice;
-  });
-  $("faces").replaceChildren(...choices);
+/** Begin, or say why not. */
+function turnTo(chosen) {
+  return begin(chosen).catch((error) => ended(failure(error), say("connect-again")));
 }
 
 /** In open mode whoever reaches the server may change its companions. */
 function offerEditor() {
-  const editor = new Editor(user.id, async (changed) => {
+  const editor = new Editor(() => user.id, (changed) => attempt(async () => {
     const companions = await companionList();
-    showFaces(companions);
+    showFaces(companions, choose);
     const next = companions.find((companion) => companion.slug === (changed ?? slug)) ?? companions[0];
-    if (next) begin(next.slug);
-  });
+    if (next) await turnTo(next.slug);
+  }));
   $("open-editor").onclick = () => editor.open(slug);
-  $("open-editor").hidden = false;
 }
 
 async function start() {
   await speak();
+  watchLengths();
   lamp("away");
   recalled.clear();
   lead.idle();
   timeline.reset();
-  const companions = await companionList();
-  if (!companions) return;
-  if (!companions.length) return notice(say("notice.empty"));
-  showFaces(companions);
-  if (!token) user = await introduce();
+  const companions = await companionList(token);
+  if (!companions) lamp("away", say("lamp.closed"));
+  if (!companions?.length) return notice(say(companions ? "notice.empty" : "notice.token"));
+  showFaces(companions, choose);
   if (!token) offerEditor();
   const wanted = new URLSearchParams(location.search).get("companion");
   const first = companions.find((companion) => companion.slug === wanted) ?? companions[0];
   $("companion").textContent = first.name;
-  await begin(first.slug);
+  await turnTo(first.slug);
 }
 
 $("open-panel").onclick = () => mind && panel.open(mind);
@@ -296,4 +296,4 @@ addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && reply) mind.cancel(reply.id);
 });
-start();
+attempt(start);

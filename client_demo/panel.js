@@ -1,26 +1,32 @@
 /** The memory panel, where users see, correct, forget, export and import what is known about them. */
 
 import { button, make, save } from "./elements.js";
-import { moment, say, sayCount } from "./language.js";
+import { failure, moment, say, sayCount } from "./language.js";
 
 const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
+const EXPORT = "foremind.relationship"; // what the file of an export says that it is
 const PAGE = 200; // memories, or turns, that are fetched at once
 
 export class MemoryPanel {
   #dialog;
   #mind = null;
+  #changed;
+  #erased;
 
-  constructor(dialog) {
+  /** `changed` is told after each change, `erased` in words what was erased, once everything was. */
+  constructor(dialog, changed, erased) {
     this.#dialog = dialog;
+    this.#changed = changed;
+    this.#erased = erased;
     const on = (id, event, act) => this.#find(id).addEventListener(event, act);
     on("close-panel", "click", () => dialog.close());
     on("forget-about", "submit", (event) => {
       event.preventDefault();
       const about = encodeURIComponent(this.#find("about").value);
-      this.#do(() => this.#mind.request("DELETE", `/memories?about=${about}`));
+      this.#change(() => this.#mind.request("DELETE", `/memories?about=${about}`));
     });
     on("forget-all", "click", () => {
-      if (confirm(say("panel.forget-all.sure"))) this.#do(() => this.#mind.request("DELETE", "/memories"));
+      if (confirm(say("panel.forget-all.sure"))) this.#change(() => this.#mind.request("DELETE", "/memories"));
     });
     on("export-user", "click", () => this.#do(async () => handOut(await this.#mind.exportUser(), "all")));
     on("erase-user", "click", () => this.#erase());
@@ -31,18 +37,19 @@ export class MemoryPanel {
       this.#find("remember-text").value = "";
       const kind = layer === "scratchpad" ? "other" : "";
       const title = layer === "profile" ? say("panel.about-me") : "";
-      this.#do(() => this.#mind.request("POST", "/records", { layer, kind, title, content }));
+      this.#change(() => this.#mind.request("POST", "/records", { layer, kind, title, content }));
     });
     on("export", "click", () => this.#do(() => this.#export()));
-    on("import", "change", ({ target }) => this.#do(() => this.#import(target)));
+    on("import", "change", ({ target }) => this.#change(() => this.#import(target)));
   }
 
   /** Show what the server knows, as of now. */
   async open(mind) {
     this.#mind = mind;
     this.#say("");
+    this.#find("layers").replaceChildren();
     if (!this.#dialog.open) this.#dialog.showModal();
-    await this.#show();
+    await this.#show().catch((error) => this.#say(failure(error)));
   }
 
   async #show() {
@@ -70,7 +77,7 @@ export class MemoryPanel {
     const address = `/${path}/${item.id}`;
     entry.append(
       button(say("correct"), say("correct.what", { text: item.content }), () => this.#correct(entry, item, address)),
-      button(say("forget"), say("forget.what", { text: item.content }), () => this.#do(() => this.#mind.request("DELETE", address))),
+      button(say("forget"), say("forget.what", { text: item.content }), () => this.#change(() => this.#mind.request("DELETE", address))),
     );
     return entry;
   }
@@ -84,7 +91,7 @@ export class MemoryPanel {
       event.preventDefault();
       const change = { content: text.value };
       if (item.revision) change.revision = item.revision;
-      this.#do(() => this.#mind.request("PATCH", address, change));
+      this.#change(() => this.#mind.request("PATCH", address, change));
     };
     entry.replaceChildren(form);
     text.focus();
@@ -98,7 +105,7 @@ export class MemoryPanel {
       entry.append(
         span(say("session.what", { when, turns: sayCount("turn-count", turns) })),
         button(say("show"), say("session.show", { when }), ({ target }) => this.#showTurns(entry, target, id)),
-        button(say("forget"), say("session.forget", { when }), () => this.#do(() => this.#mind.request("DELETE", path))),
+        button(say("forget"), say("session.forget", { when }), () => this.#change(() => this.#mind.request("DELETE", path))),
       );
       return entry;
     });
@@ -118,14 +125,14 @@ export class MemoryPanel {
       }
     } catch (error) {
       more.disabled = false;
-      this.#say(say("failed", { why: error.message }));
+      this.#say(failure(error));
     }
   }
 
   #turn({ id, speaker, text, memory }) {
     const shown = make("div");
     const about = `${said({ speaker })} · ${say(memory ? "remembered" : "not-kept")}`;
-    const forget = () => this.#do(() => this.#mind.request("DELETE", `/memories?turn=${id}`));
+    const forget = () => this.#change(() => this.#mind.request("DELETE", `/memories?turn=${id}`));
     shown.append(span(text), small(about), button(say("forget"), say("forget.turn", { text }), forget));
     return shown;
   }
@@ -139,18 +146,29 @@ export class MemoryPanel {
     if (!confirm(say("panel.erase-user.sure"))) return;
     try {
       const { relationships, memories, turns } = await this.#mind.eraseUser();
-      this.#find("layers").replaceChildren();
       const erased = { companions: sayCount("companion-count", relationships), memories: sayCount("memory-count", memories), turns: sayCount("turn-count", turns) };
-      this.#say(say("panel.erased", erased));
+      this.#dialog.close();
+      this.#erased(say("panel.erased", erased));
     } catch (error) {
-      this.#say(say("failed", { why: error.message }));
+      this.#say(failure(error));
     }
   }
 
   async #import(input) {
     const [file] = input.files;
     input.value = "";
-    return this.#mind.restore(JSON.parse(await file.text()));
+    const exported = await read(file);
+    if (exported?.format !== EXPORT) throw new Error(say("import.wrong", { file: file.name }));
+    return this.#mind.restore(exported);
+  }
+
+  /** Change what is known, and have the page show it too. */
+  #change(act) {
+    return this.#do(async () => {
+      const answer = await act();
+      this.#changed();
+      return answer;
+    });
   }
 
   /** Do something, say what came of it, and show what is known afterwards. */
@@ -159,7 +177,7 @@ export class MemoryPanel {
       this.#say(outcome(await act()));
       await this.#show();
     } catch (error) {
-      this.#say(say("failed", { why: error.message }));
+      this.#say(failure(error));
     }
   }
 
@@ -169,6 +187,16 @@ export class MemoryPanel {
 
   #find(id) {
     return this.#dialog.querySelector(`#${id}`);
+  }
+}
+
+/** What a file of JSON says; null if it is none. */
+async function read(file) {
+  const text = await file.text();
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
   }
 }
 

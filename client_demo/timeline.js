@@ -38,6 +38,7 @@ export class Timeline {
   /** A context is ready; `timings` are the server's. A pause may confirm what was ready before. */
   ready(timings, trigger) {
     if (this.#at.ready && trigger === "pause") return;
+    if (this.#at.accepted) return; // another reply is made
     Object.assign(this.#at, { ready: NOW(), timings, trigger });
     this.#draw();
   }

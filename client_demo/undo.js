@@ -27,6 +27,11 @@ export class Undo {
     this.#take()?.act();
   }
 
+  /** What waits is not to be done any more. */
+  drop() {
+    this.#take();
+  }
+
   #back() {
     this.#take()?.restore();
     announce(say("undo.done"));

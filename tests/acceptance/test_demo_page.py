@@ -253,7 +253,7 @@ async def test_the_page_exports_and_erases_its_user(start: StartServer, page: Pa
     assert await owner_of(server.app.core).fetchval(users) == 1
     page.once("dialog", lambda dialog: dialog.accept())
     await page.click("#erase-user")
-    await expect(page.locator("#panel-notice")).to_contain_text("Erased for good: 1 companion,")
+    await expect(page.locator("#notice")).to_contain_text("Erased for good: 1 companion,")
     assert await owner_of(server.app.core).fetchval(users) == 0
 
 
