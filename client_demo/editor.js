@@ -1,11 +1,13 @@
 /** The companions: made, changed, handed out as character cards; and the language model of each. */
 
+import { nameOf, slugOf } from "./cards.js";
 import { $, button, save } from "./elements.js";
 import { face } from "./faces.js";
 import { failure, milliseconds, say } from "./language.js";
 import { Operator } from "./operator.js";
 
 const FORMATS = ["json", "png", "charx"];
+const FIELDS = ["companion-name", "companion-slug", "companion-persona", "companion-greeting", "model-url", "model-name", "model-key"];
 
 export class Editor {
   #operator;
@@ -13,19 +15,24 @@ export class Editor {
   #companions = [];
   #chosen = null; // null: a new one
   #card = null; // the card that the chosen one was made of, if it was
+  #saved = ""; // what the form says while nothing is changed
 
   constructor(user, changed) {
     this.#operator = new Operator(user);
     this.#changed = changed;
-    $("close-editor").onclick = () => $("editor").close();
-    $("new-companion").onclick = () => this.#choose(null);
+    $("close-editor").onclick = () => this.#close();
+    $("editor").onkeydown = (event) => {
+      if (event.key === "Escape" && !event.isComposing) this.#close(event);
+    };
+    $("editor").oncancel = (event) => this.#close(event);
+    $("new-companion").onclick = () => this.#mayLeave() && this.#choose(null);
     $("import-card").onchange = ({ target }) => this.#do(() => this.#import(target));
     $("retire").onclick = () => confirm(say("editor.retire.sure", { name: this.#chosen.name })) && this.#do(() => this.#retire());
     $("companion-form").onsubmit = (event) => {
       event.preventDefault();
       this.#do(() => this.#save());
     };
-    $("test-model").onclick = () => this.#do(() => this.#test());
+    $("test-model").onclick = () => $("companion-form").reportValidity() && this.#do(() => this.#test());
     const exports = FORMATS.map((format) => button(format.toUpperCase(), say("editor.export.as", { format: format.toUpperCase() }), () => this.#do(() => this.#export(format))));
     $("export-card").append(...exports);
   }
@@ -36,10 +43,21 @@ export class Editor {
     await this.#do(() => this.#list(slug));
   }
 
+  /** Close the dialog, unless that would discard what the player wants to keep. */
+  #close(event) {
+    event?.preventDefault();
+    if (this.#mayLeave()) $("editor").close();
+  }
+
+  /** Whether nothing is changed, or the changes may be discarded. */
+  #mayLeave() {
+    return written() === this.#saved || confirm(say("editor.discard"));
+  }
+
   async #list(slug) {
     this.#companions = await this.#operator.companions();
     const choices = this.#companions.map((companion) => {
-      const choice = button("", companion.name, () => this.#do(() => this.#choose(companion)), "choice-of-face");
+      const choice = button("", companion.name, () => this.#mayLeave() && this.#do(() => this.#choose(companion)), "choice-of-face");
       choice.append(face(companion.slug));
       choice.dataset.slug = companion.slug;
       return choice;
@@ -55,17 +73,15 @@ export class Editor {
     this.#card = card && card.data.description !== companion.persona ? card : null;
     for (const choice of $("editor-faces").children) choice.ariaPressed = String(choice.dataset.slug === companion?.slug);
     const { name, description, first_mes } = this.#card?.data ?? {};
-    $("companion-slug").value = companion?.slug ?? "";
+    const { llm_url, llm_model, llm_key_env } = companion?.settings ?? {};
+    const said = [name ?? companion?.name, companion?.slug, description ?? companion?.persona, first_mes ?? companion?.greeting, llm_url, llm_model, llm_key_env];
+    FIELDS.forEach((id, place) => {
+      $(id).value = said[place] ?? "";
+      $(id).setCustomValidity(""); // what was too long is gone
+    });
+    this.#saved = written();
     $("companion-slug").disabled = Boolean(companion);
-    $("companion-name").value = name ?? companion?.name ?? "";
-    $("companion-persona").value = description ?? companion?.persona ?? "";
-    $("companion-greeting").value = first_mes ?? companion?.greeting ?? "";
-    const { llm_url = "", llm_model = "", llm_key_env = "" } = companion?.settings ?? {};
-    $("model-url").value = llm_url;
-    $("model-name").value = llm_model;
-    $("model-key").value = llm_key_env;
-    for (const id of ["retire", "test-model"]) $(id).disabled = !companion;
-    $("export-card").hidden = !companion;
+    for (const id of ["retire", "export-card"]) $(id).hidden = !companion;
   }
 
   /** Save what the form says; what a card says besides stays in it. */
@@ -119,11 +135,14 @@ export class Editor {
     return "";
   }
 
-  /** Make a companion of a card's file, named like the file. */
+  /** Make a companion of a card's file, named as the card says. */
   async #import(input) {
     const [file] = input.files;
     input.value = "";
-    const slug = slugOf(file.name.replace(/\.\w+$/, ""));
+    const named = await nameOf(file);
+    if (named === null) return say("editor.import.wrong", { file: file.name });
+    if (!this.#mayLeave()) return "";
+    const slug = slugOf(named) || "companion";
     const known = this.#companions.find((companion) => companion.slug === slug);
     if (known && !confirm(say("editor.import.sure", { name: known.name }))) return "";
     const { name } = await this.#operator.putCard(slug, file);
@@ -145,6 +164,7 @@ export class Editor {
   }
 }
 
-function slugOf(name) {
-  return name.normalize("NFKC").toLowerCase().match(/[\p{L}\p{N}]+/gu)?.join("-").slice(0, 60) || "companion";
+/** What the form says, to be compared. */
+function written() {
+  return JSON.stringify(FIELDS.map((id) => $(id).value));
 }

@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Dialog, Page, expect
 
+from foremind.cards.card_fields import slug_of
+from foremind.cards.card_file import CardFormat, write_card
 from foremind_eval.doubles.model_server import Script, scripted_model
+from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     browser,
     enter,
@@ -104,14 +107,99 @@ async def test_a_card_is_imported_changed_and_exported_whole(
         await page.get_by_role("button", name="Export as PNG").click()
     picture = tmp_path / "wren.png"
     picture.write_bytes((await (await download.value).path()).read_bytes())
+    await page.get_by_label("Greeting").fill("Mind the gap.")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Mara was saved.")
     page.once("dialog", lambda dialog: dialog.dismiss())
     await page.locator("#import-card").set_input_files(picture)
     await expect(page.locator("#editor-notice")).to_have_text("\u00a0")
-    assert (await companion(server, "wren")).name == "Wren"
+    assert (await companion(server, "mara")).greeting == "Mind the gap."
     page.once("dialog", lambda dialog: dialog.accept())
     await page.locator("#import-card").set_input_files(picture)
     await expect(page.locator("#editor-notice")).to_have_text("Mara was imported.")
-    assert (await companion(server, "wren")).name == "Mara"
+    assert (await companion(server, "mara")).greeting == "Mind the step."
+    assert (await companion(server, "wren")).name == "Wren"
+
+
+async def test_an_imported_companion_is_named_as_its_card_says(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Whatever the file is called, and in each format; another character replaces nobody."""
+    server = await start()
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
+    await open_editor(page, server)
+    formats: tuple[CardFormat, ...] = ("png", "charx", "json")
+    for name, card_format in zip(("Señora Mara", "Tom", "渡し守"), formats, strict=True):
+        file = tmp_path / f"m.{card_format}"
+        file.write_bytes(write_card(CARD["data"] | {"name": name}, card_format))
+        await page.locator("#import-card").set_input_files(file)
+        await expect(page.locator("#editor-notice")).to_have_text(f"{name} was imported.")
+        await expect(page.get_by_label("Short name")).to_have_value(slug_of(name))
+        assert (await companion(server, slug_of(name))).name == name
+    assert asked == []
+
+
+async def test_a_file_of_another_kind_is_refused_with_what_is_accepted(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """As a card, and as what is known of a user."""
+    server = await start()
+    await open_editor(page, server)
+    for name, content in (("export.json", '{"format": "foremind.relationship"}'), ("a.png", "no")):
+        file = tmp_path / name
+        file.write_text(content)
+        await page.locator("#import-card").set_input_files(file)
+        await expect(page.locator("#editor-notice")).to_have_text(
+            f"There is no character card in {name}. Choose one as JSON, PNG, APNG or CHARX."
+        )
+    await page.click("#close-editor")
+    await page.click("#open-panel")
+    for name, content in (("mara.json", json.dumps(CARD)), ("notes.json", "no JSON")):
+        file = tmp_path / name
+        file.write_text(content)
+        await page.locator("#import").set_input_files(file)
+        await expect(page.locator("#panel-notice")).to_contain_text(
+            f"{name} is no export of one companion. Choose a JSON file"
+        )
+
+
+async def test_changes_are_discarded_only_where_the_player_says_so(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """By the button, by Escape, and by another companion; what is saved may be left unasked."""
+    server = await start()
+    asked: list[str] = []
+    keep = True
+
+    async def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        await (dialog.dismiss() if keep else dialog.accept())
+
+    page.on("dialog", answer)
+    await open_editor(page, server)
+    greeting = page.get_by_label("Greeting")
+    await greeting.fill("You are late.")
+    await page.click("#close-editor")
+    await page.keyboard.press("Escape")
+    await page.click("#new-companion")
+    await expect(greeting).to_have_value("You are late.")
+    assert asked == ["Discard what you have changed?"] * 3
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Wren was saved.")
+    await page.click("#new-companion")
+    await page.get_by_label("Name", exact=True).fill("Ilse")
+    keep = False
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#editor")).to_be_hidden()
+    assert len(asked) == 4
+    await page.click("#open-editor")
+    await expect(greeting).to_have_value("You are late.")
 
 
 async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
@@ -136,6 +224,24 @@ async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page
         assert (await companion(server, "wren")).settings.llm_url is None
 
 
+async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
+    """Once the form says who it is."""
+    script = Script(background=lambda _: "{}")
+    script.reply = lambda _: ["Good ", "evening."]
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        await open_editor(page, server)
+        await page.get_by_role("button", name="New").click()
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(page.get_by_label("Name", exact=True)).to_be_focused()
+        await page.get_by_label("Name", exact=True).fill("Ilse")
+        await page.get_by_label("Short name").fill("ilse")
+        await page.get_by_label("Who this is").fill("You are Ilse, who repairs radios.")
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(page.locator("#editor-notice")).to_contain_text("“Good evening.”")
+        assert (await companion(server, "ilse")).name == "Ilse"
+
+
 async def test_a_language_model_that_fails_the_test_says_why(
     start: StartServer,
     browser: Browser,  # noqa: F811
@@ -149,6 +255,15 @@ async def test_a_language_model_that_fails_the_test_says_why(
         await expect(page.locator("#editor-notice")).to_contain_text("That failed: ")
         users = await owner_of(server.app.core).fetch("SELECT name FROM users")
         assert [user["name"] for user in users] == ["Ana"]
+        await expect(page.locator("#editor-notice")).to_contain_text("FOREMIND_LLM_KEY")
+        await page.get_by_label("Address of").fill(f"http://127.0.0.1:{free_port()}/v1")
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(page.locator("#editor-notice")).to_contain_text(
+            "cannot be reached. Check the companion's llm_url."
+        )
+        await page.get_by_label("Address of").fill(model.url)
+        await page.get_by_role("button", name="Save and test").click()
+        await expect(page.locator("#editor-notice")).to_contain_text("the companion's llm_key_env")
 
 
 async def test_players_with_tokens_are_offered_no_editor(start: StartServer, page: Page) -> None:  # noqa: F811

@@ -127,7 +127,8 @@ class LayerPolicy:
 class ChatModelPolicy:
     """The chat model and its parameters; names and units are those of `Settings`.
 
-    `key_env` names the environment variable with a companion's own API key.
+    `key_env` names the environment variable with a companion's own API key; `own` those of the
+    settings of the model that are not the server's, so that a failure names the right ones.
     """
 
     url: str | None
@@ -136,6 +137,7 @@ class ChatModelPolicy:
     max_tokens: int
     temperature: float
     ahead: Ahead
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,9 @@ class Policy:
     storage: StoragePolicy
     layers: LayerPolicy
     chat_model: ChatModelPolicy
+
+
+_MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env")
 
 
 def policy_for(own: CompanionSettings, server: Settings) -> Policy:
@@ -176,6 +181,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             max_tokens=pick("llm_max_tokens"),
             temperature=pick("llm_temperature"),
             ahead=pick("llm_ahead"),
+            own=frozenset(name for name in _MODEL_SETTINGS if getattr(own, name) is not None),
         ),
     )
 

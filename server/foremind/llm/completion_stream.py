@@ -31,7 +31,7 @@ class CompletionRequest:
     """What a model is asked to complete.
 
     `timeout_s` is for the whole reply. Where `partial` is set, a reply that exceeds it is cut off
-    instead of failing, once some of it has arrived.
+    instead of failing, once some of it has arrived. `own` is as in `ChatModelPolicy`.
     """
 
     model: str
@@ -41,6 +41,7 @@ class CompletionRequest:
     timeout_s: float
     response_format: dict[str, Any] | None = None
     partial: bool = False
+    own: frozenset[str] = frozenset()
 
 
 async def stream_completion(
@@ -59,9 +60,9 @@ async def stream_completion(
     """
     client.slots.record_prompt(request.messages)
     left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
-    with _mapped_errors(request.model, "model_broken"), client.used() as library:
+    with _mapped_errors(request, "model_broken"), client.used() as library:
         deadline = asyncio.get_running_loop().time() + request.timeout_s
-        with _mapped_errors(request.model, "model_unreachable"):
+        with _mapped_errors(request, "model_unreachable"):
             async with asyncio.timeout_at(deadline):
                 response = await _opened(library, request)
         on_accepted()
@@ -166,8 +167,19 @@ async def _text_pieces(received: AsyncIterator[bytes], ending: StreamEnding) -> 
         yield piece
 
 
+def _setting(request: CompletionRequest, name: str) -> str:
+    """Return what a setting of the model is called where it was set."""
+    return f"the companion's {name}" if name in request.own else f"FOREMIND_{name.upper()}"
+
+
+def _key_setting(request: CompletionRequest) -> str:
+    # The server's key is not sent to a companion's own server.
+    is_own = request.own & {"llm_url", "llm_key_env"}
+    return "the companion's llm_key_env" if is_own else "FOREMIND_LLM_KEY"
+
+
 @contextmanager
-def _mapped_errors(model: str, when_lost: str) -> Iterator[None]:
+def _mapped_errors(request: CompletionRequest, when_lost: str) -> Iterator[None]:
     """Map exceptions of the client library and the network to four error codes.
 
     `when_lost` is the code for a lost connection: before the first byte the server is unreachable,
@@ -184,7 +196,7 @@ def _mapped_errors(model: str, when_lost: str) -> Iterator[None]:
     except openai.APIStatusError as error:
         raise ModelServerError(
             f"The language model server refused the request (HTTP {error.status_code}). Check "
-            f"FOREMIND_LLM_MODEL ({model!r}) and FOREMIND_LLM_KEY.",
+            f"{_setting(request, 'llm_model')} ({request.model!r}) and {_key_setting(request)}.",
             code="model_refused",
         ) from error
     except Exception as error:  # a lost connection, a truncated stream, bad JSON, an odd shape
@@ -195,7 +207,8 @@ def _mapped_errors(model: str, when_lost: str) -> Iterator[None]:
         lost = isinstance(error, openai.APIConnectionError) and not malformed
         if lost and when_lost == "model_unreachable":
             raise ModelServerError(
-                "The language model server cannot be reached. Check FOREMIND_LLM_URL.",
+                "The language model server cannot be reached. "
+                f"Check {_setting(request, 'llm_url')}.",
                 code=when_lost,
             ) from error
         raise ModelServerError(

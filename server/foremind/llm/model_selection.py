@@ -103,6 +103,7 @@ class ChatModels:
             reply_timeout_s=server.llm_reply_timeout_s,
             # A provider that bills tokens needs a key; `llm_ahead` can state that cost is no issue.
             self_hosted=address.key is None or policy.ahead != "off",
+            own=policy.own,
         )
         return OpenAIChatModel(options, self._client(address))
 

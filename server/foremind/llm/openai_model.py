@@ -35,7 +35,8 @@ _SLOW_CHUNK_S = 0.5
 class ChatModelOptions:
     """The endpoint, the sampling parameters and the time limit of a reply in seconds.
 
-    `self_hosted` says that the operator runs the server: prompt tokens cost nothing.
+    `self_hosted` says that the operator runs the server: prompt tokens cost nothing. `own` is as
+    in `ChatModelPolicy`.
     """
 
     address: ModelEndpoint
@@ -44,6 +45,7 @@ class ChatModelOptions:
     temperature: float
     reply_timeout_s: float
     self_hosted: bool = False
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class OpenAIChatModel:
             self.options.reply_timeout_s,
             None if shape is None else response_format(form, shape),
             partial=True,
+            own=self.options.own,
         )
         stream = stream_completion(self._client, request, ending, on_accepted)
         async with aclosing(stream) as pieces:
@@ -294,7 +297,12 @@ class OpenAIChatModel:
         ending = StreamEnding()
         is_empty = True
         request = CompletionRequest(
-            self.options.model, messages, max_tokens, temperature, self.options.reply_timeout_s
+            self.options.model,
+            messages,
+            max_tokens,
+            temperature,
+            self.options.reply_timeout_s,
+            own=self.options.own,
         )
         async with aclosing(stream_completion(self._client, request, ending)) as pieces:
             async for piece in pieces:
