@@ -122,3 +122,58 @@ async def test_a_name_the_hub_does_not_know_is_a_clear_error(hub: str, tmp_path:
     assert code == 1
     assert "The hub has no usable model 'example/nothing'" in said
     assert "Traceback" not in said
+
+
+async def test_a_hub_that_cannot_be_reached_is_not_a_model_that_does_not_exist(
+    tmp_path: Path,
+) -> None:
+    """What happened, and the way without a hub."""
+    unreachable = "http://127.0.0.1:9"
+    code, _, said = await foremind(unreachable, tmp_path, "models", "pull", "example/random-768")
+    assert code == 1
+    assert "The model hub cannot be reached" in said
+    assert "no usable model" not in said
+    for named in ("config.json", "tokenizer.json", "model.safetensors", "modules.json"):
+        assert named in said
+    assert "foremind models pull example/random-768 --from FOLDER" in said
+
+
+async def test_a_shipped_model_that_cannot_be_fetched_says_which_files_to_bring(
+    tmp_path: Path,
+) -> None:
+    """From a folder they are checked by the hashes that are shipped."""
+    unreachable = "http://127.0.0.1:9"
+    pull = ("models", "pull", "multilingual-e5-small")
+    code, _, said = await foremind(unreachable, tmp_path, *pull)
+    assert code == 1
+    assert "https://huggingface.co/intfloat/multilingual-e5-small/tree/614241f6" in said
+    assert "foremind models pull multilingual-e5-small --from FOLDER" in said
+    folder = tmp_path / "other-files"
+    write_random_model(folder, dimension=384)
+    code, _, said = await foremind(unreachable, tmp_path, *pull, "--from", str(folder))
+    assert code == 1
+    assert "config.json has SHA-256" in said
+    assert "69137736cab8b8903a07fe8afaafdda25aac55415a12a55d1bffa9f581abf959" in said
+
+
+async def test_a_shipped_model_has_one_name(hub: str, tmp_path: Path) -> None:
+    """By that of its repository it would have no prefixes."""
+    code, _, said = await foremind(
+        hub, tmp_path, "models", "pull", "intfloat/multilingual-e5-small"
+    )
+    assert code == 1
+    assert "foremind models pull multilingual-e5-small" in said
+    code, listed, _ = await foremind(hub, tmp_path, "models", "list")
+    assert code == 0
+    assert "multilingual-e5-small" in listed
+
+
+async def test_a_model_of_the_hub_with_a_layer_after_pooling_is_refused(
+    hub: str, tmp_path: Path
+) -> None:
+    """Its vectors would be wrong without that layer."""
+    modules = [{"type": "sentence_transformers.models.Dense"}]
+    (tmp_path / "hub" / "modules.json").write_text(json.dumps(modules))
+    code, _, said = await foremind(hub, tmp_path, "models", "pull", "example/random-768")
+    assert code == 1
+    assert "got a Dense layer" in said

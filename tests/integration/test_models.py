@@ -115,6 +115,35 @@ def test_a_768_dimension_cls_model_goes_through_the_same_converter(
         find_model("example/other", tmp_path)
 
 
+def test_a_multilingual_tokenizer_goes_through_the_same_converter(tmp_path: Path) -> None:
+    """Unigrams with spaces as letters and no token types, as in XLM-R."""
+    folder = tmp_path / "unigrams"
+    write_random_model(folder, dimension=48, heads=4, cls=False, unigrams=2_000)
+    manifest = describe_folder("a/unigrams", folder, Prefixes("query: ", "passage: "))
+    encoder = prepare_model(manifest, tmp_path / "m", print).encoder()
+    assert encoder.count_tokens("the weather was lovely") == 6
+    assert encoder.encode(["the weather", "погода", "天気", ""]).shape == (4, 48)
+    assert encoder.word_share("weather") == 1.0
+    assert encoder.word_share("weath") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("my-model", "foremind models pull ORGANISATION/NAME"),
+        ("my-model", "foremind models pull my-model --from FOLDER"),
+        ("example/model", "hub with: foremind models pull example/model"),
+        ("intfloat/multilingual-e5-small", "is called multilingual-e5-small"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_what_can_be_done(
+    tmp_path: Path, name: str, advice: str
+) -> None:
+    """Not with the command that was just tried."""
+    with pytest.raises(ModelUnusable, match=re.escape(advice)):
+        find_model(name, tmp_path)
+
+
 def test_an_onnx_folder_is_pooled_like_converted_weights(
     random_folder: Path, tmp_path: Path
 ) -> None:

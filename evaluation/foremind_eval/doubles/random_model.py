@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_UNIGRAM_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+_SPACE = "\u2581"
 _WORDS = (
     "the weather was lovely today so interest rates rose by a quarter , . ! ? rain boat harbour "
     "sister garden name is my your what i you love"
@@ -18,14 +20,22 @@ _WORDS = (
 
 
 def write_random_model(
-    folder: Path, *, dimension: int, layers: int = 2, heads: int = 12, cls: bool = True
+    folder: Path,
+    *,
+    dimension: int,
+    layers: int = 2,
+    heads: int = 12,
+    cls: bool = True,
+    unigrams: int = 0,
 ) -> None:
-    """Write configuration, tokenizer, weights and pooling of a random encoder to `folder`."""
+    """Write configuration, tokenizer, weights and pooling of a random encoder to `folder`.
+
+    Args:
+        unigrams: how many tokens it knows, if it is to have a tokenizer as multilingual models do.
+    """
     rng = np.random.default_rng(7)
-    vocabulary = [*_SPECIAL, *_WORDS.split(), *map(chr, range(97, 123))]
-    vocabulary += [f"##{chr(code)}" for code in range(97, 123)]
-    vocabulary = list(dict.fromkeys(vocabulary))
-    inner = dimension * 2
+    vocabulary = _unigrams(unigrams) if unigrams else _word_pieces()
+    inner = dimension * (4 if unigrams else 2)
 
     def matrix(*shape: int) -> np.ndarray:
         return (rng.standard_normal(shape) * 0.05).astype(np.float32)
@@ -69,7 +79,34 @@ def write_random_model(
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": cls}))
-    _write_tokenizer(folder / "tokenizer.json", vocabulary)
+    write = _write_unigram_tokenizer if unigrams else _write_tokenizer
+    write(folder / "tokenizer.json", vocabulary)
+
+
+def _word_pieces() -> list[str]:
+    vocabulary = [*_SPECIAL, *_WORDS.split(), *map(chr, range(97, 123))]
+    vocabulary += [f"##{chr(code)}" for code in range(97, 123)]
+    return list(dict.fromkeys(vocabulary))
+
+
+def _unigrams(size: int) -> list[str]:
+    vocabulary = [*_UNIGRAM_SPECIAL, *(f"{_SPACE}{word}" for word in _WORDS.split())]
+    vocabulary += [_SPACE, *map(chr, range(97, 123))]
+    vocabulary = list(dict.fromkeys(vocabulary))
+    return [*vocabulary, *(f"{_SPACE}w{number}" for number in range(size - len(vocabulary)))]
+
+
+def _write_unigram_tokenizer(path: Path, vocabulary: list[str]) -> None:
+    """Write a tokenizer like XLM-R's: unigrams, spaces as letters, no token types."""
+    scores = [(token, -float(rank + 1) / 1000) for rank, token in enumerate(vocabulary)]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=vocabulary.index("<unk>")))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        special_tokens=[(token, vocabulary.index(token)) for token in ("<s>", "</s>")],
+    )
+    tokenizer.save(str(path))
 
 
 def _write_tokenizer(path: Path, vocabulary: list[str]) -> None:

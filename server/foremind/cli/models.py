@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import typer
+from msgspec.structs import replace
 from rich import print as rich_print
 from rich.table import Table
 
@@ -11,8 +12,14 @@ from foremind.cli.running import say
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
+from foremind.retrieval.embedding.manifest import FolderSource, Manifest
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
-from foremind.retrieval.embedding.model_registry import find_model, known_models
+from foremind.retrieval.embedding.model_registry import (
+    find_model,
+    known_models,
+    shipped_models,
+    shipped_name,
+)
 
 app = typer.Typer(help="List, fetch and benchmark embedding models.", no_args_is_help=True)
 
@@ -53,18 +60,30 @@ def pull(
     name = name or settings.embedding_model
     prefixes = Prefixes(query_prefix, passage_prefix)
     if folder is not None:
-        manifest = describe_folder(name, folder, prefixes)
+        manifest = _describe_folder(name, folder, prefixes)
     else:
-        try:
-            manifest = find_model(name, settings.models_dir)
-        except ModelUnusable:
-            if "/" not in name:
-                raise
-            say(f"Looking up {name} on the model hub ...")
-            manifest = describe_hub(name, prefixes)
+        manifest = _find_or_look_up(name, settings.models_dir, prefixes)
     if not is_prepared(manifest, settings.models_dir):
         prepare_model(manifest, settings.models_dir, say)
         say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
+
+
+def _describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
+    """Describe the files in a folder; those of a shipped model must be the ones it names."""
+    shipped = shipped_models().get(name)
+    if shipped is None:
+        return describe_folder(name, folder, prefixes)
+    return replace(shipped, sources=(FolderSource(str(folder.resolve())),))
+
+
+def _find_or_look_up(name: str, models_dir: Path, prefixes: Prefixes) -> Manifest:
+    try:
+        return find_model(name, models_dir)
+    except ModelUnusable:
+        if "/" not in name or shipped_name(name) is not None:
+            raise
+    say(f"Looking up {name} on the model hub ...")
+    return describe_hub(name, prefixes)
 
 
 add_evaluation_command(

