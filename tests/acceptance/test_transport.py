@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -558,6 +559,37 @@ async def test_a_connection_is_refused_where_none_can_be_evicted(start: StartSer
     async with raw(server) as third:
         assert await third.read_to_end() == b""
     assert refused_count(server, "connections") == 1
+
+
+async def test_a_refused_handshake_writes_no_error_into_the_log(
+    start: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody can make one: at a path that is none, from a foreign page, or left at once."""
+    monitored = logging.getLogger("uvicorn.error")
+    monitored.addHandler(caplog.handler)
+    server = await start()
+    try:
+        for path in (b"/", b"/v1/wss", b"/v1/turns", b"/v1/ws/", b"/%00"):
+            for _ in range(2):
+                async with raw(server) as peer:
+                    peer.say(UPGRADE.replace(b"/v1/ws", path))
+                    assert b" 404 " in await peer.read_to_end()
+        async with raw(server) as peer:
+            origin = b"Origin: https://evil.example\r\n"
+            peer.say(UPGRADE.replace(b"Upgrade: web", origin + b"Upgrade: web"))
+            assert code_in(await peer.read_to_end()) == 4403
+        for path in (b"/v1/ws", b"/nowhere"):
+            for _ in range(10):
+                async with raw(server) as peer:
+                    peer.say(UPGRADE.replace(b"/v1/ws", path))
+                    await peer.writer.drain()
+                    peer.writer.transport.abort()
+        client = await server.session()
+        await client.send("Hello")
+        await client.expect("response.done")
+    finally:
+        monitored.removeHandler(caplog.handler)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @contextlib.contextmanager

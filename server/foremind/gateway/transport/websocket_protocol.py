@@ -166,6 +166,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the parser, a generator that is part of a reference cycle."""
         super().connection_lost(exc)
+        self.handshake_complete = True  # no more of it: leaving early is no error of the server's
         self.conn.parser.close()
 
     def keepalive_timeout(self) -> None:
@@ -211,3 +212,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self._channel.resume_processing()
         if closing:
             self.loop.call_later(_ABORT_S, self.transport.abort)
+        if self.close_sent or self.transport.is_closing():
+            self.handshake_complete = (
+                True  # refused by a whole response, which uvicorn does not count
+            )
