@@ -9,7 +9,7 @@ from foremind.auth.signing_keys import KeyRing
 from foremind.domain.announcements import AccessRevoked
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import Settings, check_secret
 from foremind.storage.revocation_store import RevocationStore, TokenIdentity
 
 
@@ -166,7 +166,9 @@ def load_keyring(settings: Settings) -> KeyRing:
 
     Raises:
         InvalidFile: the key file is not a valid JWK Set.
+        UnsafeBinding: the secret is too short.
     """
+    check_secret(settings)
     secret = settings.auth_secret
     return KeyRing(None if secret is None else secret.get_secret_value(), settings.auth_keys)
 

@@ -1,4 +1,4 @@
-"""`foremind keys new`."""
+"""`foremind keys new` and `foremind token`."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from foremind.auth.signing_keys import read_keys
+from foremind.cli.main import app
 from foremind.cli.tokens import new
-from foremind.domain.errors import InvalidFile
+from foremind.domain.errors import InvalidFile, UnsafeBinding
 
 
 def test_a_new_public_key_is_added_to_the_file(tmp_path: Path) -> None:
@@ -46,3 +47,18 @@ def test_a_key_id_cannot_be_reused(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="has a key named same already"):
         new(private=tmp_path / "two.json", public=public, kid="same")
     assert not (tmp_path / "two.json").exists()
+
+
+@pytest.mark.parametrize("secret", ["short", "s" * 31])
+def test_no_token_is_signed_with_a_secret_that_serve_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], secret: str
+) -> None:
+    """In the same words, and without a warning of a library's."""
+    monkeypatch.setenv("FOREMIND_AUTH_SECRET", secret)
+    said = set()
+    for command in (["token", "--user", "ana"], ["serve"]):
+        with pytest.raises(UnsafeBinding) as caught:
+            app(command, standalone_mode=False)
+        said.add(caught.value.message)
+    assert said == {"FOREMIND_AUTH_SECRET must have at least 32 bytes."}
+    assert capsys.readouterr().out == ""

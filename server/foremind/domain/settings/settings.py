@@ -46,6 +46,7 @@ _URL = re.compile(r"https?://[^/\s?#@]+(/\S*)?")
 _DATABASE_URL = re.compile(
     r"postgres(?:ql)?://(?:[^@/?]*@)?(?:[^/?:\[\]]|\[[^\]]*\]|:\d*(?=[,/?]|$))*(?:[/?]|$)"
 )
+_MIN_SECRET_BYTES = 32
 _SOCKET_URL = re.compile(r"wss?://[^/\s?#@{}]+/[^\s#{}]*")
 
 
@@ -244,16 +245,26 @@ def _file() -> dict[str, Any]:
         raise InvalidFile(f"{SETTINGS_FILE}: {reason}") from None
 
 
+def check_secret(settings: Settings) -> None:
+    """Refuse a secret that could be guessed, whether tokens are to be signed or verified with it.
+
+    Raises:
+        UnsafeBinding: it is too short for HS256 (RFC 7518, 3.2).
+    """
+    secret = settings.auth_secret
+    if secret is not None and len(secret.get_secret_value().encode()) < _MIN_SECRET_BYTES:
+        raise UnsafeBinding(f"FOREMIND_AUTH_SECRET must have at least {_MIN_SECRET_BYTES} bytes.")
+
+
 def check_binding(settings: Settings) -> None:
     """Refuse to listen beyond loopback without authentication.
 
     Raises:
-        UnsafeBinding: the address is reachable from outside and no keys are configured.
+        UnsafeBinding: the address is reachable from outside and no keys are configured, or the
+            secret is too short.
     """
+    check_secret(settings)
     if not settings.open_mode:
-        secret = settings.auth_secret
-        if secret is not None and len(secret.get_secret_value().encode()) < 32:
-            raise UnsafeBinding("FOREMIND_AUTH_SECRET must have at least 32 bytes.")
         return
     if not is_loopback(settings.host):
         raise UnsafeBinding(
