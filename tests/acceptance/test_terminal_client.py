@@ -9,6 +9,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
+
+from foremind.cli.main import app
+from foremind.domain.errors import SetupError
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually_async, owner_of
 from tests.faults.proxy import fault_proxy
 
@@ -123,14 +127,46 @@ async def test_lines_of_a_pipe_are_answered_one_by_one(start: StartServer, tmp_p
     assert "you told me: “I promise to remember your lamp”" in out.decode()
 
 
+async def piped(*arguments: str, **variables: str) -> tuple[int | None, str, str]:
+    """Run a chat whose only line is "Hello"; return its exit code, its output and its errors."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "foremind", "chat", "--user", "Ana", *arguments,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, env=os.environ | variables,
+    )  # fmt: skip
+    out, error = await process.communicate(b"Hello\n")
+    return process.returncode, out.decode(), error.decode()
+
+
+async def test_any_address_by_which_a_server_is_known_will_do(start: StartServer) -> None:
+    """The page's, its host and port, or those of the settings that say where it is."""
+    server = await start()
+    host = f"127.0.0.1:{server.port}"
+    for arguments, variables in (
+        (["--url", f"http://{host}"], {}),
+        (["--url", f"{host}/"], {}),
+        (["--url", f"WS://{host}/v1/ws"], {}),
+        ([], {"FOREMIND_URL": f"http://{host}/"}),
+        ([], {"FOREMIND_PORT": str(server.port)}),
+    ):
+        code, out, error = await piped(*arguments, **variables)
+        assert (code, error) == (0, ""), error
+        assert out.startswith("Wren: ")
+
+
 async def test_an_unreachable_server_is_a_clear_error() -> None:
     """One line, exit code 1, and no traceback."""
-    process = await asyncio.create_subprocess_exec(
-        *command("ws://127.0.0.1:1/v1/ws"),
-        stdin=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, error = await process.communicate(b"Hello\n")
-    assert process.returncode == 1
-    assert error.decode().startswith("foremind: ws://127.0.0.1:1/v1/ws: ")
-    assert "Traceback" not in error.decode()
+    code, _, error = await piped("--url", "ws://127.0.0.1:1/v1/ws")
+    assert (code, error.count("\n")) == (1, 1)
+    assert error.startswith("foremind: ws://127.0.0.1:1/v1/ws: no server listens there.")
+    assert "foremind serve" in error
+    assert "--url" in error
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1", "http://", "://x", "127.0.0.1:port", "ws://a b/", "ws://a:99999/"]
+)
+def test_what_is_no_address_is_refused_by_name(url: str) -> None:
+    """With examples of what is one."""
+    with pytest.raises(SetupError, match=r"^--url .*expected the address of a server"):
+        app(["chat", "--url", url], standalone_mode=False)

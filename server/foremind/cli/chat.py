@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import re
 import shutil
 import sys
 import termios
@@ -11,6 +12,7 @@ import tty
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import typer
 from tzlocal import get_localzone_name
@@ -27,13 +29,20 @@ from foremind.cli.line_editor import (
 )
 from foremind.cli.running import run, say
 from foremind.domain.errors import SetupError
+from foremind.domain.settings.settings import load_settings
 from foremind_client import Closed, Conversation, Identity, Refused, connect
 
+#: Schemes of addresses that people know a server by, and those of its WebSocket.
+_SOCKET_SCHEMES = {"": "ws", "ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def chat(
-    url: str = typer.Option("ws://127.0.0.1:8770/v1/ws", help="WebSocket URL of the server."),
+    url: str | None = typer.Option(
+        None,
+        envvar="FOREMIND_URL",
+        help="Address of the server. Default: this machine, at FOREMIND_PORT.",
+    ),
     companion: str = typer.Option("wren", help="Slug of the companion."),
     user: str = typer.Option(
         getpass.getuser(), help="Your display name; your user id is terminal- followed by it."
@@ -49,7 +58,41 @@ def chat(
     message.
     """
     identity = Identity(companion, f"terminal-{user}", user, token, get_localzone_name())
-    run(_Terminal(url, identity).run() if sys.stdin.isatty() else _chat_from_pipe(url, identity))
+    address = _socket_url(url or f"127.0.0.1:{load_settings().port}")
+    in_terminal = sys.stdin.isatty()
+    run(_Terminal(address, identity).run() if in_terminal else _chat_from_pipe(address, identity))
+
+
+def _socket_url(given: str) -> str:
+    """Return the WebSocket URL of a server, given that, the page's address, or host and port.
+
+    Raises:
+        SetupError: it is no such address.
+    """
+    scheme, separator, rest = given.strip().rpartition("://")
+    kind = _SOCKET_SCHEMES.get(scheme.lower())
+    try:
+        parts = urlsplit(f"//{rest}")
+        usable = kind is not None and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or (separator and not scheme) or re.search(r"[\s\x00-\x1f#]", rest):
+        raise SetupError(
+            f"--url {given!r}: expected the address of a server, such as game.example:8770, "
+            "http://127.0.0.1:8770 or wss://game.example/v1/ws"
+        )
+    path = parts.path if parts.path not in ("", "/") else "/v1/ws"
+    return urlunsplit((str(kind), parts.netloc, path, parts.query, ""))
+
+
+def _unreachable(url: str, error: Exception) -> str:
+    """Say that a server cannot be reached, and what to look at."""
+    if not isinstance(error, ConnectionRefusedError):
+        return f"{url}: {error}"
+    return (
+        f"{url}: no server listens there. Does one run (foremind serve)? "
+        "--url or FOREMIND_URL names another."
+    )
 
 
 async def _chat_from_pipe(url: str, identity: Identity) -> None:
@@ -69,7 +112,7 @@ async def _chat_from_pipe(url: str, identity: Identity) -> None:
                 if done["status"] == "failed":
                     say(done["error"]["message"])
     except (OSError, Closed) as error:
-        raise SetupError(f"{url}: {error}") from None
+        raise SetupError(_unreachable(url, error)) from None
 
 
 class _Terminal:
@@ -120,7 +163,7 @@ class _Terminal:
 
     def _on_connection_lost(self, error: Exception) -> None:
         if not self._loss_reported:
-            self._note(f"{self._url}: {error}; trying again")
+            self._note(f"{_unreachable(self._url, error)}; trying again")
         self._loss_reported = True
         self._lamp("away", "not connected")
 
