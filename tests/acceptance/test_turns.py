@@ -142,14 +142,16 @@ async def test_a_turn_is_streamed_with_the_events_of_the_socket(
         context, accepted, created, *pieces, done = [event async for event in stream]
     assert context == {
         "type": "context.ready", "draft": "Good morning", "memories": [], "trigger": "send",
+        "lore": [],
     }  # fmt: skip
     assert accepted["turn_id"].isdigit()
     assert (accepted["type"], accepted["id"]) == ("message.accepted", "t1")
     assert (accepted["duplicate"], accepted["context"]) == (False, "miss")
+    assert accepted["ahead"] == "nothing"
     response_id = created["response_id"]
     assert created == {
         "type": "response.created", "response_id": response_id, "message_id": "t1",
-        "companion": "wren",
+        "companion": "wren", "index": 0, "count": 1,
     }  # fmt: skip
     assert pieces == [
         {"type": "response.output_text.delta", "response_id": response_id, "delta": delta}
@@ -157,7 +159,7 @@ async def test_a_turn_is_streamed_with_the_events_of_the_socket(
     ]
     assert done == {
         "type": "response.done", "response_id": response_id, "status": "completed",
-        "text": "Of course.", "error": None, "index": 0, "count": 1,
+        "text": "Of course.", "error": None, "message_id": "t1", "index": 0, "count": 1,
     }  # fmt: skip
     async with door.stream("Good morning") as stream:
         repeated = [event async for event in stream]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import get_args
 
 import httpx2
 import msgspec
@@ -13,6 +14,7 @@ from starlette.routing import Route
 
 from foremind.api.openapi import openapi
 from foremind.api.operations import OPERATIONS
+from foremind.api.turn_shapes import StreamEvent
 from foremind.gateway.protocol.asyncapi import asyncapi, client_messages, server_events
 from foremind.gateway.protocol.decoding import decode
 from foremind.gateway.protocol.examples import EXAMPLES
@@ -108,3 +110,17 @@ async def test_every_route_is_described_and_nothing_else(start: StartServer) -> 
         base = f"http://127.0.0.1:{server.port}/v1"
         assert (await http.get(f"{base}/openapi.json")).json() == json.loads(json.dumps(openapi()))
         assert (await http.get(f"{base}/asyncapi.json")).json() == document()
+
+
+_MEASURED_OR_NUMBERED = {"seq", "timings", "ready_ms"}
+
+
+@pytest.mark.parametrize("event", get_args(StreamEvent), ids=lambda event: event.__name__)
+def test_an_event_of_a_stream_has_the_fields_that_it_has_on_the_socket(event: type) -> None:
+    """By the same names, but for its number and measured times."""
+    (same,) = [
+        on_socket
+        for on_socket in server_events()
+        if on_socket.__struct_config__.tag == event.__struct_config__.tag
+    ]
+    assert {*same.__struct_fields__} - _MEASURED_OR_NUMBERED <= {*event.__struct_fields__}

@@ -40,6 +40,7 @@ from foremind.domain.turn_request import (
     TurnDone,
     TurnEvent,
     TurnPiece,
+    TurnReply,
     TurnRequest,
 )
 
@@ -99,20 +100,39 @@ class _BegunTurn:
         """Yield the events of a stream; an error ends it."""
         begun, response_id = self.begun, self.begun.response_id
         if not begun.duplicate:
-            yield TurnContext(begun.text, list(begun.memories) if self.with_memories else [])
+            seen = self.with_memories
+            yield TurnContext(
+                begun.text,
+                list(begun.memories) if seen else [],
+                lore=list(begun.lore) if seen else [],
+            )
         yield TurnAccepted(
-            self.message_id, str(begun.turn_id), begun.duplicate, begun.context, begun.remembered
+            self.message_id,
+            str(begun.turn_id),
+            begun.duplicate,
+            begun.context,
+            begun.remembered,
+            begun.ahead,
         )
-        yield ReplyCreated(response_id, self.message_id, self.companion)
         try:
             async for event in self.events:
                 match event:
+                    case TurnReply(index, count):
+                        yield ReplyCreated(
+                            response_id, self.message_id, self.companion, index, count
+                        )
                     case TurnPiece():
                         yield ReplyPiece(response_id, event.text)
                     case TurnDone():
                         error = None if event.error is None else error_body(event.error).error
                         yield ReplyDone(
-                            response_id, event.status, event.text, error, event.index, event.count
+                            response_id,
+                            event.status,
+                            event.text,
+                            error,
+                            self.message_id,
+                            event.index,
+                            event.count,
                         )
         except ForemindError as error:  # the status is sent already
             yield TurnFailed(error_body(error).error)

@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from foremind.api.responses import ErrorDetail
 from foremind.auth.principal import MAX_NAME_CHARS
-from foremind.domain.memory import MemoryView
-from foremind.domain.prefetch import Outcome
+from foremind.domain.memory import LoreView, MemoryView
+from foremind.domain.prefetch import Outcome, SpeculativeWork
 from foremind.domain.turn import Status
 
 _MAX_ID_CHARS = 128
@@ -129,22 +129,28 @@ class TurnAccepted(msgspec.Struct, frozen=True, tag="message.accepted"):
     duplicate: bool
     context: Outcome
     remembered: bool
+    ahead: SpeculativeWork = "nothing"
 
 
 class TurnContext(msgspec.Struct, frozen=True, tag="context.ready"):
-    """The memories in the prompt, best first; left out for a message that was stored before."""
+    """The memories in the prompt, best first, and the entries of the companion's lorebook; left out
+    for a message that was stored before.
+    """
 
     draft: str
     memories: list[MemoryView]
     trigger: str = "send"
+    lore: list[LoreView] = []
 
 
 class ReplyCreated(msgspec.Struct, frozen=True, tag="response.created"):
-    """The reply begins."""
+    """The reply begins: number `index`, from 0, of `count` that were made to the message."""
 
     response_id: str
     message_id: str
     companion: str
+    index: int = 0
+    count: int = 1
 
 
 class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
@@ -164,6 +170,7 @@ class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     status: Status
     text: str
     error: ErrorDetail | None = None
+    message_id: str = ""
     index: int = 0
     count: int = 1
 

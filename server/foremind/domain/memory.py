@@ -185,6 +185,13 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     keyword: float
 
 
+class LoreView(msgspec.Struct, frozen=True):
+    """An active entry of the companion's lorebook, by the card's id and name for it."""
+
+    id: str
+    name: str
+
+
 class MemoryView(msgspec.Struct, frozen=True):
     """A recalled memory as clients see it; `score` and `relevance` are those of `Recalled`.
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from foremind.domain.errors import ForemindError
-from foremind.domain.memory import MemoryView
-from foremind.domain.prefetch import Outcome
+from foremind.domain.memory import LoreView, MemoryView
+from foremind.domain.prefetch import Outcome, SpeculativeWork
 from foremind.domain.turn import Speaker, Status
 
 #: The session that a turn belongs to: the one that goes on, if any; one that begins; or this one.
@@ -97,9 +97,11 @@ class TurnBegun:
             Where it is not made now, `memories` and `prompt_tokens` are unknown, and empty.
         context: whether it was prepared before the message arrived.
         memories: those in the prompt, best first.
+        lore: the entries of the companion's lorebook in the prompt.
         prompt_tokens: by the configured tokenizer, or estimated.
         response_id: of the reply.
         text: of the message, if its reply is made now.
+        ahead: what the language model did for it before it arrived.
     """
 
     turn_id: int
@@ -107,9 +109,19 @@ class TurnBegun:
     context: Outcome
     remembered: bool
     memories: Sequence[MemoryView] = ()
+    lore: Sequence[LoreView] = ()
     response_id: str = ""
     prompt_tokens: int = 0
     text: str = ""
+    ahead: SpeculativeWork = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReply:
+    """The reply begins, or is found: number `index`, from 0, of `count` to its message."""
+
+    index: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +149,4 @@ class TurnDone:
     count: int = 1
 
 
-TurnEvent = TurnBegun | TurnPiece | TurnDone
+TurnEvent = TurnBegun | TurnReply | TurnPiece | TurnDone

@@ -7,8 +7,9 @@ from foremind.auth.principal import Principal
 from foremind.cards.card_fields import greetings_of
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import Companion
+from foremind.domain.memory import LoreView
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import Outcome, Trigger
+from foremind.domain.prefetch import Outcome, SpeculativeWork, Trigger
 from foremind.domain.session_state import SessionState
 from foremind.domain.turn import StoredTurn
 from foremind.gateway.protocol.client_messages import UserClaim
@@ -19,15 +20,14 @@ from foremind.gateway.protocol.server_events import (
     ContextReady,
     ContextTimings,
     Limits,
-    LoreView,
     MemoryStored,
     MessageAccepted,
     ReasonView,
     SessionOpened,
     SessionUpdated,
-    SpeculativeWork,
     TurnView,
 )
+from foremind.lore.activation import ActiveLore
 from foremind.retrieval.memory_views import memory_view
 from foremind.typeahead.context_cache import PreparedContext
 
@@ -69,6 +69,11 @@ def session_opened(
     )
 
 
+def lore_views(active: ActiveLore) -> list[LoreView]:
+    """Return the names of active entries."""
+    return [LoreView(entry.id, entry.name) for entry in active.entries[:MAX_LORE_VIEWS]]
+
+
 def session_updated(
     principal: Principal, state: SessionState, event_id: str | None
 ) -> SessionUpdated:
@@ -98,13 +103,12 @@ def context_ready(
     """
     timings = context.timings
     memories = [memory_view(memory, now) for memory in context.memories]
-    lore = [LoreView(entry.id, entry.name) for entry in context.lore.entries[:MAX_LORE_VIEWS]]
     return ContextReady(
         draft=draft,
         trigger=trigger,
         memories=memories if with_memories else [],
         timings=ContextTimings(timings.embed_ms, timings.search_ms, timings.total_ms),
-        lore=lore if with_memories else [],
+        lore=lore_views(context.lore) if with_memories else [],
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import structlog
 
 from foremind.domain.policy import LayerPolicy, Policy
+from foremind.domain.prefetch import SpeculativeWork
 from foremind.domain.turn import StoredTurn
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
@@ -20,7 +21,6 @@ from foremind.gateway.protocol.server_events import (
     ResponseDelta,
     ResponseDone,
     ResponseTimings,
-    SpeculativeWork,
 )
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy

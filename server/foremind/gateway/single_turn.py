@@ -57,7 +57,7 @@ class SingleTurns:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Admit a message, send it, and yield what comes of it.
 
-        That is `TurnBegun`, then `TurnPiece`s, then `TurnDone`.
+        That is `TurnBegun`, `TurnReply`, then `TurnPiece`s, then `TurnDone`.
 
         Leaving the block before `TurnDone` stops the reply; what came of it is stored. The iterator
         raises the same errors as this method.

@@ -13,10 +13,9 @@ import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
-from foremind.domain.prefetch import Trigger
+from foremind.domain.prefetch import SpeculativeWork, Trigger
 from foremind.domain.settings.setting_definitions import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
-from foremind.gateway.protocol.server_events import SpeculativeWork
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.prefix_reuse import reuse_prefix

@@ -16,7 +16,15 @@ from foremind.domain.errors import (
     Overloaded,
 )
 from foremind.domain.turn import Status
-from foremind.domain.turn_request import ChosenReply, TurnBegun, TurnDone, TurnEvent, TurnPiece
+from foremind.domain.turn_request import (
+    ChosenReply,
+    TurnBegun,
+    TurnDone,
+    TurnEvent,
+    TurnPiece,
+    TurnReply,
+)
+from foremind.gateway.event_builders import lore_views
 from foremind.gateway.protocol.decoding import error_of
 from foremind.gateway.protocol.server_events import (
     ErrorEvent,
@@ -133,6 +141,7 @@ class TurnOutcome:
                     accepted = answer
                 case ResponseCreated():
                     yield await self._begun(accepted, answer.response_id)
+                    yield TurnReply(answer.index, answer.count)
                 case ResponseDelta():
                     self._waiting_bytes -= _size_of(answer)
                     yield TurnPiece(answer.delta)
@@ -151,9 +160,11 @@ class TurnOutcome:
             context=accepted.context,
             remembered=accepted.remembered,
             memories=[memory_view(memory, now) for memory in prompt.memories],
+            lore=lore_views(prompt.lore),
             prompt_tokens=await self._tokens(*contents),
             response_id=response_id,
             text=self._turn.message.text,
+            ahead=accepted.ahead,
         )
 
     async def _done(self, done: ResponseDone) -> TurnDone:
@@ -185,6 +196,7 @@ class TurnOutcome:
             raise Interrupted("The message is stored and has no reply; send it again.")
         if reply is None:
             raise NotFound("id: this message or its reply was erased", param="id")
+        yield TurnReply(reply.index, reply.count)
         yield TurnPiece(reply.content)
         tokens = await self._tokens(reply.content)
         yield TurnDone(reply.status, reply.content, tokens, index=reply.index, count=reply.count)

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from foremind.domain.memory import LoreView
 from foremind.gateway.event_builders import MAX_LORE_VIEWS, context_ready
-from foremind.gateway.protocol.server_events import LoreView, encode, without_memories
+from foremind.gateway.protocol.server_events import encode, without_memories
 from foremind.lore.lorebook import Placement
 from tests.unit.llm.prompt.test_layout import lore_at
 from tests.unit.typeahead.test_context_cache import context

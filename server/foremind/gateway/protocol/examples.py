@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from foremind import __version__
-from foremind.domain.memory import MemoryView
+from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.session_state import SessionState, StatePatch
 from foremind.gateway.protocol.client_messages import (
     DraftClear,
@@ -29,7 +29,6 @@ from foremind.gateway.protocol.server_events import (
     ErrorBody,
     ErrorEvent,
     Limits,
-    LoreView,
     MemoryStored,
     MessageAccepted,
     ReasonView,

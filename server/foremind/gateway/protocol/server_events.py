@@ -6,13 +6,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from foremind.domain.memory import MemoryView
-from foremind.domain.prefetch import Outcome, Trigger
+from foremind.domain.memory import LoreView, MemoryView
+from foremind.domain.prefetch import Outcome, SpeculativeWork, Trigger
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.gateway.protocol.client_messages import UserClaim
 
 ConsentStatus = Literal["assumed", "given", "missing"]
-SpeculativeWork = Literal["nothing", "prefill", "reply"]
 
 PROTOCOL = 1
 
@@ -62,13 +61,6 @@ class TurnView(Struct, frozen=True):
     reply_to: str | None = None
     index: int = 0
     count: int = 1
-
-
-class LoreView(Struct, frozen=True):
-    """An active entry of the companion's lorebook, by the card's id and name for it."""
-
-    id: str
-    name: str
 
 
 class ReasonView(Struct, frozen=True):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy
+from foremind.domain.prefetch import SpeculativeWork
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.gated_reply import GatedReply
 from foremind.gateway.protocol.client_messages import MessageSend
-from foremind.gateway.protocol.server_events import SpeculativeWork
 from foremind.gateway.reply_generation import ReplyGeneration
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
