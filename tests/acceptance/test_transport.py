@@ -29,6 +29,7 @@ from foremind_eval.processes.server_process import free_port, wait_for
 from tests.acceptance.test_limits import while_time_passes
 from tests.acceptance.test_message_path import hang_up, metric_value, wait_until_processed
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
+from tests.programs import program
 
 UPGRADE = (
     b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -559,6 +560,57 @@ async def test_a_connection_is_refused_where_none_can_be_evicted(start: StartSer
     async with raw(server) as third:
         assert await third.read_to_end() == b""
     assert refused_count(server, "connections") == 1
+
+
+LARGE = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", [b"/v1/turns", b"/v1/mcp", b"/v1/chat/completions"])
+async def test_who_sends_too_much_is_told_so(
+    start: StartServer, path: bytes, chunked: bool
+) -> None:
+    """Also a client that reads only after it has sent all: it is not cut off before."""
+    server = await start(mcp=True)
+    megabyte, megabytes = b"x" * 2**20, 15
+    async with raw(server) as peer:
+        length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % (100 * 2**20)
+        peer.say(LARGE % path + length + b"\r\n\r\n")
+        for _ in range(megabytes):
+            peer.say(b"100000\r\n" + megabyte + b"\r\n" if chunked else megabyte)
+            await peer.writer.drain()
+        status, body = await peer.response()
+    assert (status, body["error"]["code"]) == (413, "too_large")
+
+
+async def test_fetch_sees_that_a_body_is_too_large(start: StartServer) -> None:
+    """It sends on while the answer arrives, and would report a broken pipe instead."""
+    server = await start()
+    code = """
+      const headers = { "content-type": "application/json" };
+      const sent = { method: "POST", headers, body: "x".repeat(5_000_000) };
+      console.log((await fetch(process.argv[1], sent)).status);
+    """
+    url = f"http://127.0.0.1:{server.port}/v1/turns"
+    for _ in range(5):
+        node = await asyncio.create_subprocess_exec(
+            program("node"), "--input-type=module", "--eval", code, url,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        out, error = await node.communicate()
+        assert out.strip() == b"413", error
+
+
+async def test_who_never_stops_sending_is_cut_off(start: StartServer) -> None:
+    """After a bounded amount, of which nothing is kept."""
+    server = await start()
+    async with raw(server) as peer:
+        length = b"Content-Length: %d\r\n\r\n" % 2**40
+        peer.say(LARGE % b"/v1/turns" + length)
+        with pytest.raises(ConnectionError):
+            for _ in range(400):
+                peer.say(b"x" * 2**20)
+                await peer.writer.drain()
 
 
 async def test_a_refused_handshake_writes_no_error_into_the_log(

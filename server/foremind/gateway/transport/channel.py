@@ -25,7 +25,7 @@ MIN_WINDOW_BYTES = 10_240  # per window, below which a transfer counts as stalle
 
 _CHUNK = 16_384  # bytes read at once
 _LINGER_S = 2.0  # for a last response to arrive before its connection is closed
-_LINGER_BYTES = 262_144  # that a client may still send meanwhile
+_LINGER_BYTES = 16 * 2**20  # that a client may still send meanwhile; nothing of it is kept
 _LOOP_S = 0.00003  # that the event loop itself spends on a connection, unseen by the metering
 _UNMETERED = contextlib.nullcontext()
 _read_buffer = memoryview(bytearray(_CHUNK))  # shared: each read is copied out at once
@@ -114,9 +114,7 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Process what was read, or enqueue it."""
         if self._linger_bytes is not None:
-            self._linger_bytes -= nbytes
-            if self._linger_bytes < 0:
-                self._transport.abort()
+            self._discard(nbytes)
             return
         self._unread += _read_buffer[:nbytes]
         if not self._identified or self.receiving_body:
@@ -128,6 +126,17 @@ class Channel(asyncio.BufferedProtocol):
         else:
             self._pause()
             self._scheduler.enqueue(self)
+
+    def _discard(self, nbytes: int) -> None:
+        """Take note of input after the last response; read on when it is this connection's turn."""
+        self._linger_bytes = (self._linger_bytes or 0) - nbytes
+        if self._linger_bytes < 0:
+            self._transport.abort()
+            return
+        if not self._identified:
+            self.services.anonymous_scheduler.charge(_LOOP_S)
+        self._pause()
+        self._scheduler.enqueue(self)
 
     def eof_received(self) -> None:
         """Close the connection when the client closes its side."""
@@ -177,6 +186,8 @@ class Channel(asyncio.BufferedProtocol):
     def _process(self) -> None:
         if self.is_closing():
             self._unread.clear()
+            if not self._lost and not self._transport.is_closing():  # it lingers
+                self._resume()
             return
         self._processing = True
         try:
