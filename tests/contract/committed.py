@@ -11,11 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from foremind.api.openapi import openapi
+from foremind.domain.companion import CompanionSettings
+from foremind.domain.settings.setting_levels import TURN_SETTINGS
 from foremind.gateway.protocol.asyncapi import asyncapi
 from tests.contract.csharp_types import csharp
 from tests.contract.gdscript_types import gdscript
-from tests.contract.typescript_types import declarations
+from tests.contract.typescript_types import declarations, settings_declaration
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = ROOT / "docs" / "contracts"
@@ -31,10 +35,21 @@ def generated() -> dict[Path, str]:
     return {
         CONTRACTS / "asyncapi.json": _json(socket),
         CONTRACTS / "openapi.json": _json(openapi()),
-        JAVASCRIPT / "lib" / "protocol.d.ts": declarations(socket),
+        JAVASCRIPT / "lib" / "protocol.d.ts": declarations(socket) + _turn_settings(),
         GODOT / "foremind_protocol.gd": gdscript(socket),
         UNITY / "ForemindProtocol.cs": csharp(socket),
     }
+
+
+def _turn_settings() -> str:
+    """Return the TypeScript type of the settings that one turn may have."""
+    _, components = msgspec.json.schema_components([CompanionSettings])
+    properties = components["CompanionSettings"]["properties"]
+    return "\n" + settings_declaration(
+        "TurnSettings",
+        "The settings that one turn may have, by name; see `docs/settings.md`.",
+        {name: properties[name] for name in sorted(TURN_SETTINGS)},
+    )
 
 
 def install_npm_packages(folder: Path) -> None:

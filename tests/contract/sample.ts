@@ -18,9 +18,12 @@ function show(done: Events["response.done"]): string {
 mind.on("response.done", show);
 
 const id: string = mind.send("Hello", { remember: false, settings: { llm_temperature: 0.2 } });
+mind.send("Hello", { settings: { recall_limit: 3, layers_off: ["topics"] } });
 mind.setState({ task: "Find the compass", flags: { gold: 3, door: null } });
 stop();
 
+// @ts-expect-error - no such setting
+mind.send("Hello", { settings: { llm_temprature: 0.2 } });
 // @ts-expect-error - no such event
 mind.on("context.prepared", () => {});
 // @ts-expect-error - no such field

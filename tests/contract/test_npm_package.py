@@ -53,12 +53,21 @@ def test_the_package_has_one_module_and_its_types(installed: dict[str, Any]) -> 
 
 
 @pytest.mark.usefixtures("installed")
-def test_types_are_checked_in_a_program(node: Node, npm_folder: Path) -> None:
-    """What the sample does is accepted, and each of its marked mistakes is found."""
+@pytest.mark.parametrize(
+    "platform",
+    [("--lib", "es2023", "--types", "node"), ("--lib", "es2022,dom", "--typeRoots", "none")],
+    ids=["node", "browser"],
+)
+def test_types_are_checked_in_a_program(
+    node: Node, npm_folder: Path, platform: tuple[str, ...]
+) -> None:
+    """What the sample does is accepted, and each of its marked mistakes is found; in Node without
+    the types of browsers, and in browsers without those of Node.
+    """
     shutil.copy(HERE / "sample.ts", npm_folder)
-    result = node(*CHECK_TYPES, "sample.ts")
+    result = node(*CHECK_TYPES, *platform, "sample.ts")
     assert result.returncode == 0, result.stdout
-    assert (HERE / "sample.ts").read_text("utf-8").count("@ts-expect-error") == 4
+    assert (HERE / "sample.ts").read_text("utf-8").count("@ts-expect-error") == 5
 
 
 def test_the_types_of_the_client_are_those_of_its_code(node: Node, tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ def declarations(document: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
+def settings_declaration(name: str, description: str, properties: Mapping[str, Any]) -> str:
+    """Return an interface of settings, all optional, from their schemas by name."""
+    fields = [f"  {setting}?: {_type(schema)};" for setting, schema in properties.items()]
+    return "\n".join([_comment(description), f"export interface {name} {{", *fields, "}\n"])
+
+
 def _messages(
     operation: Mapping[str, Any], components: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:

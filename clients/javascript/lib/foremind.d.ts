@@ -33,6 +33,15 @@
  * What is dispatched, by its type: every event of the server, and "state".
  * @typedef {import("./protocol.js").ServerEvents & {state: StateChange}} Events
  */
+/**
+ * The settings that one message may have, for its own turn.
+ * @typedef {import("./protocol.js").TurnSettings} TurnSettings
+ */
+/**
+ * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
+ * @typedef {Parameters<EventTarget["addEventListener"]>[1]} AnyListener
+ */
+/** @typedef {Parameters<EventTarget["addEventListener"]>[2]} ListenerOptions */
 export class Foremind extends EventTarget {
     /**
      * @param {Options} options
@@ -53,18 +62,18 @@ export class Foremind extends EventTarget {
      * @overload
      * @param {Type} type
      * @param {(event: CustomEvent<Events[Type]>) => void} listener
-     * @param {boolean | AddEventListenerOptions} [options]
+     * @param {ListenerOptions} [options]
      * @returns {void}
      */
-    addEventListener<Type extends keyof Events>(type: Type, listener: (event: CustomEvent<Events[Type]>) => void, options?: boolean | AddEventListenerOptions | undefined): void;
+    addEventListener<Type extends keyof Events>(type: Type, listener: (event: CustomEvent<Events[Type]>) => void, options?: ListenerOptions): void;
     /**
      * @overload
      * @param {string} type
-     * @param {EventListenerOrEventListenerObject | null} listener
-     * @param {boolean | AddEventListenerOptions} [options]
+     * @param {AnyListener} listener
+     * @param {ListenerOptions} [options]
      * @returns {void}
      */
-    addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions | undefined): void;
+    addEventListener(type: string, listener: AnyListener, options?: ListenerOptions): void;
     /** True while messages go straight to the server. */
     get open(): boolean;
     /** Connect, and stay connected until `close()`. */
@@ -83,15 +92,13 @@ export class Foremind extends EventTarget {
      * @param {string} text
      * @param {Object} [how]
      * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
-     * @param {Object<string, any>} [how.settings] settings of this turn alone, by name
+     * @param {TurnSettings} [how.settings] settings of this turn alone, by name
      * @returns {string} the message's id
      * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
      */
     send(text: string, { remember, settings }?: {
         remember?: boolean | undefined;
-        settings?: {
-            [x: string]: any;
-        } | undefined;
+        settings?: import("./protocol.js").TurnSettings | undefined;
     }): string;
     /**
      * Put another text in the place of the last message, which is then forgotten with all replies to
@@ -100,29 +107,25 @@ export class Foremind extends EventTarget {
      * @param {string} text
      * @param {Object} [how] as for `send`
      * @param {boolean} [how.remember]
-     * @param {Object<string, any>} [how.settings]
+     * @param {TurnSettings} [how.settings]
      * @returns {string} the id of the message that takes its place
      * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
      */
     edit(messageId: string, text: string, { remember, settings }?: {
         remember?: boolean | undefined;
-        settings?: {
-            [x: string]: any;
-        } | undefined;
+        settings?: import("./protocol.js").TurnSettings | undefined;
     }): string;
     /**
      * Ask for another reply to the last message; the ones before can be chosen again. The request is
      * kept and sent again as a message is.
      * @param {string} messageId of the last message
      * @param {Object} [how]
-     * @param {Object<string, any>} [how.settings] settings of this reply alone, by name
+     * @param {TurnSettings} [how.settings] settings of this reply alone, by name
      * @returns {string} the id of the request
      * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
      */
     regenerate(messageId: string, { settings }?: {
-        settings?: {
-            [x: string]: any;
-        } | undefined;
+        settings?: import("./protocol.js").TurnSettings | undefined;
     }): string;
     /**
      * Choose which reply to the last message stands; `response.chosen` says that it does.
@@ -273,3 +276,12 @@ export type AnyEvent = {
 export type Events = import("./protocol.js").ServerEvents & {
     state: StateChange;
 };
+/**
+ * The settings that one message may have, for its own turn.
+ */
+export type TurnSettings = import("./protocol.js").TurnSettings;
+/**
+ * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
+ */
+export type AnyListener = Parameters<EventTarget["addEventListener"]>[1];
+export type ListenerOptions = Parameters<EventTarget["addEventListener"]>[2];

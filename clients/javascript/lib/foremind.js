@@ -73,6 +73,17 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  * @typedef {import("./protocol.js").ServerEvents & {state: StateChange}} Events
  */
 
+/**
+ * The settings that one message may have, for its own turn.
+ * @typedef {import("./protocol.js").TurnSettings} TurnSettings
+ */
+
+/**
+ * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
+ * @typedef {Parameters<EventTarget["addEventListener"]>[1]} AnyListener
+ */
+/** @typedef {Parameters<EventTarget["addEventListener"]>[2]} ListenerOptions */
+
 export class Foremind extends EventTarget {
   /** @type {Options} */
   #options;
@@ -155,20 +166,20 @@ export class Foremind extends EventTarget {
    * @overload
    * @param {Type} type
    * @param {(event: CustomEvent<Events[Type]>) => void} listener
-   * @param {boolean | AddEventListenerOptions} [options]
+   * @param {ListenerOptions} [options]
    * @returns {void}
    */
   /**
    * @overload
    * @param {string} type
-   * @param {EventListenerOrEventListenerObject | null} listener
-   * @param {boolean | AddEventListenerOptions} [options]
+   * @param {AnyListener} listener
+   * @param {ListenerOptions} [options]
    * @returns {void}
    */
   /**
    * @param {string} type
    * @param {any} listener
-   * @param {boolean | AddEventListenerOptions} [options]
+   * @param {ListenerOptions} [options]
    */
   addEventListener(type, listener, options) {
     super.addEventListener(type, listener, options);
@@ -209,7 +220,7 @@ export class Foremind extends EventTarget {
    * @param {string} text
    * @param {Object} [how]
    * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
-   * @param {Object<string, any>} [how.settings] settings of this turn alone, by name
+   * @param {TurnSettings} [how.settings] settings of this turn alone, by name
    * @returns {string} the message's id
    * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */
@@ -224,7 +235,7 @@ export class Foremind extends EventTarget {
    * @param {string} text
    * @param {Object} [how] as for `send`
    * @param {boolean} [how.remember]
-   * @param {Object<string, any>} [how.settings]
+   * @param {TurnSettings} [how.settings]
    * @returns {string} the id of the message that takes its place
    * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */
@@ -238,7 +249,7 @@ export class Foremind extends EventTarget {
    * kept and sent again as a message is.
    * @param {string} messageId of the last message
    * @param {Object} [how]
-   * @param {Object<string, any>} [how.settings] settings of this reply alone, by name
+   * @param {TurnSettings} [how.settings] settings of this reply alone, by name
    * @returns {string} the id of the request
    * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */

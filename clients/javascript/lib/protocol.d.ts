@@ -499,3 +499,33 @@ export interface ServerEvents {
   "summary.applied": SummaryAppliedEvent;
   "turn.stored": TurnStored;
 }
+
+/**
+ * The settings that one turn may have, by name; see `docs/settings.md`.
+ */
+export interface TurnSettings {
+  context_tokens?: number | null;
+  keyword_weight?: number | null;
+  layers_deadline_ms?: number | null;
+  layers_off?: Array<"behaviours" | "episodes" | "hot" | "library" | "memories" | "opening" | "profile" | "questions" | "scratchpad" | "state" | "summary" | "topics" | "vault" | "working"> | null;
+  layers_share?: number | null;
+  llm_max_tokens?: number | null;
+  llm_temperature?: number | null;
+  memory_decay?: "half_life" | "hourly" | "product" | "window" | null;
+  memory_half_life_days?: number | null;
+  memory_max_age_days?: number | null;
+  permanent_significance?: number | null;
+  recall_any_age?: boolean | null;
+  recall_gate?: boolean | null;
+  recall_limit?: number | null;
+  recall_min_score?: number | null;
+  recall_min_share?: number | null;
+  recency_weight?: number | null;
+  session_weight?: number | null;
+  significance_weight?: number | null;
+  time_weight?: number | null;
+  topic_half_life_days?: number | null;
+  user_weight?: number | null;
+  vector_weight?: number | null;
+  working_tokens?: number | null;
+}
