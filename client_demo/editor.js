@@ -84,9 +84,11 @@ export class Editor {
     for (const id of ["retire", "export-card"]) $(id).hidden = !companion;
   }
 
-  /** Save what the form says; what a card says besides stays in it. */
+  /** Save what the form says; what a card says besides stays in it, and nobody is replaced unasked. */
   async #save() {
     const slug = $("companion-slug").value.trim();
+    const known = this.#chosen ? null : this.#companions.find((companion) => companion.slug === slug);
+    if (known && !confirm(say("editor.save.sure", { name: known.name }))) return "";
     const name = $("companion-name").value.trim();
     const persona = $("companion-persona").value;
     const greeting = $("companion-greeting").value;
@@ -113,7 +115,7 @@ export class Editor {
 
   /** Save, and have the companion say something to nobody. */
   async #test() {
-    await this.#save();
+    if (!(await this.#save())) return "";
     this.#tell(say("editor.testing"));
     const began = performance.now();
     const reply = await this.#operator.tryModel(this.#chosen.slug, say("editor.test.text"));

@@ -211,7 +211,7 @@ function typed(text, isTooLong) {
 
 /** Send a text; false if that cannot be, so that it stays where it was typed. */
 function send(text, how) {
-  if (!mind) return false;
+  if (!mind) return void $("notice").querySelector("button")?.focus();
   clearTimeout(recalling);
   let id;
   try {

@@ -34,10 +34,13 @@ export class MemoryPanel {
       event.preventDefault();
       const layer = this.#find("remember-layer").value;
       const content = this.#find("remember-text").value;
-      this.#find("remember-text").value = "";
       const kind = layer === "scratchpad" ? "other" : "";
       const title = layer === "profile" ? say("panel.about-me") : "";
-      this.#change(() => this.#mind.request("POST", "/records", { layer, kind, title, content }));
+      this.#change(async () => {
+        const saved = await this.#mind.request("POST", "/records", { layer, kind, title, content });
+        this.#find("remember-text").value = "";
+        return saved;
+      });
     });
     on("export", "click", () => this.#do(() => this.#export()));
     on("import", "change", ({ target }) => this.#change(() => this.#import(target)));

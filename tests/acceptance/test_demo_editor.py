@@ -225,7 +225,7 @@ async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page
 
 
 async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
-    """Once the form says who it is."""
+    """Once the form says who it is; it replaces nobody unasked."""
     script = Script(background=lambda _: "{}")
     script.reply = lambda _: ["Good ", "evening."]
     async with scripted_model(script) as model:
@@ -235,8 +235,14 @@ async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Pag
         await page.get_by_role("button", name="Save and test").click()
         await expect(page.get_by_label("Name", exact=True)).to_be_focused()
         await page.get_by_label("Name", exact=True).fill("Ilse")
-        await page.get_by_label("Short name").fill("ilse")
+        await page.get_by_label("Short name").fill("wren")
         await page.get_by_label("Who this is").fill("You are Ilse, who repairs radios.")
+        async with page.expect_event("dialog") as asked:
+            page.once("dialog", lambda dialog: dialog.dismiss())
+            await page.get_by_role("button", name="Save and test").click()
+        assert (await asked.value).message == "Wren has this short name. Replace Wren?"
+        assert (await companion(server, "wren")).name == "Wren"
+        await page.get_by_label("Short name").fill("ilse")
         await page.get_by_role("button", name="Save and test").click()
         await expect(page.locator("#editor-notice")).to_contain_text("“Good evening.”")
         assert (await companion(server, "ilse")).name == "Ilse"

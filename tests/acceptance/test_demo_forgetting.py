@@ -46,7 +46,8 @@ async def test_whoever_erased_everything_may_begin_anew(
     await expect(page.locator("#draft")).to_have_value(_TEXT)
     await expect(page.locator("#turns li")).to_have_count(0)
     await expect(page.locator("#lamp")).to_have_text("not connected")
-    await page.get_by_role("button", name="Begin anew").click()
+    await expect(page.get_by_role("button", name="Begin anew")).to_be_focused()
+    await page.keyboard.press("Enter")
     await expect(page.locator("#name")).to_have_value("")
     await page.locator("#name").fill("Bea")
     await page.locator("#sample").uncheck()
@@ -135,7 +136,7 @@ async def test_the_panel_says_that_the_server_cannot_be_reached(
     start: StartServer,
     browser: Browser,  # noqa: F811
 ) -> None:
-    """Also when something is to be forgotten; nothing is left uncaught."""
+    """Also when something is to be forgotten or saved; nothing is lost, nor left uncaught."""
     server = await start()
     page = await browser.new_page()  # noqa: F811 - whose console reports the lost requests
     problems: list[str] = []
@@ -150,6 +151,10 @@ async def test_the_panel_says_that_the_server_cannot_be_reached(
     await page.get_by_label("Forget everything about").fill("Zephyrine")
     await page.locator("#forget-about button").click()
     await expect(page.locator("#panel-notice")).to_have_text(told)
+    await page.get_by_label("What to save").fill("The gate code is 4711")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("#panel-notice")).to_have_text(told)
+    await expect(page.get_by_label("What to save")).to_have_value("The gate code is 4711")
     await page.locator("#close-panel").click()
     reply = page.locator("#turns li.companion").last
     await reply.get_by_role("button", name="Forget what was said").press("Enter")
