@@ -595,9 +595,10 @@ async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None
 
 async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Path) -> None:
     """A model from a folder; downloads are tested against a hub in test_model_download.py."""
-    listed, from_hub, from_folder, bench = commands(
+    listed, shipped, from_hub, from_folder, bench = commands(
         block("docs/hosting.md", "foremind models").text
     )
+    assert shipped == "foremind models pull multilingual-e5-small"
     assert re.match(r"foremind models pull \S+/\S+ --query-prefix \"[^\"]+\"$", from_hub)
     write_random_model(tmp_path / "a model", dimension=384, layers=1)
     shell.swaps = {"FOLDER": f"'{tmp_path / 'a model'}'"}
