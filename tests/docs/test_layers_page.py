@@ -1,9 +1,11 @@
 """docs/layers.md lists exactly the layers, steps and slots that exist, in the same order."""
 
 import re
+from typing import get_args
 
 from foremind.background.step_definitions import MODEL_LANES, STEPS
 from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.session_state import FlagName
 from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.token_budget import SHARES
 from tests.conftest import ROOT
@@ -53,3 +55,15 @@ def test_every_profile_slot_is_documented() -> None:
         (name, kind.strip("`")) for kind, cell in rows("| kind | slots |") for name in names(cell)
     ]
     assert slots == [(name, slot.kind) for name, slot in PROFILE_SLOTS.items()]
+
+
+def test_the_names_of_flags_are_as_described() -> None:
+    """By the pattern that the page says in words."""
+    (pattern,) = (meta.pattern for meta in get_args(FlagName)[1:])
+    assert pattern == "^[a-z][a-z0-9_.-]{0,63}$"
+    said = " ".join(TEXT.split())
+    assert (
+        "at most 64 characters: a lower-case letter first, then lower-case letters, digits" in said
+    )
+    (example,) = re.findall(r"`_`, `\.` and `-`, such as `([^`]+)`", said)
+    assert re.match(pattern, example)
