@@ -205,7 +205,7 @@ def _without_ids(export: dict[str, Any]) -> object:
     ("change", "param"),
     [
         ({"version": 2}, "version"),
-        ({"turns": [{"id": "1"}]}, "turns[0]"),
+        ({"turns": [{"id": "1"}]}, "turns[0].session"),
         ({"sessions": []}, "turns"),
         ({"turns": []}, "memories"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),

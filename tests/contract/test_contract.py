@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, get_args
+from typing import get_args
 
 import httpx2
 import msgspec
@@ -116,7 +116,9 @@ _MEASURED_OR_NUMBERED = {"seq", "timings", "ready_ms"}
 
 
 @pytest.mark.parametrize("event", get_args(StreamEvent), ids=lambda event: event.__name__)
-def test_an_event_of_a_stream_has_the_fields_that_it_has_on_the_socket(event: Any) -> None:
+def test_an_event_of_a_stream_has_the_fields_that_it_has_on_the_socket(
+    event: type[msgspec.Struct],
+) -> None:
     """By the same names, but for its number and measured times."""
     (same,) = [
         on_socket

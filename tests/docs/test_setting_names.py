@@ -16,7 +16,10 @@ _SETTINGS = re.compile(r"""\bsettings\b["'`\])]*(?:\s*[=:]\s*|[^\n{}]*such as `)
 _NAME = re.compile(r"""["'`]?\b(\w+)["'`]?\s*[:=](?!=)""")
 _OF_A_TURN = re.compile(r"\b(say|send|edit|regenerate)\([^()]*settings", re.IGNORECASE)
 #: Misspelt in order to show how it is refused.
-_MISSPELT = {("docs/clients.md", "llm_temprature")}
+_MISSPELT = {
+    ("docs/clients.md", "llm_temprature"),
+    ("tests/contract/sample.ts", "llm_temprature"),
+}
 _SOURCES = ("clients/**/*", "client_demo/**/*.js", "examples/*.py", "tests/contract/sample.ts")
 _SUFFIXES = {".md", ".js", ".ts", ".py", ".cs", ".gd", ".lsl", ".luau"}
 

@@ -131,7 +131,8 @@ def _steps(path: str) -> list[str | int]:
 
 def _path(steps: Iterable[str | int]) -> str:
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return "".join(parts).replace(f".{_MEMBER}", _MEMBER).removeprefix(".")
+    path = "".join(parts).replace(f".{_MEMBER}", _MEMBER)
+    return path.removesuffix(_MEMBER).removeprefix(".")
 
 
 def _with_members_named(steps: list[str | int], shape: Any, raw: str | bytes) -> list[str | int]:
@@ -146,7 +147,10 @@ def _with_members_named(steps: list[str | int], shape: Any, raw: str | bytes) ->
             members = document
             for step in named[:position]:
                 members = members[step]
-            named[position] = _wrong_member(members, document, shape)[:MAX_NAME_CHARS]
+            name = _wrong_member(members, document, shape)
+            if not name.isprintable():
+                return steps
+            named[position] = name[:MAX_NAME_CHARS]
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return steps
     return named

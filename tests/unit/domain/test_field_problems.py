@@ -56,6 +56,8 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
          "expected a number, got text"),
         ('{"text": "a", "flags": {"a": 1, "b": 1e999}}', "flags.b",
          "expected a number of double precision"),
+        ('{"text": "a", "flags": {"a\\u0000": 1}}', "flags",
+         "expected a name that matches ^[a-z]+$"),
         ('{"text": "a", "refs": [1, 2, 3]}', "refs", "expected a list of at most 2 elements"),
         ('{"text": "a", "refs": [1, "x"]}', "refs[1]", "expected a whole number, got text"),
         ('{"text": "a", "pair": [1]}', "pair", "expected a list of exactly 2 elements"),
