@@ -33,6 +33,7 @@ _UNBOUNDED = {
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
     "llm/http_client.py: cache": "it has no arguments",
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
+    "domain/field_problems.py: cache": "one entry for each shape of a message or body",
     "domain/settings/setting_bounds.py: cache": "one entry for each setting",
     "storage/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
     "storage/named_queries.py: cache": "it has no arguments",
