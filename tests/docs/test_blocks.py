@@ -595,7 +595,7 @@ async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None
 
 async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Path) -> None:
     """A model from a folder; downloads are tested against a hub in test_model_download.py."""
-    listed, shipped, from_hub, from_folder, bench = commands(
+    listed, shipped, from_hub, from_folder, calibrate, bench = commands(
         block("docs/hosting.md", "foremind models").text
     )
     assert shipped == "foremind models pull multilingual-e5-small"
@@ -605,6 +605,7 @@ async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Pat
     shell.settings = {"FOREMIND_MODELS_PATH": str(tmp_path / "models")}
     await shell.run(from_folder)
     assert "my-model" in await shell.run(listed)
+    assert "Calibrating my-model" in await shell.run(calibrate)
     shell.settings = {}
     assert "int8" in await shell.run(bench)
 

@@ -138,7 +138,7 @@ def consolidate(text: str, now: datetime) -> None:
     """Compare a text with a memory of the same text, and of one with an additional word."""
     for content in (text, f"{text} again"):
         memory = SimilarMemory(1, "user", content, 0.5, now, 0.99)
-        consolidation.find_same(text, "user", [memory])
+        consolidation.find_same(text, "user", [memory], 0.82)
         consolidation.only_quotes(text, [memory])
 
 

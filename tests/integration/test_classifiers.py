@@ -1,14 +1,18 @@
-"""The learned classifiers: what is committed is what the script makes of the committed corpus."""
+"""The learned classifiers: what is committed is what the corpus makes."""
 
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from training.significance.train import held_out_accuracy, read_corpus, train
 
 from foremind.domain.errors import InvalidFile
 from foremind.retrieval import classifiers as classifiers_module
+from foremind.retrieval.calibration.classifier_training import (
+    held_out_accuracy,
+    read_corpus,
+    train,
+)
 from foremind.retrieval.classifiers import (
     ClassifierFile,
     classifiers_path,

@@ -14,7 +14,8 @@ from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import Settings
 from foremind.memory.ingest import MemoryIngester
-from foremind.retrieval.classifiers import TextClassifiers, load_classifiers
+from foremind.retrieval.calibration.calibrate import calibrated_model
+from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.priority_queue import Priority
@@ -87,6 +88,13 @@ async def core(
     async with AsyncExitStack() as stack:
         manifest = find_model(settings.embedding_model, settings.models_dir)
         model = await asyncio.to_thread(prepare_model, manifest, settings.models_dir, say)
+        calibrated = calibrated_model(manifest, settings.models_dir)
+        manifest, classifiers = calibrated.manifest, calibrated.classifiers
+        if not manifest.calibration:
+            say(
+                f"{manifest.name} is not calibrated: topics, episodes and questions are found by "
+                f"names only, not by meaning. Run: foremind models calibrate {manifest.name}"
+            )
         encoder = begin(asyncio.to_thread(model.encoder), "load-model")
         stack.push_async_callback(stop, encoder)
         supervisor = await stack.enter_async_context(Supervisor(clock, metrics))
@@ -114,9 +122,9 @@ async def core(
         claim_duration = timedelta(seconds=settings.llm_reply_timeout_s + _STORE_REPLY_S)
         stores = Stores.of(database, manifest.fingerprint, claim_duration)
         await stores.memories.bind_model(manifest.name, manifest.dimension)
-        classifiers = load_classifiers(manifest)
         search = GatedSearch(
-            RankedSearch(StoredCandidates(stores.memories), manifest.languages), classifiers
+            RankedSearch(StoredCandidates(stores.memories), manifest.languages, manifest.floor),
+            classifiers,
         )
         await _warm_up(embedder, search, settings)
         yield Core(

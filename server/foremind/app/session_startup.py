@@ -94,7 +94,10 @@ async def _start_context_services(
     library = await stack.enter_async_context(
         Library(stores.documents, embedder, clock, runtime.supervisor)
     )
-    search = GatedSearch(RankedSearch(index, embedder.manifest.languages), components.classifiers)
+    manifest = embedder.manifest
+    search = GatedSearch(
+        RankedSearch(index, manifest.languages, manifest.floor), components.classifiers
+    )
     cache = ContextCache(
         settings.prepared_capacity, settings.prepared_bytes, settings.prepared_ttl_s, clock
     )

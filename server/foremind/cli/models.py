@@ -1,4 +1,4 @@
-"""`foremind models`: lists, fetches and measures embedding models."""
+"""`foremind models`: lists, fetches, calibrates and measures embedding models."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from foremind.cli.evaluation_commands import add_evaluation_command
 from foremind.cli.running import say
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.calibration.calibrate import calibrate, needs_calibration
 from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest import FolderSource, Manifest
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
@@ -21,7 +22,9 @@ from foremind.retrieval.embedding.model_registry import (
     shipped_name,
 )
 
-app = typer.Typer(help="List, fetch and benchmark embedding models.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, fetch, calibrate and benchmark embedding models.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -52,7 +55,7 @@ def pull(
     query_prefix: str = typer.Option("", help="Prefix that the model expects before a query."),
     passage_prefix: str = typer.Option("", help="Prefix that the model expects before a passage."),
 ) -> None:
-    """Fetch a model, convert it to ONNX, quantise it to int8 and verify the result.
+    """Fetch a model, convert it to ONNX, quantise it to int8, verify and calibrate the result.
 
     A model without a manifest gets one, with the hashes of its files; from then on they must match.
     """
@@ -66,6 +69,40 @@ def pull(
     if not is_prepared(manifest, settings.models_dir):
         prepare_model(manifest, settings.models_dir, say)
         say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
+    if needs_calibration(manifest, settings.models_dir):
+        _calibrate(manifest, settings.models_dir)
+
+
+@app.command("calibrate")
+def calibrate_model(
+    name: str | None = typer.Argument(None, help="A known model. Default: the configured one."),
+) -> None:
+    """Measure what a model's cosines mean, and train its classifiers, on texts that ship with it.
+
+    `foremind models pull` does the same, once. A running server uses it when it is restarted.
+    """
+    settings = load_settings()
+    manifest = find_model(name or settings.embedding_model, settings.models_dir)
+    _calibrate(manifest, settings.models_dir)
+
+
+def _calibrate(manifest: Manifest, models_dir: Path) -> None:
+    model = prepare_model(manifest, models_dir, say)
+    say(f"Calibrating {manifest.name} on labelled texts ...")
+    made = calibrate(model)
+    cosines = made.cosines
+    for published, threshold in cosines.calibration.items():
+        say(
+            f"  {published} of other models is {threshold:.3f} of this one, which finds "
+            f"{cosines.found[published]:.0%} of the same and "
+            f"{cosines.mistaken[published]:.1%} of the others."
+        )
+    say(f"  Texts may say the same from {cosines.repetition:.3f}; {cosines.floor:.3f} counts as 0.")
+    judged = ", ".join(f"{share:.1%} ({name})" for name, share in made.accuracy.items())
+    used = "used" if made.measured.classifiers is not None else "too few, so that rules decide"
+    say(f"  Of held-out texts, classifiers judge {judged} correctly: {used}.")
+    if manifest.calibration:
+        say(f"{manifest.name} ships with a calibration, which is used instead.")
 
 
 def _describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:

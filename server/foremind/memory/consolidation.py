@@ -9,9 +9,6 @@ from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import MAX_CHARS, names_in, terms_of
 
-# With all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love rain" and
-# "I love snow" 0.63, "I like coffee" and "I like tea" 0.72; below this, too much differs.
-_MIN_COSINE = 0.82
 _MAX_ADDED_TERMS = 1  # a text with more terms than this beyond the memory's adds information
 _MIN_QUOTE_CHARS = 8  # shorter memories occur in many sentences by chance
 # When repeated, a memory's significance moves this share of the way to 1.
@@ -30,11 +27,17 @@ _TIME = re.compile(
 
 
 def find_same(
-    text: str, speaker: Speaker, similar: Sequence[SimilarMemory], fallback: str = ENGLISH
+    text: str,
+    speaker: Speaker,
+    similar: Sequence[SimilarMemory],
+    repetition: float | None,
+    fallback: str = ENGLISH,
 ) -> SimilarMemory | None:
     """Return the speaker's memory that says what `text` says, if any of `similar` does."""
     own = (memory for memory in similar if memory.speaker == speaker)
-    return next((memory for memory in own if says_the_same(text, memory, fallback)), None)
+    return next(
+        (memory for memory in own if says_the_same(text, memory, repetition, fallback)), None
+    )
 
 
 def only_quotes(text: str, similar: Sequence[SimilarMemory]) -> bool:
@@ -49,22 +52,31 @@ def only_quotes(text: str, similar: Sequence[SimilarMemory]) -> bool:
     )
 
 
-def says_the_same(text: str, memory: SimilarMemory, fallback: str = ENGLISH) -> bool:
+def says_the_same(
+    text: str, memory: SimilarMemory, repetition: float | None, fallback: str = ENGLISH
+) -> bool:
     """Return whether `text` only repeats a memory.
 
     The meaning must be similar, and nothing that an embedding is blind to may differ: negation,
     numbers, names, one word in the same sentence ("my sister is a vet", "my brother is a vet",
     cosine 0.84). Events never count as repeated: what happened "yesterday" happened twice. In other
-    languages than English every term must be the same; `fallback` is the language where it is
-    unsure.
+    languages than English, and with a model whose cosines have not been measured, every term must
+    be the same.
+
+    Args:
+        repetition: the cosine from which texts may say the same; None if it is not known. With
+            all-MiniLM-L6-v2 "I love rain" and "rain is my favourite" have cosine 0.85, "I love
+            rain" and "I love snow" 0.63.
+        fallback: the language where it is unsure.
     """
     if max(len(text), len(memory.content)) > MAX_CHARS:
         return False
-    if memory.cosine < _MIN_COSINE or _TIME.search(text) or _TIME.search(memory.content):
+    if memory.cosine < (repetition or 0.0) or _TIME.search(text) or _TIME.search(memory.content):
         return False
     if text.rstrip().endswith("?") or memory.content.rstrip().endswith("?"):
         return False
-    if language_of(text, fallback) != ENGLISH or language_of(memory.content, fallback) != ENGLISH:
+    languages = {language_of(text, fallback), language_of(memory.content, fallback)}
+    if repetition is None or languages != {ENGLISH}:
         return sorted(terms_of(text, fallback)) == sorted(terms_of(memory.content, fallback))
     for extract in (_NUMBER.findall, names_in):
         if _folded(extract(text)) != _folded(extract(memory.content)):

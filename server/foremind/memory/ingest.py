@@ -290,8 +290,10 @@ class MemoryIngester:
             chars, lambda: only_quotes(turn.content, similar)
         ):
             return None
+        repetition = self._embedder.manifest.repetition
         same = await run_or_offload(
-            chars, lambda: find_same(turn.content, turn.speaker, similar, turn.language)
+            chars,
+            lambda: find_same(turn.content, turn.speaker, similar, repetition, turn.language),
         )
         if same is not None:
             significance = reinforced_significance(same.significance, verdict.score)

@@ -3,8 +3,9 @@
 The score is the largest of four: the sum of the published signals, the minimum scores of statements
 that are always significant, what a short answer is worth for the question it answers, and what a
 small classifier has learned from utterances that people ask about later. The signals alone keep
-hardly more of those than chance would. The classifier's place is taken in other languages than
-English by what their words tell: whether something is stated, and whether about the speaker.
+hardly more of those than chance would. The classifier's place is taken, in other languages than
+English and with a model that has none, by what the words tell: whether something is stated, and
+whether about the speaker.
 """
 
 import math
@@ -24,8 +25,8 @@ from foremind.text.tokenization import MAX_CHARS
 _LEARNED_AT_BOUNDARY = 0.30
 _LEARNED_SLOPE = 2.0
 
-# What a statement scores in languages that the classifier was not trained on: enough to be kept,
-# and more if it is about the speaker.
+# What a statement scores where there is no classifier for its language: enough to be kept, and more
+# if it is about the speaker.
 _OWN_STATEMENT, _STATEMENT = 0.45, 0.35
 
 _REQUESTED = 0.75  # as reminders have in `minimum_scores`
@@ -70,12 +71,15 @@ def score_significance(
         [sum(signal.score for signal in signals), *(minimum.score for minimum in minimums)],
         default=0.0,
     )
-    if rules.learned is not False and language_of(text, fallback) != ENGLISH:
-        stated = _statement_score(text, fallback)
+    english = language_of(text, fallback) == ENGLISH
+    if rules.learned is False:
+        pass
+    elif learned is None or not english:
+        stated = 0.0 if english and asks else _statement_score(text, fallback)
         score = max(score, stated)
         if stated:
             reasons.append(Reason("statement", stated))
-    elif learned is not None and rules.learned is not False:
+    else:
         learned_score = 2 * _LEARNED_AT_BOUNDARY / (1 + math.exp(-_LEARNED_SLOPE * learned))
         score = max(score, learned_score)
         if round(learned_score, 2) > 0:
@@ -85,7 +89,7 @@ def score_significance(
 
 
 def _statement_score(text: str, fallback: str) -> float:
-    """Return what a statement in another language than English scores; 0 for anything else."""
+    """Return what a statement scores without a classifier; 0 for anything else."""
     if not utterances.states(text, fallback):
         return 0.0
     return _OWN_STATEMENT if utterances.is_about_speaker(text, fallback) else _STATEMENT

@@ -1,7 +1,7 @@
 """Two linear classifiers over a text's vector and features: worth keeping, needs memories.
 
-`training/significance` trains them on a corpus of its own. They are logistic regressions; their
-weights are stored with the embedding model's manifest, since they mean nothing to another model.
+`calibration/` trains them on a corpus of its own. They are logistic regressions; their weights are
+stored with the embedding model's manifest or calibration, since they mean nothing to another model.
 """
 
 from dataclasses import dataclass

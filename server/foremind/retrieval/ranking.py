@@ -35,16 +35,20 @@ def rank(
     statistics: WordStatistics,
     policy: RecallPolicy,
     now: datetime,
+    floor: float = 0.0,
 ) -> list[Recalled]:
     """Return the best `policy.limit` candidates that are relevant enough, best first.
 
     A score must be close enough to the best for this draft, and well above what unrelated
     candidates score: fewer results than the limit are normal. A question of the user's is not an
     answer, unless the query is about questions. Ties go to the newer memory.
+
+    Args:
+        floor: the cosine of the embedding model that counts as 0.
     """
     if not len(candidates) or policy.limit == 0:
         return []
-    cosines = np.clip(candidates.cosines, 0.0, 1.0)
+    cosines = np.clip((candidates.cosines - floor) / (1 - floor), 0.0, 1.0)
     keywords = keyword_scores(candidates, query.terms, statistics)
     relevance = policy.vector_weight * cosines + policy.keyword_weight * keywords
     scores = _scores(candidates, query, cosines, relevance, policy, now)

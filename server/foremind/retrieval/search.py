@@ -103,11 +103,15 @@ class RankedSearch:
 
     Args:
         languages: codes of those that vectors serve; none if they serve all.
+        floor: the cosine of the embedding model that counts as 0.
     """
 
-    def __init__(self, source: Candidates, languages: Collection[str] = ()) -> None:
+    def __init__(
+        self, source: Candidates, languages: Collection[str] = (), floor: float = 0.0
+    ) -> None:
         self._source = source
         self._languages = frozenset(languages)
+        self._floor = floor
 
     async def search(self, query: Query) -> list[Recalled]:
         """Return the best memories.
@@ -131,7 +135,7 @@ class RankedSearch:
                 times=[(time.start, time.end) for time in parsed.times],
             )
         )
-        return rank(candidates, parsed, statistics, policy, query.now)
+        return rank(candidates, parsed, statistics, policy, query.now, self._floor)
 
 
 def favour_words(policy: RecallPolicy) -> RecallPolicy:

@@ -4,16 +4,19 @@ from itertools import pairwise
 
 from foremind.retrieval.embedding.manifest import Manifest
 
+UNREACHED = 1.1  # above every cosine
+
 
 def calibrated_cosine(manifest: Manifest, published: float) -> float:
     """Return the cosine of this model that corresponds to a published one.
 
     Linear interpolation between the calibration points of the manifest, clamped to the outermost.
-    Without calibration, the published cosine is used unchanged.
+    Without calibration it is one that no texts reach: where a model has all cosines above 0.7, the
+    published ones would recall, merge and erase everything.
     """
     points = sorted((float(other), cosine) for other, cosine in manifest.calibration.items())
     if not points:
-        return published
+        return UNREACHED
     for (low, low_cosine), (high, high_cosine) in pairwise(points):
         if low <= published <= high:
             share = (published - low) / (high - low)

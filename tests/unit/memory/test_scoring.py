@@ -36,7 +36,21 @@ def test_statements_about_oneself_have_published_minimum_scores(text: str, minim
 )
 def test_courtesies_have_no_minimum_score(text: str) -> None:
     """They look like limits, goals and tastes, but are not."""
-    assert score_significance(text, None, PLAIN).score < 0.30
+    assert score_significance(text, -5.0, PLAIN).score < 0.30
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("I have a dog called Biscuit", 0.45),
+        ("the ferry sank near the harbour", 0.35),
+        ("haha yeah", 0.0),
+        ("where is the ferry?", 0.1),
+    ],
+)
+def test_a_model_without_a_classifier_keeps_what_is_stated(text: str, score: float) -> None:
+    """As in languages that a classifier was not trained on; signals alone would keep little."""
+    assert score_significance(text, None, PLAIN).score == score
 
 
 def test_the_largest_of_signals_minimum_and_classifier_counts() -> None:

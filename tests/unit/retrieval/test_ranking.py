@@ -73,6 +73,15 @@ def rank(
     return rank_query(candidates, ParsedQuery(tuple(terms)), statistics, policy, NOW)
 
 
+def test_the_models_floor_counts_as_no_similarity() -> None:
+    """Where unrelated texts have a cosine of 0.76, only what exceeds it is relevance."""
+    near, far = candidate(1, 0.88), candidate(2, 0.76)
+    plain = ParsedQuery(())
+    nothing = WordStatistics(100, 1000, {})
+    (only,) = rank_columns(to_candidate_set([near, far], []), plain, nothing, DEFAULT, NOW, 0.76)
+    assert (only.id, only.cosine) == (1, 0.5)
+
+
 def test_the_score_is_a_weighted_sum_of_cosine_and_keyword_score() -> None:
     """0.70 cosine + 0.30 BM25 as a share of the attainable score."""
     statistics = WordStatistics(100, 1000, {"rain": 2})

@@ -52,8 +52,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `files` maps each required file to its SHA-256. `pooling` is how token vectors are combined.
     The prefixes are prepended to queries and passages, as in the model's training. `calibration`
-    maps cosines published for other models to the equivalent cosines of this one. `languages` are
-    the codes of those whose texts it embeds by meaning; if none is named, all.
+    maps cosines published for other models to the equivalent cosines of this one. `repetition` is
+    the cosine from which one statement may repeat another; if it is not known, only the same words
+    do. `floor` is the cosine that counts as 0 in a score. `languages` are the codes of those whose
+    texts it embeds by meaning; if none is named, all.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passage_prefix: str = ""
     checks: Checks = Checks()
     calibration: dict[str, float] = {}
+    repetition: float | None = None
+    floor: float = 0.0
     languages: tuple[str, ...] = ()
 
     @property

@@ -1,30 +1,21 @@
-"""Train the classifiers of an embedding model on the corpus in this folder.
+"""Trains the classifiers of an embedding model on the corpus beside it. Pure, given the vectors.
 
-    .venv/bin/python -m training.significance.train [MODEL]
-
-Writes `models/MODEL.classifiers.json` and prints the classifiers' accuracy on the held-out fifth of
-the corpus. The corpus was written for this project; every file is a category, every line something
-that a player might say to a companion.
+The corpus was written for this project; every file is a category, every line something that a
+player might say to a companion.
 """
 
-import argparse
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.classifiers import (
     ClassifierFile,
     LinearClassifier,
-    classifiers_path,
     features_of,
 )
-from foremind.retrieval.embedding.conversion import prepare_model
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.text.features import FEATURE_NAMES
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -57,6 +48,7 @@ _KEEP_PENALTY, _RECALL_PENALTY = 3e-3, 1e-3
 # the turns that are asked about later are kept and a third of the others are not. The recall gate
 # may be stricter: explicit questions pass regardless of the classifier.
 _KEEP_BOUNDARY, _RECALL_BOUNDARY = -0.6, 0.1
+_MAX_STEPS = 50  # of Newton's method; about ten are needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,31 +122,12 @@ def _fit(features: Array, labels: Array, penalty: float) -> Array:
     ridge = penalty * len(rows) * np.eye(rows.shape[1])
     ridge[-1, -1] = 0.0  # the bias is not penalised
     weights = np.zeros(rows.shape[1])
-    while True:
+    for _ in range(_MAX_STEPS):
         probabilities = 1 / (1 + np.exp(-rows @ weights))
         gradient = rows.T @ (probabilities - labels) + ridge @ weights
         hessian = (rows * (probabilities * (1 - probabilities))[:, None]).T @ rows + ridge
         step = np.linalg.solve(hessian, gradient)
         weights = weights - step
         if np.abs(step).max() < 1e-9:
-            return weights
-
-
-def main() -> None:
-    """Train and write the classifiers of one model."""
-    settings = load_settings()
-    parser = argparse.ArgumentParser(description="Train the classifiers of an embedding model.")
-    parser.add_argument("model", nargs="?", default=settings.embedding_model)
-    manifest = find_model(parser.parse_args().model, settings.models_dir)
-    encoder = prepare_model(manifest, settings.models_dir, print).encoder()
-    corpus = read_corpus()
-    vectors = encoder.encode([manifest.passage_prefix + example.text for example in corpus])
-    file = train(corpus, vectors, manifest.name)
-    classifiers_path(manifest.name).write_bytes(msgspec.json.encode(file) + b"\n")
-    accuracy = held_out_accuracy(corpus, vectors, file)
-    print(f"{len(corpus)} lines, {sum(example.held_out for example in corpus)} of them held out")
-    print(", ".join(f"{name}: {share:.1%} correct" for name, share in accuracy.items()))
-
-
-if __name__ == "__main__":
-    main()
+            break
+    return weights

@@ -1,0 +1,1 @@
+"""Measures what an embedding model's cosines mean, and trains its classifiers."""

@@ -1,0 +1,98 @@
+"""Calibrates a converted model, and says what a server knows of one. Blocking."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from foremind.retrieval.calibration.classifier_training import (
+    held_out_accuracy,
+    read_corpus,
+    train,
+)
+from foremind.retrieval.calibration.cosines import Embed, MeasuredCosines, measure_cosines
+from foremind.retrieval.calibration.measured_file import Measured, read_measured, write_measured
+from foremind.retrieval.classifiers import TextClassifiers, load_classifiers
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind.retrieval.embedding.manifest import Manifest
+
+# Shares of the held-out lines that classifiers must judge rightly to be better than rules.
+_MIN_ACCURACY = {"keep": 0.80, "recall": 0.85}
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedModel:
+    """A manifest with its calibration, if there is one, and the model's classifiers, if any."""
+
+    manifest: Manifest
+    classifiers: TextClassifiers | None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured; `accuracy` is that of the classifiers on held-out lines, by name."""
+
+    measured: Measured
+    cosines: MeasuredCosines
+    accuracy: dict[str, float]
+
+
+def calibrated_model(manifest: Manifest, models_dir: Path) -> CalibratedModel:
+    """Return what the manifest says, or else what was measured on this machine.
+
+    Raises:
+        InvalidFile: the shipped classifiers do not match the model.
+        ModelUnusable: what was measured was changed.
+    """
+    shipped = load_classifiers(manifest)
+    if manifest.calibration:
+        return CalibratedModel(manifest, shipped)
+    measured = read_measured(manifest, models_dir)
+    if measured is None:
+        return CalibratedModel(manifest, shipped)
+    own = None if measured.classifiers is None else TextClassifiers(measured.classifiers)
+    calibrated = replace(
+        manifest,
+        calibration=measured.calibration,
+        repetition=measured.repetition,
+        floor=measured.floor,
+    )
+    return CalibratedModel(calibrated, shipped or own)
+
+
+def needs_calibration(manifest: Manifest, models_dir: Path) -> bool:
+    """Return whether neither the manifest nor this machine has a calibration of the model."""
+    return not manifest.calibration and read_measured(manifest, models_dir) is None
+
+
+def calibrate(model: ConvertedEncoder) -> Calibration:
+    """Measure a model's calibration, and store it unless its manifest has one."""
+    encoder, manifest = model.encoder(), model.manifest
+
+    def prefixed(prefix: str) -> Embed:
+        return lambda texts: encoder.encode([prefix + text for text in texts])
+
+    made = calibration_of(
+        manifest, prefixed(manifest.query_prefix), prefixed(manifest.passage_prefix)
+    )
+    if not manifest.calibration:
+        write_measured(manifest, model.folder.parent, made.measured)
+    return made
+
+
+def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed) -> Calibration:
+    """Measure cosines and train classifiers with these vectors. Pure, given the functions."""
+    cosines = measure_cosines(embed_query, embed_passage)
+    corpus = read_corpus()
+    vectors = embed_passage([line.text for line in corpus])
+    classifiers = train(corpus, vectors, manifest.name)
+    accuracy = held_out_accuracy(corpus, vectors, classifiers)
+    useful = all(accuracy[name] >= least for name, least in _MIN_ACCURACY.items())
+    measured = Measured(
+        fingerprint=manifest.fingerprint,
+        calibration=cosines.calibration,
+        repetition=cosines.repetition,
+        floor=cosines.floor,
+        classifiers=classifiers if useful else None,
+    )
+    return Calibration(measured, cosines, accuracy)

@@ -1,0 +1,108 @@
+"""Measures what an embedding model's cosines mean, on labelled pairs. Pure, given the vectors.
+
+Two thresholds are published for other embedding models: 0.72, at which an episode is the one being
+talked about, and 0.65, at which a record is worth offering at all. For any model they become:
+
+- 0.72: the threshold with the best F0.5 score (precision counts double) for finding the same
+  subject;
+- 0.65: the threshold with the best F1 score.
+"""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Vectors = npt.NDArray[np.float32]
+#: Embeds texts as unit vectors, float32 [texts, dimension].
+Embed = Callable[[Sequence[str]], Vectors]
+
+_PAIRS = Path(__file__).with_name("pairs.toml")
+_STEP = 0.005
+_BETA = {"0.65": 1.0, "0.72": 0.5}
+# The mean cosine of texts that have nothing in common, with the default model.
+_UNRELATED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosines:
+    """What a model's cosines mean; the fields are those of its manifest.
+
+    `found` and `mistaken` are, by published cosine, the shares of the pairs about the same matter
+    and of the others that reach the threshold.
+    """
+
+    calibration: dict[str, float]
+    repetition: float
+    floor: float
+    found: dict[str, float]
+    mistaken: dict[str, float]
+
+
+def measure_cosines(embed_query: Embed, embed_passage: Embed) -> MeasuredCosines:
+    """Measure a model's cosines on the pairs that ship with the server."""
+    labelled = tomllib.loads(_PAIRS.read_text("utf-8"))
+    matters, statements = labelled["matter"], labelled["statement"]
+    records = embed_passage([pair["record"] for pair in matters])
+    same = embed_query([pair["same"] for pair in matters])
+    near = embed_query([pair["near"] for pair in matters])
+    positives = np.einsum("ij,ij->i", records, same)
+    off_diagonal = ~np.eye(len(matters), dtype=bool)
+    unrelated = (same @ records.T)[off_diagonal]
+    negatives = np.concatenate(
+        [unrelated, (near @ records.T)[off_diagonal], np.einsum("ij,ij->i", records, near)]
+    )
+    # A relationship has about 20 records of a layer: weight negatives as 20 for each positive.
+    weight = 20 / (len(negatives) / len(positives))
+    grid = np.arange(-1.0, 1.0, _STEP)
+    calibration = {}
+    for published, beta in _BETA.items():
+        scores = [_f_score(positives, negatives, threshold, beta, weight) for threshold in grid]
+        calibration[published] = round(float(grid[int(np.argmax(scores))]), 3)
+    return MeasuredCosines(
+        calibration=calibration,
+        repetition=_repetition(embed_passage, statements),
+        floor=_floor(float(unrelated.mean())),
+        found={key: float(np.mean(positives >= value)) for key, value in calibration.items()},
+        mistaken={key: float(np.mean(negatives >= value)) for key, value in calibration.items()},
+    )
+
+
+def _repetition(embed: Embed, statements: list[dict[str, str]]) -> float:
+    """Return the cosine half way between the most similar of the different statements and the
+    median of those said again; never one that different statements reach, since a memory that is
+    merged into another loses its words.
+    """
+    said, again, other = (
+        embed([statement[part] for statement in statements]) for part in ("said", "again", "other")
+    )
+    different = np.concatenate(
+        [
+            (said @ said.T)[~np.eye(len(statements), dtype=bool)],
+            np.einsum("ij,ij->i", said, other),
+            np.einsum("ij,ij->i", again, other),
+        ]
+    )
+    highest = float(different.max())
+    repeated = float(np.median(np.einsum("ij,ij->i", said, again)))
+    return round(max(highest + _STEP, (highest + repeated) / 2), 3)
+
+
+def _floor(unrelated: float) -> float:
+    """Return the cosine that counts as 0, so that unrelated texts score as with the default."""
+    return round(max(0.0, (unrelated - _UNRELATED) / (1 - _UNRELATED)), 3)
+
+
+def _f_score(
+    positives: Vectors, negatives: Vectors, threshold: float, beta: float, weight: float
+) -> float:
+    """Return the F-beta score of a similarity threshold, with false positives weighted."""
+    true_positives = float(np.sum(positives >= threshold))
+    false_positives = float(np.sum(negatives >= threshold)) * weight
+    false_negatives = len(positives) - true_positives
+    square = beta * beta
+    weighted = (1 + square) * true_positives
+    return weighted / (weighted + square * false_negatives + false_positives)

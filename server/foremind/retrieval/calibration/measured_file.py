@@ -1,0 +1,69 @@
+"""The calibration measured for a pulled model: a file beside its folder, with a checksum."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from foremind.domain.errors import ModelUnusable
+from foremind.retrieval.classifiers import ClassifierFile
+from foremind.retrieval.embedding.manifest import Manifest
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured with one vector space; the fields are those of a manifest.
+
+    `classifiers` is None if they judged too few texts rightly.
+    """
+
+    fingerprint: str
+    calibration: dict[str, float]
+    repetition: float
+    floor: float
+    classifiers: ClassifierFile | None
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    measured: msgspec.Raw
+
+
+def write_measured(manifest: Manifest, models_dir: Path, measured: Measured) -> Path:
+    """Store a calibration, in place of the last one; return its path."""
+    content = msgspec.json.encode(measured)
+    stored = _Stored(hashlib.sha256(content).hexdigest(), msgspec.Raw(content))
+    path = _path(manifest, models_dir)
+    unfinished = path.with_suffix(".new")
+    unfinished.write_bytes(msgspec.json.encode(stored) + b"\n")
+    unfinished.replace(path)
+    return path
+
+
+def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
+    """Return the calibration of a model; None if there is none, or of other files or prefixes.
+
+    Raises:
+        ModelUnusable: the file is not what was written.
+    """
+    path = _path(manifest, models_dir)
+    try:
+        stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
+        if hashlib.sha256(stored.measured).hexdigest() != stored.sha256:
+            raise _damaged(path, manifest)
+        measured = msgspec.json.decode(stored.measured, type=Measured)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError):
+        raise _damaged(path, manifest) from None
+    return measured if measured.fingerprint == manifest.fingerprint else None
+
+
+def _path(manifest: Manifest, models_dir: Path) -> Path:
+    return models_dir / f"{manifest.folder_name}.calibration.json"
+
+
+def _damaged(path: Path, manifest: Manifest) -> ModelUnusable:
+    return ModelUnusable(
+        f"{path} is not what was measured, so it is not used. Measure again: "
+        f"foremind models calibrate {manifest.name}"
+    )

@@ -1,0 +1,132 @@
+"""What a model's cosines mean is measured where it is pulled, and a model without that is safe."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from msgspec.structs import replace
+from onnx import TensorProto, helper
+
+from foremind.app.core import core
+from foremind.domain.errors import ModelUnusable
+from foremind.domain.settings.settings import Settings
+from foremind.retrieval.calibration.calibrate import calibrated_model, needs_calibration
+from foremind.retrieval.calibration.cosines import Vectors, measure_cosines
+from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind_eval.language_recall import LanguageSet, measure_languages
+
+
+async def foremind(models: Path, *arguments: str) -> str:
+    """Run the command line with these models; what it said."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "foremind", *arguments,
+        env=os.environ | {"FOREMIND_MODELS_PATH": str(models), "COLUMNS": "120"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+def _export(model: ConvertedEncoder, folder: Path) -> None:
+    """Write the default model as others publish theirs: ONNX to token vectors, without pooling."""
+    (folder / "onnx").mkdir(parents=True)
+    graph = onnx.load(model.folder / "model.fp32.onnx")
+    pooling = next(at for at, node in enumerate(graph.graph.node) if node.output[0] == "kept")
+    del graph.graph.node[pooling:]
+    constants = [
+        constant
+        for constant in graph.graph.initializer
+        if constant.name not in ("last_axis", "token_axis")
+    ]
+    del graph.graph.initializer[:]
+    graph.graph.initializer.extend(constants)
+    del graph.graph.output[:]
+    vectors = helper.make_tensor_value_info(
+        "last_hidden_state", TensorProto.FLOAT, ["batch", "tokens", model.manifest.dimension]
+    )
+    graph.graph.output.append(vectors)
+    onnx.save(graph, folder / "onnx" / "model.onnx")
+    shutil.copy(model.folder / "tokenizer.json", folder / "tokenizer.json")
+    (folder / "config.json").write_text(
+        f'{{"hidden_size": {model.manifest.dimension}, "max_position_embeddings": 512}}'
+    )
+
+
+async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
+    model: ConvertedEncoder, settings: Settings, tmp_path: Path
+) -> None:
+    """Pulled under another name it is measured close to what ships, and is safe without that."""
+    folder, models = tmp_path / "export", tmp_path / "models"
+    _export(model, folder)
+    said = await foremind(models, "models", "pull", "other", "--from", str(folder))
+    assert "Calibrating other" in said
+    manifest = find_model("other", models)
+    assert manifest.calibration == {}
+    calibrated = calibrated_model(manifest, models)
+    assert calibrated.classifiers is not None
+    shipped = model.manifest
+    for published, cosine in shipped.calibration.items():
+        assert calibrated.manifest.calibration[published] == pytest.approx(cosine, abs=0.05)
+    assert shipped.repetition is not None
+    assert calibrated.manifest.repetition == pytest.approx(shipped.repetition, abs=0.03)
+    assert calibrated.manifest.floor < 0.05
+    assert calibrated.manifest.fingerprint == manifest.fingerprint
+    assert "Calibrating" not in await foremind(
+        models, "models", "pull", "other", "--from", str(folder)
+    )
+    # Of other prefixes it is not used, and changed by anybody it is refused.
+    assert needs_calibration(replace(manifest, query_prefix="query: "), models)
+    file = models / "other.calibration.json"
+    file.write_bytes(file.read_bytes().replace(b'"floor":', b'"floor":1'))
+    with pytest.raises(ModelUnusable, match="foremind models calibrate other"):
+        calibrated_model(manifest, models)
+    file.unlink()
+    await _without_calibration(settings, models)
+    assert "Calibrating other" in await foremind(models, "models", "calibrate", "other")
+    assert calibrated_model(manifest, models).manifest.calibration
+
+
+async def _without_calibration(settings: Settings, models: Path) -> None:
+    """What is stated is kept and found, small talk is not, and the operator is told."""
+    told = LanguageSet(
+        language="en",
+        facts={"dog": "I have a dog called Biscuit.", "job": "I work as a nurse in Porto."},
+        questions={"dog": "What is my dog called?", "job": "Where do I work?"},
+        fillers=["haha", "thanks"],
+        other_words=[],
+    )
+    said: list[str] = []
+    other = settings.model_copy(update={"embedding_model": "other", "models_path": models})
+    async with core(other, say=said.append) as parts:
+        assert parts.classifiers is None
+        assert any("foremind models calibrate other" in line for line in said)
+        (report,) = await measure_languages(parts, [told], lambda _: None)
+    assert (report.kept, report.fillers_kept, report.found_at_3) == (1.0, 0.0, 1.0)
+
+
+def test_a_model_with_bunched_cosines_gets_thresholds_among_them(model: ConvertedEncoder) -> None:
+    """As some multilingual models have: no two texts have a cosine below 0.7."""
+    encoder = model.encoder()
+    common = np.zeros(model.manifest.dimension, np.float32)
+    common[0] = 1.0
+
+    def embed(texts: Sequence[str]) -> Vectors:
+        vectors = encoder.encode(texts)
+        vectors[:, 0] = 0.0
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.float32(0.75**0.5) * common + np.float32(0.5) * vectors
+
+    measured = measure_cosines(embed, embed)
+    assert 0.8 < measured.calibration["0.65"] <= measured.calibration["0.72"] < 0.88
+    assert measured.mistaken["0.65"] < 0.02
+    assert measured.found["0.72"] > 0.6
+    assert 0.9 < measured.repetition < 0.98
+    assert 0.7 < measured.floor < 0.8

@@ -1,0 +1,38 @@
+"""Train the classifiers that ship with an embedding model.
+
+    .venv/bin/python -m training.classifiers [MODEL]
+
+Writes `models/MODEL.classifiers.json` and prints the share of held-out lines judged rightly.
+"""
+
+import sys
+
+import msgspec
+
+from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.calibration.classifier_training import (
+    held_out_accuracy,
+    read_corpus,
+    train,
+)
+from foremind.retrieval.classifiers import classifiers_path
+from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.embedding.model_registry import find_model
+
+
+def main() -> None:
+    """Train and write the classifiers of one model."""
+    settings = load_settings()
+    name = sys.argv[1] if len(sys.argv) > 1 else settings.embedding_model
+    manifest = find_model(name, settings.models_dir)
+    encoder = prepare_model(manifest, settings.models_dir, print).encoder()
+    corpus = read_corpus()
+    vectors = encoder.encode([manifest.passage_prefix + line.text for line in corpus])
+    classifiers = train(corpus, vectors, manifest.name)
+    classifiers_path(manifest.name).write_bytes(msgspec.json.encode(classifiers) + b"\n")
+    for judged, share in held_out_accuracy(corpus, vectors, classifiers).items():
+        print(f"{judged}: {share:.1%} correct")
+
+
+if __name__ == "__main__":
+    main()
