@@ -233,6 +233,8 @@ async function begin(chosen) {
   const beginning = ++beginnings;
   mind?.close();
   mind = null;
+  composer.bringBack(conversation.takeBack());
+  editing = null;
   connected = false;
   reply = null;
   if (chosen !== slug) {
@@ -258,8 +260,13 @@ function choose(chosen) {
 }
 
 /** Begin, or say why not. */
-function turnTo(chosen) {
-  return begin(chosen).catch((error) => ended(failure(error), say("connect-again")));
+async function turnTo(chosen) {
+  const beginning = beginnings + 1;
+  try {
+    await begin(chosen);
+  } catch (error) {
+    if (beginning === beginnings) ended(failure(error), say("connect-again"));
+  }
 }
 
 /** In open mode whoever reaches the server may change its companions. */

@@ -23,6 +23,7 @@ from foremind_eval.processes.citus_cluster import CitusCluster
 _NAME = "cluster"  # of the database on Citus
 _SHARDS = 8
 _POLL_S = 0.05
+_RECOVERY_TIMEOUT_S = 120.0
 _MOVE_TIMEOUT_S = 600.0
 
 
@@ -47,12 +48,13 @@ class EmbeddedDatabase:
     async def crash_node(self, _: random.Random) -> None:
         """Crash the server."""
         os.kill(int((self.folder / "postmaster.pid").read_text().split("\n", 1)[0]), signal.SIGQUIT)
-        while True:
-            await asyncio.sleep(_POLL_S)
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                connection = await asyncpg.connect(self.url)
-                await connection.close()
-                return
+        async with asyncio.timeout(_RECOVERY_TIMEOUT_S):
+            while True:
+                await asyncio.sleep(_POLL_S)
+                with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    connection = await asyncpg.connect(self.url)
+                    await connection.close()
+                    return
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def _restart(folder: Path, pg_ctl: str) -> None:
         ],
         user=owner.st_uid,
         group=owner.st_gid,
+        extra_groups=[] if os.geteuid() == 0 else None,
         cwd=folder,
         check=True,
     )
@@ -117,8 +120,10 @@ async def on_citus(nodes: CitusCluster) -> AsyncIterator[CitusDatabase]:
     """Create a distributed database on a cluster, and drop it afterwards."""
     await nodes.create(_NAME)
     await distribute(nodes.url(_NAME), _SHARDS)
-    yield CitusDatabase(nodes)
-    await nodes.drop(_NAME)
+    try:
+        yield CitusDatabase(nodes)
+    finally:
+        await nodes.drop(_NAME)
 
 
 _SHARDS_OF_TURNS = """

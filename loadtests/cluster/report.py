@@ -25,7 +25,7 @@ def fault_report(outcome: Outcome, players: Sequence[Player]) -> dict[str, Any]:
     }
 
 
-def peace_report(since: dict[Player, int], seconds: float) -> dict[str, Any]:
+def baseline_report(since: dict[Player, int], seconds: float) -> dict[str, Any]:
     """Return how many messages a second were accepted, and how soon.
 
     Args:

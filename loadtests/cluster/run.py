@@ -1,9 +1,9 @@
 """`make cluster`: what is lost or doubled under traffic if gateways, NATS or the database fail.
 
-It also reports how long it takes until everyone talks again, and what a cluster does in peace.
-Each combination of a database, a number of gateways and a fault runs on a new database. Players
-talk without a break, with the offline model, through the Python client. After a fault, the next one
-waits until all of them talk again, and every gateway has returned and hears the others.
+It also reports how long it takes until everyone talks again, and what a cluster does without
+faults. Each combination of a database, a number of gateways and a fault runs on a new database.
+Players talk without a break, with the offline model, through the Python client. After a fault, the
+next one waits until all of them talk again, and every gateway has returned and hears the others.
 
 A Citus cluster must be there, with its nodes on this machine: the environment variable
 FOREMIND_TEST_CITUS names the database `postgres` of its coordinator.
@@ -31,15 +31,15 @@ from loadtests.cluster.audit import audit
 from loadtests.cluster.databases import CitusDatabase, EmbeddedDatabase, embedded, on_citus
 from loadtests.cluster.faults import FAULTS, Installation
 from loadtests.cluster.players import Player, playing
-from loadtests.cluster.report import fault_report, merged, peace_report
+from loadtests.cluster.report import baseline_report, fault_report, merged
 from loadtests.cluster.topology import WorkerCluster
 
 RESULT = Path(__file__).parents[1] / "results" / "cluster.json"
-PEACE = "none"  # instead of the name of a fault
+NO_FAULT = "none"  # instead of the name of a fault
 _PATIENCE_S = 120.0  # for everyone to talk again, and for the turns to be ingested
 _POLL_S = 0.02
 _CALM_S = (0.5, 2.0)  # between two faults
-_BEFORE_ENTER_S = 0.2  # in peace
+_BEFORE_ENTER_S = 0.2  # without faults
 _WARM_UP_S = 5.0
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         nodes = _citus() if database == "citus" else None
         for gateways in map(int, options.gateways.split(",")):
             for fault in options.faults.split(","):
-                if nodes is None and fault != PEACE and FAULTS[fault].only_on_citus:
+                if nodes is None and fault != NO_FAULT and FAULTS[fault].only_on_citus:
                     continue
                 kind = {"database": database, "gateways": gateways, "fault": fault}
                 report = kind | uvloop.run(_run(settings, nodes, gateways, fault, options))
@@ -70,11 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--databases", default="postgresql", help="postgresql, citus or both")
     parser.add_argument("--gateways", default="1,2,4", help="numbers of gateways, with commas")
     parser.add_argument(
-        "--faults", default=",".join((PEACE, *FAULTS)), help="names of faults, with commas"
+        "--faults", default=",".join((NO_FAULT, *FAULTS)), help="names of faults, with commas"
     )
     parser.add_argument("--times", type=int, help="how often each fault happens")
     parser.add_argument("--players", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of peace")
+    parser.add_argument("--seconds", type=float, default=30.0, help="without faults")
     parser.add_argument("--seed", type=int, default=18)
     return parser
 
@@ -94,8 +94,8 @@ async def _run(
     options: argparse.Namespace,
 ) -> dict[str, Any]:
     async with _installation(settings, nodes, gateways) as hit:
-        if fault == PEACE:
-            return await _in_peace(hit, options.players, options.seconds)
+        if fault == NO_FAULT:
+            return await _without_fault(hit, options.players, options.seconds)
         times = options.times or FAULTS[fault].times
         return await _with_fault(hit, options.players, fault, times, random.Random(options.seed))
 
@@ -120,14 +120,14 @@ def _database(
     return embedded(folder) if nodes is None else on_citus(nodes)
 
 
-async def _in_peace(hit: Installation, count: int, seconds: float) -> dict[str, Any]:
+async def _without_fault(hit: Installation, count: int, seconds: float) -> dict[str, Any]:
     """Let players talk, each sending a finished draft after a moment; measure after a warm-up."""
     async with playing(hit.cluster.url, count, _BEFORE_ENTER_S) as players:
         await _all_accepted(players, dict.fromkeys(players, 0))
         await asyncio.sleep(_WARM_UP_S)
         since = {player: len(player.accepted) for player in players}
         await asyncio.sleep(seconds)
-        report = peace_report(since, seconds)
+        report = baseline_report(since, seconds)
     return report | fault_report(await audit(hit.database.url, players, _PATIENCE_S), players)
 
 

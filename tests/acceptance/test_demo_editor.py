@@ -164,7 +164,7 @@ async def test_a_file_of_another_kind_is_refused_with_what_is_accepted(
         file.write_text(content)
         await page.locator("#import").set_input_files(file)
         await expect(page.locator("#panel-notice")).to_contain_text(
-            f"{name} is no export of one companion. Choose a JSON file"
+            f"{name} is not an export of a companion. Choose a JSON file"
         )
 
 

@@ -145,14 +145,14 @@ _DATABASES = {"postgresql": "PostgreSQL", "citus": "Citus, three nodes"}
 def _cluster(result: Any) -> Iterator[Statement]:
     runs = {(run["database"], run["gateways"], run["fault"]): run for run in result["runs"]}
     assert not any(run["lost"] or run["doubled"] for run in runs.values())
-    for (database, gateways, fault), peace in runs.items():
+    for (database, gateways, fault), baseline in runs.items():
         if fault != "none":
             continue
-        accepted, ready = peace["accepted_ms"], peace["ready_ms"]
+        accepted, ready = baseline["accepted_ms"], baseline["ready_ms"]
         again = runs[database, gateways, "gateway_kill"]["talking_again_s"]
         yield (
             "docs/hosting.md",
-            f"| {_DATABASES[database]} | {gateways} | {peace['messages_a_second']:.1f} "
+            f"| {_DATABASES[database]} | {gateways} | {baseline['messages_a_second']:.1f} "
             f"| {accepted['p50']:.1f} ms, {accepted['p99']:.1f} ms "
             f"| {ready['p50']:.1f} ms, {ready['p99']:.1f} ms "
             f"| {again['p50']:.1f} s, {again['p90']:.1f} s |",
@@ -440,10 +440,20 @@ def _virtual_replay(result: Any) -> Iterator[Statement]:
 
 
 def _warm(result: Any) -> Iterator[Statement]:
-    modes = result["alone"]
+    modes, shared = result["alone"], result["shared"]
 
     def ms(mode: str, part: str = "p50") -> str:
         return f"{modes[mode]['first_word_ms'][part]:.0f} ms"
+
+    cold, prefill = (
+        f"{shared[mode]['first_word_ms']['p50']:.0f} ms, slowest tenth from "
+        f"{shared[mode]['first_word_ms']['p90']:.0f} ms"
+        for mode in ("cold", "prefill")
+    )
+    yield (
+        "docs/speculation.md",
+        f"where other players' messages came in between: cold {cold}; `prefill` {prefill}",
+    )
 
     yield (
         "README.md",

@@ -26,7 +26,6 @@ NOT_OURS = {
     "foremind.toml": "the operator's",
     "talk.py": "the reader's",
     "card.json": "in an archive",
-    "config.json": "a model's",
     "tokenizer.json": "a model's",
     "onnx/model.onnx": "a model's",
     "application/json": "a media type",

@@ -2,13 +2,13 @@
 
 from loadtests.cluster.audit import Outcome
 from loadtests.cluster.players import Player
-from loadtests.cluster.report import fault_report, merged, peace_report
+from loadtests.cluster.report import baseline_report, fault_report, merged
 
 
 def test_messages_before_the_warm_up_do_not_count() -> None:
     """Rates and latencies are of those after it."""
     player = Player("ana", accepted_ms=[900.0, 2.0, 4.0], ready_ms=[800.0, 1.0, 1.0])
-    report = peace_report({player: 1}, seconds=4.0)
+    report = baseline_report({player: 1}, seconds=4.0)
     assert report["messages_a_second"] == 0.5
     assert report["accepted_ms"] == {"p50": 3.0, "p99": 4.0}
     assert report["ready_ms"]["p50"] == 1.0

@@ -79,7 +79,7 @@ def _reason(error: Exception) -> str:
             return "expected the algorithm of its key in the 'alg' header"
         case exceptions.InvalidSignatureError():
             return "expected to be signed with a key of this server"
-    return "expected a signed token: a JWT, three parts with dots between them"
+    return "expected a valid signed token: a JWT, three parts with dots between them"
 
 
 def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+ANOTHER_VALUE = "expected another value"
 MAX_NAME_CHARS = 64  # of a name or value that an error repeats
 _MAX_SEARCHED_BYTES = 65_536  # of a value in which the wrong member of an object is looked for
 _SIMILARITY = 0.6  # of a name that may have been meant, as difflib measures it
@@ -64,18 +65,18 @@ def field_problem(
     if place and place[1]:
         steps.append(_MEMBER)
     if _MEMBER in steps:
-        steps = _with_members_named(steps, shape, raw)
+        steps = _with_members_named(steps, shape, raw, reason)
     reason = _PLACE.sub("", reason)
     if missing := _MISSING.match(reason):
         return FieldProblem(_path([*steps, missing[1]]), "expected a value, it is missing")
     kinds = _kinds_at(shape, steps)
     if unknown := _UNKNOWN.match(reason):
-        name = unknown[1][:MAX_NAME_CHARS]
+        name = printable(unknown[1])
         return FieldProblem(_path([*steps, name]), unknown_name(name, _field_names(kinds), "field"))
     if _VALUE.match(reason):
         accepted = _accepted_values(kinds)
         return FieldProblem(
-            _path(steps), f"expected {listed(accepted)}" if accepted else "expected another value"
+            _path(steps), f"expected {listed(accepted)}" if accepted else ANOTHER_VALUE
         )
     return FieldProblem(_path(steps), _expected(reason, of_name=bool(place and place[1])))
 
@@ -88,6 +89,11 @@ def unknown_name(name: str, accepted: Iterable[str], noun: str) -> str:
     if meant := list(dict.fromkeys([*close, *longer]))[:_MAX_SUGGESTIONS]:
         return f"expected a known {noun}; did you mean {listed([f'`{known}`' for known in meant])}?"
     return f"expected a known {noun}, one of {', '.join(names)}" if names else "expected no fields"
+
+
+def printable(name: str) -> str:
+    """Return a name that somebody sent, fit for an error: short, without control characters."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in name[:MAX_NAME_CHARS])
 
 
 def listed(alternatives: Iterable[str]) -> str:
@@ -135,7 +141,9 @@ def _path(steps: Iterable[str | int]) -> str:
     return path.removesuffix(_MEMBER).removeprefix(".")
 
 
-def _with_members_named(steps: list[str | int], shape: Any, raw: str | bytes) -> list[str | int]:
+def _with_members_named(
+    steps: list[str | int], shape: Any, raw: str | bytes, reason: str
+) -> list[str | int]:
     """Return a path whose members of objects are named, as far as they can be found."""
     if not 0 < len(raw) <= _MAX_SEARCHED_BYTES:
         return steps
@@ -147,17 +155,14 @@ def _with_members_named(steps: list[str | int], shape: Any, raw: str | bytes) ->
             members = document
             for step in named[:position]:
                 members = members[step]
-            name = _wrong_member(members, document, shape)
-            if not name.isprintable():
-                return steps
-            named[position] = name[:MAX_NAME_CHARS]
+            named[position] = printable(_wrong_member(members, document, shape, reason))
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return steps
     return named
 
 
-def _wrong_member(members: dict[str, Any], document: Any, shape: Any) -> str:
-    """Return the name of a member that is wrong, found by halving what the object holds."""
+def _wrong_member(members: dict[str, Any], document: Any, shape: Any, reason: str) -> str:
+    """Return the name of a member refused for this reason, by halving what the object holds."""
     for name, value in members.items():
         if isinstance(value, float) and math.isinf(value):
             return name
@@ -167,7 +172,7 @@ def _wrong_member(members: dict[str, Any], document: Any, shape: Any) -> str:
         half = {name: rest[name] for name in names[: len(names) // 2]}
         members.clear()
         members.update(half)
-        rest = half if _is_refused(document, shape) else _without(rest, half)
+        rest = half if _refusal(document, shape) == reason else _without(rest, half)
     members.clear()
     members.update(rest)
     return next(iter(rest))
@@ -177,12 +182,12 @@ def _without(members: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in members.items() if name not in others}
 
 
-def _is_refused(document: Any, shape: Any) -> bool:
+def _refusal(document: Any, shape: Any) -> str | None:
     try:
         msgspec.json.decode(json.dumps(document), type=shape)
-    except msgspec.ValidationError:
-        return True
-    return False
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 @cache

@@ -23,6 +23,8 @@ _FORMAT_REFUSED = (400, 404, 415, 422, 500, 501)
 # Statuses with which it rejects the content itself: a filter matched, or the prompt is too long.
 # Retrying is pointless, unlike for failures of authentication, load or availability.
 _CONTENT_REFUSED = (400, 413, 422)
+# Within this time, about a round trip, it shows that a connection had been closed before.
+_STALE_S = 1.0
 _NO_ANSWER = "disconnected without sending a response"  # in the words of the HTTP library
 
 
@@ -88,14 +90,17 @@ async def stream_completion(
 
 
 async def _opened(library: openai.AsyncOpenAI, request: CompletionRequest) -> httpx2.Response:
-    """Send a request, and again if a kept connection turns out to be closed by the server.
+    """Send a request, and again if its connection turns out to be closed already.
 
-    Some servers, llama.cpp's among them, announce that they keep connections, and close them.
+    Some servers, llama.cpp's among them, announce that they keep connections, and close them. One
+    that closes it later has begun to work, and is not asked to do that again.
     """
+    loop = asyncio.get_running_loop()
+    sent_at = loop.time()
     try:
         return await _sent(library, request)
     except openai.APIConnectionError as error:
-        if not _was_closed(error.__cause__):
+        if not _was_closed(error.__cause__) or loop.time() - sent_at > _STALE_S:
             raise
     return await _sent(library, request)
 

@@ -103,40 +103,23 @@ class ModelHttpClient:
                     verify=_tls_context(),
                 ),
             )
-        with self._in_use():
+        self._users += 1
+        try:
             yield self._library
+        finally:
+            self._users -= 1
+            self._close_if_idle()
 
     def keep_connection(self, response: httpx2.Response, received: AsyncIterator[bytes]) -> None:
         """Keep the connection of a response, whose reply has ended, for the next request.
 
         Opening one to a distant server takes several round trips, at Enter. It is closed if the
-        response does not end soon; nobody waits for that.
+        response does not end soon, or if the client is closed; nobody waits for that.
 
         Args:
             received: what else is received of the response.
         """
-        self._ending.begin(self._read_to_its_end(response, received), "model-response-end")
-
-    async def _read_to_its_end(
-        self, response: httpx2.Response, received: AsyncIterator[bytes]
-    ) -> None:
-        with self._in_use():
-            try:
-                with suppress(TimeoutError, httpx2.HTTPError):
-                    async with asyncio.timeout(_ENDING_S):
-                        async for _ in received:
-                            pass
-            finally:
-                await response.aclose()
-
-    @contextmanager
-    def _in_use(self) -> Iterator[None]:
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            self._close_if_idle()
+        self._ending.begin(_read_to_its_end(response, received), "model-response-end")
 
     def capabilities_of(self, model: str) -> ServerCapabilities:
         """Return the mutable record of what has been learnt about a model."""
@@ -161,3 +144,13 @@ class ModelHttpClient:
     def _close_if_idle(self) -> None:
         if self._dismissed and not self._users and self._library is not None:
             self._on_idle(self)
+
+
+async def _read_to_its_end(response: httpx2.Response, received: AsyncIterator[bytes]) -> None:
+    try:
+        with suppress(TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+            async with asyncio.timeout(_ENDING_S):
+                async for _ in received:
+                    pass
+    finally:
+        await response.aclose()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.memory.quotation_index import QuotationIndex
+from foremind.retrieval.similarity_calibration import UNREACHED
 from foremind.text.questions import is_pure_question
 from foremind.text.tokenization import terms_of
 
@@ -32,7 +33,7 @@ class SimilarityThresholds(NamedTuple):
     sharing_term: float
 
 
-NEVER = SimilarityThresholds(1.1, 1.1)  # above every cosine
+NEVER = SimilarityThresholds(UNREACHED, UNREACHED)
 
 
 @dataclass(slots=True)

@@ -74,16 +74,22 @@ def load_classifiers(manifest: Manifest) -> TextClassifiers | None:
         file = msgspec.json.decode(path.read_bytes(), type=ClassifierFile)
     except msgspec.DecodeError as error:
         raise InvalidFile(f"{path}: {error}") from None
-    size = manifest.dimension + len(FEATURE_NAMES)
-    if (
-        file.model != manifest.name
-        or file.shape != list(FEATURE_NAMES)
-        or {len(file.keep.weights), len(file.recall.weights)} != {size}
-    ):
+    if not are_of(file, manifest):
         raise InvalidFile(
-            f"{path}: expected {size} weights for {manifest.name}; retrain the classifiers"
+            f"{path}: expected {manifest.dimension + len(FEATURE_NAMES)} weights for "
+            f"{manifest.name}; retrain the classifiers"
         )
     return TextClassifiers(file)
+
+
+def are_of(file: ClassifierFile, manifest: Manifest) -> bool:
+    """Return whether classifiers are of this model, and of the text features of this version."""
+    size = manifest.dimension + len(FEATURE_NAMES)
+    return (
+        file.model == manifest.name
+        and file.shape == list(FEATURE_NAMES)
+        and {len(file.keep.weights), len(file.recall.weights)} == {size}
+    )
 
 
 def classifiers_path(model: str) -> Path:

@@ -56,7 +56,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
          "expected a number, got text"),
         ('{"text": "a", "flags": {"a": 1, "b": 1e999}}', "flags.b",
          "expected a number of double precision"),
-        ('{"text": "a", "flags": {"a\\u0000": 1}}', "flags",
+        ('{"text": "a", "flags": {"a\\u0000": 1}}', "flags.a\ufffd",
          "expected a name that matches ^[a-z]+$"),
         ('{"text": "a", "refs": [1, 2, 3]}', "refs", "expected a list of at most 2 elements"),
         ('{"text": "a", "refs": [1, "x"]}', "refs[1]", "expected a whole number, got text"),
@@ -87,6 +87,22 @@ def test_the_wrong_member_is_found_among_many(wrong: int) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(raw, type=Shape)
     assert field_problem(caught.value, Shape, raw).path == f"flags.{name}"
+
+
+def test_a_member_is_not_blamed_for_what_else_is_wrong() -> None:
+    """The one that the refusal is about is named, whatever follows it."""
+    raw = '{"text": "a", "flags": {"a": 1, "b": 2, "c": []}, "age": 9}'
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(raw, type=Shape)
+    assert field_problem(caught.value, Shape, raw).path == "flags.c"
+
+
+def test_control_characters_of_a_name_are_not_repeated() -> None:
+    """A terminal would obey them."""
+    raw = json.dumps({"text": "a", "\x1b[2Jx": 1})
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(raw, type=Shape)
+    assert field_problem(caught.value, Shape, raw).path == "\ufffd[2Jx"
 
 
 @pytest.mark.parametrize(

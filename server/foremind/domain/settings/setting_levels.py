@@ -13,7 +13,7 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NOT_JSON, InvalidMessage
-from foremind.domain.field_problems import MAX_NAME_CHARS, field_problem, unknown_name
+from foremind.domain.field_problems import field_problem, printable, unknown_name
 from foremind.domain.policy import effective_value, overlay_settings, policy_for
 from foremind.domain.settings.setting_bounds import first_invalid_setting
 from foremind.domain.settings.settings import Settings
@@ -249,7 +249,7 @@ def _check_names(given: Iterable[str], accepted: Iterable[str]) -> None:
     """Check that settings exist; otherwise name those that may have been meant, or are accepted."""
     for name in given:
         if name not in CompanionSettings.__struct_fields__:
-            short = name[:MAX_NAME_CHARS]
+            short = printable(name)
             raise _invalid(short, unknown_name(short, accepted, "setting"))
 
 

@@ -20,7 +20,7 @@ from foremind.domain.errors import (
     Overloaded,
     StorageUnavailable,
 )
-from foremind.domain.field_problems import field_problem
+from foremind.domain.field_problems import ANOTHER_VALUE, field_problem
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
@@ -163,8 +163,9 @@ def _invalid_field(error: msgspec.ValidationError, raw: str) -> InvalidMessage:
     """Convert a refusal of msgspec into an error that names the field."""
     path, expected = field_problem(error, ClientMessage, raw)
     if path == "type":
+        reason = "" if expected == ANOTHER_VALUE else f"; {expected[:_MAX_PARAM_CHARS]}"
         return InvalidMessage(
-            f"type: expected a message of protocol version 1; {expected[:_MAX_PARAM_CHARS]}",
+            f"type: expected a message of protocol version 1{reason}",
             param="type",
             code="unknown_type",
         )

@@ -81,7 +81,7 @@ def calibrate(model: ConvertedEncoder) -> Calibration:
 
 
 def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed) -> Calibration:
-    """Measure cosines and train classifiers with these vectors. Pure, given the functions."""
+    """Measure cosines and train classifiers with these vectors."""
     cosines = measure_cosines(embed_query, embed_passage)
     corpus = read_corpus()
     vectors = embed_passage([line.text for line in corpus])

@@ -1,4 +1,4 @@
-"""Trains the classifiers of an embedding model on the corpus beside it. Pure, given the vectors.
+"""Trains the classifiers of an embedding model on the corpus beside it.
 
 The corpus was written for this project; every file is a category, every line something that a
 player might say to a companion.
@@ -48,6 +48,7 @@ _KEEP_PENALTY, _RECALL_PENALTY = 3e-3, 1e-3
 # the turns that are asked about later are kept and a third of the others are not. The recall gate
 # may be stricter: explicit questions pass regardless of the classifier.
 _KEEP_BOUNDARY, _RECALL_BOUNDARY = -0.6, 0.1
+_BIAS_PENALTY = 1e-9
 _MAX_STEPS = 50  # of Newton's method; about ten are needed
 
 
@@ -120,7 +121,8 @@ def _fit(features: Array, labels: Array, penalty: float) -> Array:
     """Return the weights of an L2-regularised logistic regression, bias last (Newton's method)."""
     rows = np.hstack([features, np.ones((len(features), 1))])
     ridge = penalty * len(rows) * np.eye(rows.shape[1])
-    ridge[-1, -1] = 0.0  # the bias is not penalised
+    # The bias is hardly penalised: just enough that each step has a solution.
+    ridge[-1, -1] = _BIAS_PENALTY
     weights = np.zeros(rows.shape[1])
     for _ in range(_MAX_STEPS):
         probabilities = 1 / (1 + np.exp(-rows @ weights))

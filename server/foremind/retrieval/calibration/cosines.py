@@ -1,4 +1,4 @@
-"""Measures what an embedding model's cosines mean, on labelled pairs. Pure, given the vectors.
+"""Measures what an embedding model's cosines mean, on labelled pairs.
 
 Two thresholds are published for other embedding models: 0.72, at which an episode is the one being
 talked about, and 0.65, at which a record is worth offering at all. For any model they become:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.classifiers import ClassifierFile
+from foremind.retrieval.classifiers import ClassifierFile, are_of
 from foremind.retrieval.embedding.manifest import Manifest
 
 
@@ -40,7 +40,9 @@ def write_measured(manifest: Manifest, models_dir: Path, measured: Measured) -> 
 
 
 def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
-    """Return the calibration of a model; None if there is none, or of other files or prefixes.
+    """Return the calibration of a model; None if there is none that fits.
+
+    It may be of other files, other prefixes, or another version of the text features.
 
     Raises:
         ModelUnusable: the file is not what was written.
@@ -55,7 +57,11 @@ def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
         return None
     except (OSError, msgspec.DecodeError):
         raise _damaged(path, manifest) from None
-    return measured if measured.fingerprint == manifest.fingerprint else None
+    if measured.fingerprint != manifest.fingerprint:
+        return None
+    if measured.classifiers is not None and not are_of(measured.classifiers, manifest):
+        return None
+    return measured
 
 
 def _path(manifest: Manifest, models_dir: Path) -> Path:
