@@ -20,6 +20,7 @@ from foremind.domain.turn_request import (
     TurnDone,
     TurnEvent,
     TurnPiece,
+    TurnReply,
     TurnRequest,
 )
 from foremind_eval.doubles.manual_clock import ManualClock
@@ -85,9 +86,10 @@ async def test_the_same_id_is_answered_once(start: StartServer, model: ScriptedM
     """Again, it returns the stored reply; with another text, it is refused."""
     server = await start(llm_url=model.url)
     (first, *_) = await make(server, request("Good morning"))
-    again, *rest = await make(server, request("Good morning"))
+    again, created, *rest = await make(server, request("Good morning"))
     assert isinstance(first, TurnBegun) and isinstance(again, TurnBegun)
     assert (again.turn_id, again.duplicate) == (first.turn_id, True)
+    assert created == TurnReply(index=0, count=1)
     assert [getattr(event, "text", None) for event in rest] == ["Of course.", "Of course."]
     with pytest.raises(Conflict, match="id: expected one that is not used for another text"):
         await make(server, request("Good evening"))
