@@ -157,7 +157,7 @@ def _cluster(result: Any) -> Iterator[Statement]:
             f"| {ready['p50']:.1f} ms, {ready['p99']:.1f} ms "
             f"| {again['p50']:.1f} s, {again['p90']:.1f} s |",
         )
-    messages = sum(run["messages"] for run in runs.values())
+    messages = sum(run["messages"] for key, run in runs.items() if key[2] != "none")
     kills, nats, crashes, moves = (
         sum(run["times"] for key, run in runs.items() if key[2] == fault)
         for fault in ("gateway_kill", "nats_kill", "database_crash", "shard_move")
