@@ -30,7 +30,7 @@ async def test_a_text_that_is_too_long_is_kept_and_said_to_be(
     await enter(page, server)
     draft, told = page.locator("#draft"), page.locator("#too-long")
     await draft.fill("x" * 51)
-    await expect(told).to_contain_text("51 characters, and at most 50")
+    await expect(told).to_contain_text("51 characters; the limit is 50")
     await draft.press("Enter")
     await expect(draft).to_have_value("x" * 51)
     await expect(page.locator("#turns li.user")).to_have_count(0)
