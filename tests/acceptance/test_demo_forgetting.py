@@ -13,9 +13,19 @@ from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     page,
     say,
 )
-from tests.conftest import StartServer, owner_of
+from tests.conftest import RunningServer, StartServer, owner_of
 
 _TEXT = "Do you know me?"
+
+
+async def recalling(start: StartServer, page: Page) -> RunningServer:  # noqa: F811
+    """Say something and ask about it, so that it is recalled; return the server."""
+    server = await start()
+    await enter(page, server)
+    for text in (SAID, ASKED):
+        await say(page, text)
+    await expect(page.locator("#memories li")).to_have_count(1)
+    return server
 
 
 async def test_whoever_erased_everything_may_begin_anew(
@@ -23,11 +33,7 @@ async def test_whoever_erased_everything_may_begin_anew(
     page: Page,  # noqa: F811
 ) -> None:
     """Nothing is left on the page; what is typed then is kept for the next beginning."""
-    server = await start()
-    await enter(page, server)
-    for text in (SAID, ASKED):
-        await say(page, text)
-    await expect(page.locator("#memories li")).to_have_count(1)
+    server = await recalling(start, page)
     await page.click("#open-panel")
     await expect(page.locator("#layers")).to_contain_text("Zephyrine")
     page.once("dialog", lambda dialog: dialog.accept())
@@ -81,11 +87,7 @@ async def test_what_is_forgotten_in_the_panel_disappears_from_the_page(
     page: Page,  # noqa: F811
 ) -> None:
     """From the conversation and from what is recalled, with the panel still open."""
-    server = await start()
-    await enter(page, server)
-    for text in (SAID, ASKED):
-        await say(page, text)
-    await expect(page.locator("#memories li")).to_have_count(1)
+    await recalling(start, page)
     await expect(page.locator("#turns li.user .note")).to_have_count(2)
     await page.click("#open-panel")
     page.once("dialog", lambda dialog: dialog.accept())
