@@ -215,7 +215,7 @@ def _without_ids(export: dict[str, Any]) -> object:
         ({"exported_at": "0001-01-01T00:00:00+14:00"}, "exported_at"),
         ({"progress": {"dismissed": ["a", "b\0"]}}, "progress.dismissed[1]"),
         ({"settings": {"shares_counts": "no"}}, "settings.shares_counts"),
-        ({"settings": {"retention_days": {"a\0": 1}}}, "settings.retention_days"),
+        ({"settings": {"retention_days": {"a\0": 1}}}, "settings.retention_days.a\ufffd"),
     ],
 )
 async def test_the_error_for_an_invalid_export_names_the_field(
