@@ -1,10 +1,14 @@
 -- name: pending_relationships
--- Lists relationships with activity not scheduled yet, the oldest first, with their settings.
+-- Lists relationships with activity not scheduled yet, the oldest first.
+SELECT id FROM relationships WHERE due_at <= $1 ORDER BY due_at LIMIT $2;
+
+-- name: pending_relationship
+-- Reads the settings of a relationship, if there is activity not scheduled yet.
 SELECT relationship.id, relationship.due_at, relationship.settings, relationship.operator_settings,
     companion.settings AS companion_settings
 FROM relationships AS relationship
 JOIN companions AS companion ON companion.id = relationship.companion_id
-WHERE relationship.due_at <= $1 ORDER BY relationship.due_at LIMIT $2;
+WHERE relationship.id = $1 AND relationship.due_at <= $2;
 
 -- name: claim_pending_relationship
 -- Marks such a relationship as scheduled, unless another worker did or there was new activity.
@@ -50,13 +54,13 @@ WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND held_at <= $5;
 UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;
 
 -- name: claimable_lanes
--- Lists lanes whose steps have been due the longest, among those that may start.
+-- Lists the relationships of steps that have been due the longest, among those that may start.
 -- Excluded are places that are full, and companions at their limit at a place.
-SELECT step.relationship_id, step.lane, step.place, step.companion_id
+SELECT step.relationship_id
 FROM curation_steps AS step
 LEFT JOIN curation_claims AS claim
     ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $1
-WHERE step.due_at <= $1 AND step.lane <> 'ingest'
+WHERE step.due_at <= $7 AND step.lane <> 'ingest'
     AND step.place <> ALL ($2::text[])
     AND NOT ($3 AND step.place <> '')
     AND NOT EXISTS (
@@ -67,13 +71,22 @@ WHERE step.due_at <= $1 AND step.lane <> 'ingest'
 ORDER BY step.due_at LIMIT $6;
 
 -- name: claimable_ingest
--- Lists the turns that have waited the longest to be ingested, by their relationships.
-SELECT step.relationship_id, step.lane, step.place, step.companion_id
+-- Lists the relationships of turns that have waited the longest to be ingested.
+SELECT step.relationship_id
 FROM curation_steps AS step
 LEFT JOIN curation_claims AS claim
     ON claim.relationship_id = step.relationship_id AND claim.lane = 'ingest' AND claim.until > $1
-WHERE step.lane = 'ingest' AND step.due_at <= $1 AND claim.relationship_id IS NULL
-ORDER BY step.due_at LIMIT $2;
+WHERE step.lane = 'ingest' AND step.due_at <= $2 AND claim.relationship_id IS NULL
+ORDER BY step.due_at LIMIT $3;
+
+-- name: claimable_lanes_of
+-- Lists the lanes of a relationship with steps that are due, unless a worker has claimed them.
+SELECT DISTINCT ON (step.lane) step.relationship_id, step.lane, step.place, step.companion_id
+FROM curation_steps AS step
+LEFT JOIN curation_claims AS claim
+    ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $2
+WHERE step.relationship_id = $1 AND step.due_at <= $2 AND claim.relationship_id IS NULL
+ORDER BY step.lane, step.due_at;
 
 -- name: claim_lane
 -- Claims a lane of one relationship, unless another worker holds it or it is being deleted.

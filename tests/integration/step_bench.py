@@ -37,11 +37,12 @@ class Bench:
         self.worker = self.another()
         self._said = 0
 
-    def another(self) -> BackgroundWorker:
-        """Return another worker, as of another process."""
+    def another(self, *, has_peers: bool = False) -> BackgroundWorker:
+        """Return another worker, as of another process; perhaps of one among several gateways."""
         supervisor = Supervisor(self.clock, self.built.runtime.metrics)
         runtime = replace(self.built.runtime, supervisor=supervisor)
-        return build_background_worker(replace(self.built, runtime=runtime), self.chat_models)
+        built = replace(self.built, runtime=runtime)
+        return build_background_worker(built, self.chat_models, lambda: has_peers)
 
     async def open_session(
         self, user: str = "ana", companion: str = "wren", **settings: Any
@@ -64,7 +65,7 @@ class Bench:
             await self.built.stores.turns.commit_reply(
                 session, stored.id, "completed", "I see.", now
             )
-            self.worker.wake()
+            self.worker.wake(session.relationship_id)
 
     async def records(self, session: OpenedSession, layer: str) -> list[Record]:
         """Return the records of a layer."""

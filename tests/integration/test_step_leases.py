@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from foremind.app.core import Core
 from foremind.background.retry_policy import HELD_FOR
 from foremind.domain.companion import CompanionFile
-from foremind.domain.step import ClaimedStep, ClaimLimits, ScheduledStep, StepState
+from foremind.domain.step import ClaimableLane, ClaimLimits, ScheduledStep, StepState
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import StepStore
 from tests.conftest import owner_of
@@ -34,18 +34,25 @@ class LeaseBench:
 
     async def schedule(self, *steps: ScheduledStep, now: datetime = NOW) -> None:
         """Schedule steps for every relationship with changes."""
-        for pending in await self.store.pending_relationships(now, 100):
+        for relationship in await self.store.pending_relationships(now, 100):
+            pending = await self.store.pending_relationship(relationship, now)
+            assert pending is not None
             await self.store.schedule_pending(pending, steps, now)
 
-    async def claim(
-        self,
-        holder: UUID | None = None,
-        now: datetime = NOW,
-        limits: ClaimLimits | None = None,
-    ) -> ClaimedStep | None:
-        """Claim a step for a worker."""
+    async def claim(self, holder: UUID | None = None, now: datetime = NOW) -> ClaimableLane | None:
+        """Claim the first lane that is due, for a worker."""
         until = now + timedelta(seconds=30)
-        return await self.store.claim(holder or uuid4(), now, until, limits or ClaimLimits())
+        for relationship in await self.claimable(ClaimLimits(), now):
+            for due in await self.store.claimable_lanes_of(relationship, now):
+                if await self.store.claim(
+                    relationship, due.lane, due.place, holder or uuid4(), now, until
+                ):
+                    return due
+        return None
+
+    async def claimable(self, limits: ClaimLimits, now: datetime = NOW) -> list[int]:
+        """Return the relationships with lanes that may start."""
+        return await self.store.claimable_lanes(now, now, limits, 8)
 
     async def state(self, relationship: int, step: str = "notes") -> StepState:
         """Return the state of a step."""
@@ -122,10 +129,9 @@ async def test_a_model_server_without_free_slots_blocks_no_other_steps(built: Co
     first = await bench.claim(now=now)
     assert first is not None and first.relationship_id != ivy
     full_of = ClaimLimits(full_of=(("a model", first.companion_id),))
-    third = await bench.claim(now=now, limits=full_of)
-    assert third is not None and third.relationship_id == ivy
-    by_rules = await bench.claim(now=now, limits=ClaimLimits(full=("a model",)))
-    assert by_rules is None or by_rules.lane == "rules"
+    assert set(await bench.claimable(full_of, now)) == {ivy}
+    for full in (ClaimLimits(full=("a model",)), ClaimLimits(models_full=True)):
+        assert await bench.claimable(full, now) == [ivy]  # for its rules
 
 
 async def test_a_failing_step_backs_off_and_blocks_no_others(

@@ -15,7 +15,7 @@ from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.model_server import Chat
-from tests.conftest import PATIENCE, eventually, owner_of
+from tests.conftest import PATIENCE, eventually, eventually_async, owner_of
 from tests.integration.step_bench import Bench, step_bench
 
 # Without a model, so that only the steps under test are waited for.
@@ -46,6 +46,15 @@ async def remembered(bench: Bench, session: OpenedSession) -> list[str]:
         session.relationship_id,
     )
     return [row["content"] for row in rows]
+
+
+async def ingested_in(bench: Bench, session: OpenedSession) -> None:
+    """Wait until a relationship remembers something, without moving the clock."""
+
+    async def found() -> bool:
+        return bool(await remembered(bench, session))
+
+    await eventually_async(found)
 
 
 def ingested(bench: Bench) -> float:
@@ -148,8 +157,8 @@ async def test_two_workers_never_ingest_a_turn_twice(bench: Bench) -> None:
         for number in range(8):
             for session in sessions:
                 await store(bench, session, f"I promise to bring {session.user_id} {number}")
-            other.wake()
-            bench.worker.wake()
+                other.wake(session.relationship_id)
+                bench.worker.wake(session.relationship_id)
         await bench.wait_until_idle()
     assert ingested(bench) == 8 * len(sessions)
     for session in sessions:
@@ -172,11 +181,58 @@ async def test_what_a_process_stored_before_it_died_is_ingested_by_another(bench
     assert bench.clock.now() - stored_at < timedelta(seconds=5)
 
 
+async def test_what_another_gateway_stored_is_left_to_it_for_two_seconds(bench: Bench) -> None:
+    """Both would wait for each other, and repeat work; what it leaves is done by the others."""
+    worker = bench.another(has_peers=True)
+    async with worker:
+        await bench.wait_until_idle()
+        session = await bench.open_session(**NO_MODEL)
+        await store(bench, session, "I promise to be early")
+        stored_at = bench.clock.now()
+        for _ in range(15):
+            await bench.clock.advance(0.1)
+            await owner_of(bench.built).fetchval("SELECT 1")
+        assert await remembered(bench, session) == []
+
+        async def found() -> bool:
+            return bool(await remembered(bench, session))
+
+        await bench.until(found, 0.1)
+    assert bench.clock.now() - stored_at >= timedelta(seconds=2)
+
+
+async def test_what_a_gateway_stored_itself_is_ingested_at_once(bench: Bench) -> None:
+    """However many gateways there are."""
+    worker = bench.another(has_peers=True)
+    async with worker:
+        await bench.wait_until_idle()
+        session = await bench.open_session(**NO_MODEL)
+        stored_at = bench.clock.now()
+        await store(bench, session, "I promise to be early")
+        worker.wake(session.relationship_id)
+        await ingested_in(bench, session)
+    assert bench.clock.now() == stored_at
+
+
+async def test_turns_that_a_limit_held_back_follow_as_soon_as_others_are_ingested(
+    bench: Bench,
+) -> None:
+    """Not only at the next poll."""
+    sessions = [await bench.open_session(f"user{number}", **NO_MODEL) for number in range(20)]
+    for session in sessions:
+        await store(bench, session, "I promise to be early")
+    began_at = bench.clock.now()
+    async with bench.worker:
+        for session in sessions:
+            await ingested_in(bench, session)
+    assert bench.clock.now() == began_at
+
+
 async def killed(bench: Bench, worker: BackgroundWorker) -> None:
     """End a worker without releasing what it has claimed."""
     assert worker._loop is not None
     await worker._loop.stop()
-    await worker._tasks.stop()
+    await worker._dispatcher.stop(0)
 
 
 async def test_a_turn_that_a_killed_worker_was_ingesting_is_ingested_by_another(

@@ -203,7 +203,7 @@ async def _remember(
         token=await services.authority.token_identity(principal),
     )
     await audit_foreign_access(views, principal, session.relationship_id, "change", "memories")
-    views.background_worker.wake()
+    views.background_worker.wake(session.relationship_id)
     return {
         "memory": str(stored.memory_id),
         "significance": stored.significance,

@@ -34,7 +34,7 @@ async def correct_memory(
         actor=resolved.principal.user_id,
         read_in_exchange=resolved.policy.storage.read_in_exchange,
     )
-    services.background_worker.wake()
+    services.background_worker.wake(resolved.relationship.id)
 
 
 async def erase_memories(
@@ -56,5 +56,5 @@ async def erase_memories(
         actor=resolved.principal.user_id,
         read_in_exchange=resolved.policy.storage.read_in_exchange,
     )
-    services.background_worker.wake()
+    services.background_worker.wake(resolved.relationship.id)
     return receipt

@@ -85,7 +85,7 @@ class _TransferEndpoints:
             read_in_exchange=policy.storage.read_in_exchange,
             now=services.runtime.clock.now(),
         )
-        services.background_worker.wake()
+        services.background_worker.wake(id_)
         return json_response({"id": str(id_)}, 201)
 
     async def export_schema(self, request: Request) -> Response:

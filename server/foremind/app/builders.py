@@ -1,5 +1,7 @@
 """Builds what erases, corrects and maintains memories, from the core."""
 
+from collections.abc import Callable
+
 from foremind.app.core import Core
 from foremind.background.retry_policy import HELD_FOR
 from foremind.background.step_runner import StepRunner
@@ -46,8 +48,14 @@ def build_retention_enforcer(components: Core) -> RetentionEnforcer:
     )
 
 
-def build_background_worker(components: Core, chat_models: ChatModels) -> BackgroundWorker:
-    """Return the worker that ingests turns and maintains layers; it runs while it is entered."""
+def build_background_worker(
+    components: Core, chat_models: ChatModels, has_peers: Callable[[], bool] = lambda: False
+) -> BackgroundWorker:
+    """Return the worker that ingests turns and maintains layers; it runs while it is entered.
+
+    Args:
+        has_peers: whether other processes serve relationships of the same database.
+    """
     curation_store = CurationStore(components.database)
     runner = StepRunner(
         curation_store,
@@ -65,6 +73,7 @@ def build_background_worker(components: Core, chat_models: ChatModels) -> Backgr
         runner,
         TurnSteps(components.ingester, rater),
         components.runtime,
+        has_peers,
     )
 
 

@@ -71,7 +71,12 @@ async def application(
         authority = Authority(
             settings, RevocationStore(components.database), components.runtime.clock
         )
-        worker = build_background_worker(components, chat_models)
+        membership = Membership(
+            components.stores.gateways, components.runtime.clock, components.runtime.supervisor
+        )
+        worker = build_background_worker(
+            components, chat_models, has_peers=lambda: membership.ring.has_several
+        )
         services = await start_session_services(components, authority, chat_models, worker, stack)
         registry = await stack.enter_async_context(
             SessionRegistry(
@@ -80,11 +85,7 @@ async def application(
                 components.runtime.clock,
                 components.runtime.metrics,
                 components.runtime.supervisor,
-                Membership(
-                    components.stores.gateways,
-                    components.runtime.clock,
-                    components.runtime.supervisor,
-                ),
+                membership,
             )
         )
         await _start_receiving(components, services, registry, stack)

@@ -41,9 +41,9 @@ class LaneRunner:
         steps: StepRunner,
         turn_steps: TurnSteps,
         clock: Clock,
-        wake: Callable[[], None],
+        wake: Callable[[int], None],
     ) -> None:
-        """Args: wake: called when further steps have been scheduled."""
+        """Args: wake: called with a relationship for which further steps have been scheduled."""
         self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
@@ -83,7 +83,7 @@ class LaneRunner:
             return
         place = place_of(self._steps.policy_of(relationship).chat_model)
         await self._step_store.schedule(relationship.id, scheduled_steps(names, place), due_at)
-        self._wake()
+        self._wake(relationship.id)
 
     async def _run_turns(self, lane: RunningLane) -> None:
         """Run a step for each of the turns that wait for it; one that fails stops no other."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.step_definitions import LANES, StepName
-from foremind.domain.step import RULES_PLACE, ClaimedStep, ClaimLimits, Lane
+from foremind.domain.step import RULES_PLACE, ClaimableLane, ClaimLimits, Lane
 
 #: Concurrency limit of one model. One that hangs blocks only its own lanes, and a companion whose
 #: requests hang only three of those.
@@ -23,6 +23,7 @@ class RunningLane:
     """A lane of a relationship that a worker runs, and the step that it is at.
 
     `place` and `companion_id` are those it was claimed for; None if it is run wherever it belongs.
+    `task` is None until it is claimed.
     """
 
     relationship_id: int
@@ -41,7 +42,7 @@ class RunningLane:
 
 
 class RunningLanes:
-    """The lanes that one worker has claimed; bounded by the concurrency limits."""
+    """The lanes that one worker runs, or is about to claim; bounded by the concurrency limits."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[int, Lane], RunningLane] = {}
@@ -49,11 +50,9 @@ class RunningLanes:
     def __iter__(self) -> Iterator[RunningLane]:
         return iter(self._lanes.values())
 
-    def add(self, claimed: ClaimedStep) -> RunningLane:
-        """Add a claimed lane, which is not running yet, and return it."""
-        lane = RunningLane(
-            claimed.relationship_id, claimed.lane, claimed.place, claimed.companion_id
-        )
+    def add(self, due: ClaimableLane) -> RunningLane:
+        """Add a lane that is about to be claimed, and return it."""
+        lane = RunningLane(due.relationship_id, due.lane, due.place, due.companion_id)
         self._lanes[lane.relationship_id, lane.lane] = lane
         return lane
 
@@ -62,9 +61,12 @@ class RunningLanes:
         if self._lanes.get((lane.relationship_id, lane.lane)) is lane:
             del self._lanes[lane.relationship_id, lane.lane]
 
-    def held(self) -> dict[tuple[int, Lane], RunningLane]:
-        """Return the lanes by relationship id and name, as of now."""
-        return dict(self._lanes)
+    def __contains__(self, key: tuple[int, Lane]) -> bool:
+        return key in self._lanes
+
+    def claimed(self) -> dict[tuple[int, Lane], RunningLane]:
+        """Return the claimed lanes by relationship id and name, as of now."""
+        return {key: lane for key, lane in self._lanes.items() if lane.task is not None}
 
     def lost(
         self, before: dict[tuple[int, Lane], RunningLane], renewed: Collection[tuple[int, Lane]]
@@ -72,13 +74,30 @@ class RunningLanes:
         """Return the lanes that are still running but whose leases could not be renewed.
 
         Args:
-            before: the lanes before the renewal; those claimed since need none.
+            before: the lanes claimed before the renewal; those claimed since need none.
         """
         return [
             lane
             for key, lane in before.items()
             if key not in renewed and self._lanes.get(key) is lane
         ]
+
+    def may_start(self, due: ClaimableLane) -> bool:
+        """Return whether a lane is not running yet, and no limit forbids it."""
+        running = (due.relationship_id, due.lane) in self._lanes
+        return not running and not self.is_at_limit(due.lane, due.place, due.companion_id)
+
+    def is_at_limit(self, lane: Lane, place: str | None, companion_id: int | None) -> bool:
+        """Return whether a limit forbids one more lane of a kind, at a place."""
+        if lane == "ingest":
+            return self.free_ingest_lanes() <= 0
+        limits = self.claim_limits()
+        return (
+            limits is None
+            or place in limits.full
+            or (limits.models_full and place != RULES_PLACE)
+            or (place, companion_id) in limits.full_of
+        )
 
     def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
         """Return a relationship's steps that wait in this process for a model server slot."""

@@ -68,6 +68,8 @@ LANES: tuple[Lane, ...] = ("ingest", "rules", "model", "rating")
 #: The lanes whose steps wait for a place at a model.
 MODEL_LANES: frozenset[Lane] = frozenset({"model", "rating"})
 STEPS_BY_NAME: dict[str, Step] = {step.name: step for step in STEPS}
+#: The steps that activity in a relationship calls for.
+ACTIVITY_STEPS: list[StepName] = [step.name for step in STEPS if step.on_activity]
 _ORDER = list(STEPS_BY_NAME)
 
 

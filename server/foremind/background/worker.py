@@ -1,41 +1,35 @@
 """Runs the background steps of relationships as they fall due; one worker per process."""
 
-import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Self
 from uuid import uuid4
 
 import structlog
 
-from foremind.background.lane_runner import LaneRunner, scheduled_steps
-from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane, RunningLanes
+from foremind.background.dispatcher import INGEST_LEASE, LEASE, Dispatcher
+from foremind.background.lane_runner import LaneRunner
+from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane
 from foremind.background.status import StepStatus, step_statuses
-from foremind.background.step_definitions import LANES, STEPS, due_steps
+from foremind.background.step_definitions import ACTIVITY_STEPS, LANES, STEPS, due_steps
 from foremind.background.step_runner import StepRunner
 from foremind.background.turn_steps import TurnSteps
 from foremind.domain.errors import ForemindError, NotFound
-from foremind.domain.step import RULES_PLACE, ClaimedStep, PendingRelationship, place_of
+from foremind.domain.step import RULES_PLACE
 from foremind.runtime.services import RuntimeServices
-from foremind.runtime.supervision import SupervisedLoop, TaskSet
+from foremind.runtime.supervision import SupervisedLoop
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import StepStore
 
-# A worker that does not renew its leases is presumed dead. What players say next needs to be
-# ingested sooner than work that a stall of some seconds should not repeat.
-_LEASE = timedelta(seconds=30)
-_INGEST_LEASE = timedelta(seconds=10)
 _RENEW_INTERVAL_S = 3.0
 _DAY = timedelta(days=1)
 _WAKE_BATCH = 200  # dormant relationships, or held steps, woken together: milliseconds
-_MAX_CHECKS = 8  # concurrent checks of relationships with new activity; milliseconds each
+_WAKE_INTERVAL_S = 10.0  # between two looks for those
 _SILENT_S = 60.0  # without an iteration of the loop, it counts as stuck
-_POLL_INTERVAL_S = 1.0  # what this process stores wakes the worker; this is for what others left
 _MEASURE_INTERVAL_S = 5.0  # between two counts of waiting steps
-_RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
 _STOP_S = 10.0  # allowed for the turns that are being ingested when the worker stops
-_ACTIVITY_STEPS = [step.name for step in STEPS if step.on_activity]
 _BY_TURN = [step.name for step in STEPS if step.by_turn]
 _MAX_ROUNDS = 10_000  # of one `curate` call, however much the steps report as remaining
 
@@ -55,7 +49,9 @@ class BackgroundWorker:
         steps: StepRunner,
         turn_steps: TurnSteps,
         runtime: RuntimeServices,
+        has_peers: Callable[[], bool],
     ) -> None:
+        """Args: has_peers: whether other processes serve relationships of the same database."""
         self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
@@ -65,17 +61,17 @@ class BackgroundWorker:
         self._settings = runtime.settings
         self._clock = runtime.clock
         self._metrics = runtime.metrics
-        self._measured_at: float | None = None
-        self._wakeup = asyncio.Event()
         self._supervisor = runtime.supervisor
         self._loop: SupervisedLoop | None = None
-        self._tasks = TaskSet()
         self._lease_holder = uuid4()
-        self._lanes = RunningLanes()
+        self._dispatcher = Dispatcher(
+            step_store, steps, self._runner, runtime.clock, self._lease_holder, has_peers
+        )
+        self._lanes = self._dispatcher.lanes
         # Monotonic times; None before the first.
+        self._measured_at: float | None = None
         self._renewed_at: float | None = None
         self._woke_idle_at: float | None = None
-        self._checking: set[int] = set()
 
     async def __aenter__(self) -> Self:
         self._loop = self._supervisor.start("curation", self._run, max_silence_s=_SILENT_S)
@@ -85,21 +81,18 @@ class BackgroundWorker:
         if self._loop is not None:
             await self._loop.stop()
         self._runner.stopping = True
-        ingest = [lane.task for lane in self._lanes if lane.lane == "ingest" and lane.task]
-        if ingest:
-            await asyncio.wait(ingest, timeout=_STOP_S)
-        await self._tasks.stop()
+        await self._dispatcher.stop(_STOP_S)
         with contextlib.suppress(ForemindError):  # the leases expire instead
             await self._step_store.release_claims(self._lease_holder)
 
-    def wake(self) -> None:
-        """Wake the worker: there may be something to do, such as a turn to ingest."""
-        self._wakeup.set()
+    def wake(self, relationship_id: int) -> None:
+        """Have a relationship looked at: there may be something to do, such as a turn to ingest."""
+        self._dispatcher.name(relationship_id)
 
     async def schedule_now(self, relationship_id: int) -> None:
         """Schedule a check of a relationship as soon as possible."""
         await self._curation_store.schedule_now(relationship_id, self._clock.now())
-        self.wake()
+        self.wake(relationship_id)
 
     async def retry_now(self, relationship_id: int) -> None:
         """Schedule a relationship as soon as possible, including failed and held steps."""
@@ -172,7 +165,7 @@ class BackgroundWorker:
         relationship = await self._curation_store.relationship_state(relationship_id)
         if relationship is None:
             return
-        await self._runner.schedule(relationship, _ACTIVITY_STEPS, self._clock.now())
+        await self._runner.schedule(relationship, ACTIVITY_STEPS, self._clock.now())
         for _ in range(_MAX_ROUNDS):
             states = await self._step_store.step_states(relationship_id)
             now = self._clock.now()
@@ -184,8 +177,8 @@ class BackgroundWorker:
     async def _run_if_unclaimed(self, lane: RunningLane) -> bool:
         """Run a lane under a claim of its own; return False if another worker has claimed it."""
         holder, now = uuid4(), self._clock.now()
-        if not await self._step_store.claim_of(
-            lane.relationship_id, lane.lane, holder, now, now + _LEASE
+        if not await self._step_store.claim(
+            lane.relationship_id, lane.lane, RULES_PLACE, holder, now, now + LEASE
         ):
             return False
         try:
@@ -196,43 +189,31 @@ class BackgroundWorker:
 
     async def _run(self, loop: SupervisedLoop) -> None:
         while True:
-            self._wakeup.clear()
             await self._renew_leases()
-            await self._start_ingest()  # a player may be about to ask for what was just said
+            await self._dispatcher.dispatch()
             await self._wake_idle()
-            await self._check_relationships()
-            await self._start_due_lanes()
             loop.report_progress()
-            await self._wait()
-
-    async def _wait(self) -> None:
-        """Wait until the worker is woken, or for the poll interval."""
-        timer = self._clock.call_at(self._clock.monotonic() + _POLL_INTERVAL_S, self._wakeup.set)
-        try:
-            await self._wakeup.wait()
-        finally:
-            timer.cancel()
+            await self._dispatcher.wait()
 
     async def _renew_leases(self) -> None:
         """Renew the leases of running lanes; cancel those lost to another worker after a stall."""
         now, moment = self._clock.now(), self._clock.monotonic()
         if self._renewed_at is not None and moment - self._renewed_at < _RENEW_INTERVAL_S:
             return
-        before = self._lanes.held()
-        renewed = await self._step_store.renew(
-            self._lease_holder, now + _LEASE, now + _INGEST_LEASE
-        )
+        before = self._lanes.claimed()
+        renewed = await self._step_store.renew(self._lease_holder, now + LEASE, now + INGEST_LEASE)
         self._renewed_at = moment
         for lane in self._lanes.lost(before, renewed):
             if lane.task is not None:
                 lane.task.cancel()
-        for relationship_id, orphan in renewed - before.keys():  # releasing it had failed
-            await self._step_store.release_claim(relationship_id, orphan, self._lease_holder)
+        for key in renewed - before.keys():
+            if key not in self._lanes:  # releasing it had failed
+                await self._step_store.release_claim(*key, self._lease_holder)
 
     async def _wake_idle(self) -> None:
-        """Once a second, schedule idle relationships where retention applies, and held steps."""
+        """Now and then, schedule idle relationships where retention applies, and held steps."""
         now, moment = self._clock.now(), self._clock.monotonic()
-        if self._woke_idle_at is not None and moment - self._woke_idle_at < _POLL_INTERVAL_S:
+        if self._woke_idle_at is not None and moment - self._woke_idle_at < _WAKE_INTERVAL_S:
             return
         everywhere = bool(self._settings.retention_days)
         await self._curation_store.schedule_retention(
@@ -240,66 +221,3 @@ class BackgroundWorker:
         )
         await self._step_store.retry_held(now, now - _DAY, _WAKE_BATCH)
         self._woke_idle_at = moment
-
-    async def _check_relationships(self) -> None:
-        """Schedule the steps of relationships where something happened."""
-        for pending in await self._step_store.pending_relationships(self._clock.now(), _MAX_CHECKS):
-            if pending.id not in self._checking and len(self._checking) < _MAX_CHECKS:
-                self._checking.add(pending.id)
-                self._tasks.begin(self._check(pending), "curation-look")
-
-    async def _check(self, pending: PendingRelationship) -> None:
-        """Schedule a relationship's activity steps; waits while the relationship is locked."""
-        try:
-            place = place_of(self._steps.policy_of(pending).chat_model)
-            steps = scheduled_steps(_ACTIVITY_STEPS, place)
-            await self._step_store.schedule_pending(pending, steps, self._clock.now())
-        finally:
-            self._checking.discard(pending.id)
-            self._wakeup.set()
-
-    async def _start_ingest(self) -> None:
-        """Claim as many relationships with turns to ingest as the limit allows; start on each."""
-        while (free := self._lanes.free_ingest_lanes()) > 0:
-            now = self._clock.now()
-            claimed = await self._step_store.claim_ingest(
-                self._lease_holder, now, now + _INGEST_LEASE, free
-            )
-            for claim in claimed:
-                self._start_lane(claim)
-            if not claimed:
-                return
-
-    async def _start_due_lanes(self) -> None:
-        """Claim as many other lanes that are due as the limits allow, and start each."""
-        while (limits := self._lanes.claim_limits()) is not None:
-            now = self._clock.now()
-            claimed = await self._step_store.claim(self._lease_holder, now, now + _LEASE, limits)
-            if claimed is None:
-                return
-            self._start_lane(claimed)
-
-    def _start_lane(self, claimed: ClaimedStep) -> None:
-        lane = self._lanes.add(claimed)
-        lane.task = self._tasks.begin(self._run_and_release(lane), "curate")
-
-    async def _run_and_release(self, lane: RunningLane) -> None:
-        try:
-            await self._runner.run(lane)
-        except Exception as error:  # the database or a defect: unfinished steps stay due
-            reason = error.code if isinstance(error, ForemindError) else type(error).__name__
-            unexpected = error if not isinstance(error, ForemindError) else None
-            _log.warning(
-                "curation.stopped",
-                relationship_id=lane.relationship_id,
-                reason=reason,
-                exc_info=unexpected,
-            )
-            await self._clock.sleep(_RETRY_DELAY_S)
-        finally:
-            self._lanes.discard(lane)
-        with contextlib.suppress(ForemindError):  # the lease expires instead
-            await self._step_store.release_claim(
-                lane.relationship_id, lane.lane, self._lease_holder
-            )
-        self._wakeup.set()

@@ -30,6 +30,11 @@ class Ring:
     urls: Mapping[str, str] = field(default_factory=dict)
     since: float = float("-inf")
 
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one gateway."""
+        return len(self.urls) > 1
+
     def updated(self, gateways: Iterable[Gateway], now: float) -> Self:
         """Return the ring of these gateways, which is this one if nothing has changed."""
         urls = {gateway.name: gateway.url for gateway in gateways}

@@ -66,8 +66,8 @@ class StepState:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedStep:
-    """A lane of a relationship that a worker has claimed; `place` is the queue it came from."""
+class ClaimableLane:
+    """A lane of a relationship with steps that are due; `place` is the queue they wait in."""
 
     relationship_id: int
     lane: Lane

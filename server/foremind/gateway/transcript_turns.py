@@ -148,7 +148,7 @@ class TranscriptTurns:
             actor=principal.user_id,
             read_in_exchange=found.policy.storage.read_in_exchange,
         )
-        self._services.after_reply.background_worker.wake()
+        self._services.after_reply.background_worker.wake(relationship.id)
 
     async def _show_reply(
         self,
@@ -189,7 +189,7 @@ class TranscriptTurns:
             found.policy.consent != "assumed",
         )
         await self._services.exchanges.show(owner, decision.message_id, shown, ingested=True)
-        self._services.after_reply.background_worker.wake()
+        self._services.after_reply.background_worker.wake(opened.relationship_id)
 
 
 def _best_match(turns: Sequence[SessionTurn], transcript: Sequence[EarlierTurn]) -> _Match:

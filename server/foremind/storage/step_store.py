@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from foremind.domain.step import (
-    RULES_PLACE,
-    ClaimedStep,
+    ClaimableLane,
     ClaimLimits,
     Lane,
     PendingRelationship,
@@ -19,8 +17,6 @@ from foremind.storage.companion_store import relationship_settings, settings_fro
 from foremind.storage.database import Database
 
 _MAX_TURNS_BEHIND = 1000  # counted per cursor
-_MAX_CANDIDATES = 8  # lanes tried per claim: other workers may be claiming the first ones
-_MAX_CLAIM_ROUNDS = 3  # in each, other workers were quicker to claim every candidate
 _MAX_WAITING = 10_000  # steps counted per kind, for the metrics
 
 
@@ -32,18 +28,24 @@ class StepStore:
         self._database = database
         self._held_for = held_for
 
-    async def pending_relationships(self, now: datetime, limit: int) -> list[PendingRelationship]:
+    async def pending_relationships(self, due_by: datetime, limit: int) -> list[int]:
         """Return relationships with activity that was not scheduled yet, the oldest first."""
-        rows = await self._database.rows("pending_relationships", now, limit)
-        return [
-            PendingRelationship(
-                row["id"],
-                row["due_at"],
-                settings_from_json(row["companion_settings"]),
-                relationship_settings(row),
-            )
-            for row in rows
-        ]
+        rows = await self._database.rows("pending_relationships", due_by, limit)
+        return [row["id"] for row in rows]
+
+    async def pending_relationship(
+        self, relationship_id: int, now: datetime
+    ) -> PendingRelationship | None:
+        """Return a relationship if it has activity that was not scheduled yet."""
+        row = await self._database.row("pending_relationship", relationship_id, now)
+        if row is None:
+            return None
+        return PendingRelationship(
+            row["id"],
+            row["due_at"],
+            settings_from_json(row["companion_settings"]),
+            relationship_settings(row),
+        )
 
     async def schedule_pending(
         self, look: PendingRelationship, steps: Sequence[ScheduledStep], now: datetime
@@ -79,57 +81,50 @@ class StepStore:
         """Set the model server that the steps of a lane use."""
         await self._database.execute("set_step_place", relationship_id, lane, place)
 
+    async def claimable_lanes(
+        self, now: datetime, due_by: datetime, limits: ClaimLimits, limit: int
+    ) -> list[int]:
+        """Return the relationships of the steps that have been due the longest and may start.
+
+        A relationship is repeated for each of its steps. Turns that wait to be ingested do not
+        count.
+        """
+        rows = await self._database.rows(
+            "claimable_lanes",
+            now,
+            list(limits.full),
+            limits.models_full,
+            [place for place, _ in limits.full_of],
+            [companion for _, companion in limits.full_of],
+            limit,
+            due_by,
+        )
+        return [row["relationship_id"] for row in rows]
+
+    async def claimable_ingest(self, now: datetime, due_by: datetime, limit: int) -> list[int]:
+        """Return the relationships of the turns that have waited the longest, once for each."""
+        rows = await self._database.rows("claimable_ingest", now, due_by, limit)
+        return [row["relationship_id"] for row in rows]
+
+    async def claimable_lanes_of(self, relationship_id: int, now: datetime) -> list[ClaimableLane]:
+        """Return the lanes of a relationship that are due and not claimed."""
+        rows = await self._database.rows("claimable_lanes_of", relationship_id, now)
+        return [ClaimableLane(**dict(row)) for row in rows]
+
     async def claim(
-        self, holder: UUID, now: datetime, until: datetime, limits: ClaimLimits
-    ) -> ClaimedStep | None:
-        """Claim the lane whose step has been due the longest, among those that may start.
-
-        Lanes that ingest are claimed with `claim_ingest`.
-        """
-        for _ in range(_MAX_CLAIM_ROUNDS):
-            rows = await self._database.rows(
-                "claimable_lanes",
-                now,
-                list(limits.full),
-                limits.models_full,
-                [place for place, _ in limits.full_of],
-                [companion for _, companion in limits.full_of],
-                _MAX_CANDIDATES,
-            )
-            for step in _by_lane(rows):
-                if await self._claim(
-                    step.relationship_id, step.lane, step.place, holder, now, until
-                ):
-                    return step
-            if not rows:
-                break
-        return None
-
-    async def claim_ingest(
-        self, holder: UUID, now: datetime, until: datetime, limit: int
-    ) -> list[ClaimedStep]:
-        """Claim the ingest of relationships whose turns have waited the longest, at most `limit`.
-
-        Perhaps of fewer than could be claimed: call again until there are none.
-        """
-        for _ in range(_MAX_CLAIM_ROUNDS):
-            rows = await self._database.rows("claimable_ingest", now, limit)
-            claimed = [
-                step
-                for step in _by_lane(rows)
-                if await self._claim(
-                    step.relationship_id, step.lane, step.place, holder, now, until
-                )
-            ]
-            if claimed or not rows:
-                return claimed
-        return []
-
-    async def claim_of(
-        self, relationship_id: int, lane: Lane, holder: UUID, now: datetime, until: datetime
+        self,
+        relationship_id: int,
+        lane: Lane,
+        place: str,
+        holder: UUID,
+        now: datetime,
+        until: datetime,
     ) -> bool:
-        """Claim a lane of one relationship; return False if it is claimed already."""
-        return await self._claim(relationship_id, lane, RULES_PLACE, holder, now, until)
+        """Claim a lane of a relationship; return False if it is claimed already."""
+        row = await self._database.row(
+            "claim_lane", relationship_id, lane, place, holder, until, now
+        )
+        return row is not None
 
     async def renew(
         self, holder: UUID, until: datetime, ingest_until: datetime
@@ -223,29 +218,6 @@ class StepStore:
         return [
             WaitingSteps(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows
         ]
-
-    async def _claim(
-        self,
-        relationship_id: int,
-        lane: Lane,
-        place: str,
-        holder: UUID,
-        now: datetime,
-        until: datetime,
-    ) -> bool:
-        row = await self._database.row(
-            "claim_lane", relationship_id, lane, place, holder, until, now
-        )
-        return row is not None
-
-
-def _by_lane(rows: Sequence[Any]) -> list[ClaimedStep]:
-    """Return the first step of each lane."""
-    first: dict[tuple[int, Lane], ClaimedStep] = {}
-    for row in rows:
-        step = ClaimedStep(**dict(row))
-        first.setdefault((step.relationship_id, step.lane), step)
-    return list(first.values())
 
 
 def _columns(steps: Sequence[ScheduledStep]) -> tuple[list[str], list[str], list[str]]:

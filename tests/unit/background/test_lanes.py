@@ -1,11 +1,12 @@
 """How many lanes a worker claims, and when a failed step is retried."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 from foremind.background.lanes import RunningLane, RunningLanes
 from foremind.background.retry_policy import after_failure
 from foremind.background.step_definitions import STEPS_BY_NAME
-from foremind.domain.step import ClaimedStep, ClaimLimits, Lane
+from foremind.domain.step import ClaimableLane, ClaimLimits, Lane
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -14,7 +15,7 @@ def running(*claims: tuple[Lane, str, int]) -> RunningLanes:
     """Return lanes of as many relationships: lane, place and companion."""
     lanes = RunningLanes()
     for relationship, (lane, place, companion) in enumerate(claims):
-        lanes.add(ClaimedStep(relationship, lane, place, companion))
+        lanes.add(ClaimableLane(relationship, lane, place, companion))
     return lanes
 
 
@@ -39,18 +40,21 @@ def test_ratings_and_other_work_share_the_places_of_a_model() -> None:
     assert lanes.claim_limits() == ClaimLimits(full=("a",))
 
 
-def test_a_lane_that_was_claimed_again_is_neither_lost_nor_discarded() -> None:
+async def test_a_lane_that_was_claimed_again_is_neither_lost_nor_discarded() -> None:
     """It is another lane by then."""
-    lanes = running(("model", "a", 1), ("rules", "", 1))
-    before = lanes.held()
+    lanes = running(("model", "a", 1), ("rules", "", 1), ("rules", "", 2))
+    for lane in list(lanes)[:2]:  # the third is not claimed yet
+        lane.task = asyncio.create_task(asyncio.sleep(0))
+    before = lanes.claimed()
     first = before[0, "model"]
     assert lanes.lost(before, {(1, "rules")}) == [first]
-    again = lanes.add(ClaimedStep(0, "model", "a", 1))
+    again = lanes.add(ClaimableLane(0, "model", "a", 1))
     assert lanes.lost(before, set()) == [before[1, "rules"]]
     lanes.discard(first)
     assert again in list(lanes)
     lanes.discard(again)
-    assert list(lanes) == [before[1, "rules"]]
+    left, unclaimed = lanes
+    assert left is before[1, "rules"] and unclaimed.task is None
     assert not RunningLane(1, "rules").waits_for_slot
 
 

@@ -252,7 +252,7 @@ def _session_services(
     stub = cast(
         "Any",
         SimpleNamespace(
-            wake=lambda: None,
+            wake=lambda _: None,
             run=lambda *_: None,
             cache_turn_vector=lambda *_: None,
             mark_used=_nothing,

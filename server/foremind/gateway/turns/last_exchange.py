@@ -97,10 +97,11 @@ class SessionExchange:
         model = services.chat_models.chat_model_for(policy.chat_model)
         turn_id = await choose(self._owner(policy), message_id, index, ingested=model.is_generative)
         await self._follow_change()
-        turn = await services.stores.turns.find(self._conversation.opened.relationship_id, turn_id)
+        relationship_id = self._conversation.opened.relationship_id
+        turn = await services.stores.turns.find(relationship_id, turn_id)
         if turn is None:
             raise NotFound("index: this reply was erased", param="index")
-        services.after_reply.background_worker.wake()  # to ingest it
+        services.after_reply.background_worker.wake(relationship_id)  # to ingest it
         return ResponseChosen(message_id=message_id, turn=turn_view(turn))
 
     async def _edit(self, edit: MessageEdit, policy: Policy) -> RevisedMessage:

@@ -104,4 +104,4 @@ class ReplyDelivery:
             len(result.text), lambda: used_memories(result.text, prompt.memories)
         )
         await after_reply.ingester.mark_used(relationship_id, used)
-        after_reply.background_worker.wake()
+        after_reply.background_worker.wake(relationship_id)
