@@ -441,6 +441,8 @@ CREATE TABLE revocations (
     token_id text,
     until timestamptz NOT NULL
 );
+-- It has no primary key, by which logical replication, and so Citus on a new node, knows its rows.
+ALTER TABLE revocations REPLICA IDENTITY FULL;
 CREATE INDEX revocations_by_subject ON revocations (subject);
 CREATE INDEX revocations_by_until ON revocations (until);
 

@@ -46,11 +46,13 @@ SELECT
         pg_get_constraintdef(oid)) AS create
 FROM pg_constraint
 WHERE contype = 'f' AND connamespace = 'public'::regnamespace AND conparentid = 0
+    AND relation_is_a_known_shard(conrelid) IS NOT TRUE  -- those change with their tables
 ORDER BY oid;
 
 -- name: prepare_distribution
--- Makes a transaction that changes tables which refer to each other visit one node at a time.
+-- Makes a transaction visit one node at a time, and create tables as plain ones.
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
+SET LOCAL citus.enable_local_reference_table_foreign_keys = off;
 
 -- name: message_ids_by_relationship
 -- Makes message ids unique within a relationship instead of a user: no node has all of a user.

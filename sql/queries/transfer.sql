@@ -66,9 +66,10 @@ SELECT actor, action, subject, happened_at FROM audit WHERE relationship_id = $1
 -- Creates a user's relationship with a companion, unless it exists.
 INSERT INTO relationships (id, user_id, companion_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- name: has_data
--- Returns whether a relationship has turns or records.
-SELECT EXISTS (SELECT FROM turns WHERE relationship_id = $1 AND removed_at IS NULL)
+-- name: data_of_relationship
+-- Returns a row if a relationship has turns or records.
+SELECT true AS found
+WHERE EXISTS (SELECT FROM turns WHERE relationship_id = $1 AND removed_at IS NULL)
     OR EXISTS (SELECT FROM records WHERE relationship_id = $1);
 
 -- name: import_session

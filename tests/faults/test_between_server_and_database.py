@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import httpx2
@@ -67,11 +68,13 @@ async def kill(folder: Path) -> None:
 
 def over_tcp(url: str, port: int) -> str:
     """Return the URL of the same database through a proxy."""
-    return re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{port}/\1", url)
+    return re.sub(r"@[^/]*/(\w+)\?.*", rf"@127.0.0.1:{port}/\1", url)
 
 
-def socket_of(url: str) -> str:
-    """Return the path of the database server's socket."""
+def address_of(url: str) -> int | str:
+    """Return the port of the database server, or the path of its socket."""
+    if port := urlsplit(url).port:
+        return port
     folder = re.search(r"host=([^&]+)", url)
     assert folder is not None
     return f"{folder[1]}/.s.PGSQL.5432"
@@ -173,7 +176,7 @@ async def test_a_bad_connection_to_the_database_loses_nothing(
     settings: Settings, database_url: str
 ) -> None:
     """Slow, closed, reset, silent and refused in turn."""
-    async with fault_proxy(socket_of(database_url)) as proxy:
+    async with fault_proxy(address_of(database_url)) as proxy:
         changed = settings.model_copy(
             update={
                 "database_url": _secret(settings, over_tcp(database_url, proxy.port)),

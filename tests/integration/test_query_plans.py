@@ -54,8 +54,9 @@ OF_ONE_NODE = {"insert_user_turn": "it sets the relationship itself"}
 #: Queries of Citus's own catalogue, which a plain database lacks.
 OF_CITUS = frozenset(
     {
-        "is_distributed", "is_coordinator", "tables_to_distribute", "nodes_for_shards",
-        "copy_to_nodes", "distribute_owner", "distribute_owned", "truncate_local_data",
+        "is_distributed", "is_coordinator", "foreign_keys", "tables_to_distribute",
+        "nodes_for_shards", "copy_to_nodes",
+        "distribute_owner", "distribute_owned", "truncate_local_data",
         "shard_nodes", "shard_tables",
     }
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """How tables are spread over the nodes of a Citus database, and what else is said instead."""
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from foremind.domain.turn import Turn
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.database import Database
 from foremind.storage.distribution import distribute, shard_map
+from foremind.storage.migrations import load_migrations, migrate, status
+from foremind.storage.named_queries import load_queries
 from foremind.storage.sharding import (
     LOCAL_TABLES,
     OWNED_TABLES,
@@ -29,6 +32,12 @@ from tests.conftest import PATIENCE, CommitsOnly, citus_cluster, on_citus
 NOW = datetime(2026, 9, 25, 12, tzinfo=UTC)
 _TABLES = """
 SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
+_UNIDENTIFIED = """
+SELECT relname FROM pg_class AS known WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+    AND relreplident <> 'f' AND NOT EXISTS (
+        SELECT FROM pg_index WHERE indrelid = known.oid AND indisprimary
+    )
 """
 _OWNED = """
 SELECT table_name::text FROM information_schema.columns
@@ -86,6 +95,45 @@ async def test_a_distributed_database_with_servers_is_refused(
         await raw.close()
 
 
+async def test_rows_of_every_table_can_be_replicated_to_a_new_node(database_url: str) -> None:
+    """By a primary key, or by all of their columns; Citus adds no shards to a node otherwise."""
+    unidentified = await _column(database_url, _UNIDENTIFIED)
+    assert set(unidentified) <= set(LOCAL_TABLES)
+
+
+async def test_a_table_that_a_migration_adds_is_distributed_later(undistributed_url: str) -> None:
+    """Until then no server starts, and `foremind db status` has it among what is missing."""
+    if not on_citus():
+        return
+    await distribute(undistributed_url, SHARDS)
+    raw = await asyncpg.connect(undistributed_url)
+    try:
+        await raw.execute("DROP TABLE curation_claims")
+        async with raw.transaction():
+            await raw.execute(load_queries()["prepare_distribution"])
+            await raw.execute(_table("curation_claims"))
+            await raw.execute("ALTER TABLE turns ADD COLUMN mood text")
+            await raw.execute("ALTER TABLE companions ADD COLUMN mood text")
+    finally:
+        await raw.close()
+    shards = await shard_map(undistributed_url)
+    assert shards is not None and shards.missing == ["curation_claims"]
+    with pytest.raises(DatabaseUnsuitable, match="curation_claims"):
+        async with _connected(undistributed_url):
+            pass
+    assert await distribute(undistributed_url, SHARDS) == ["curation_claims"]
+    async with _connected(undistributed_url) as database:
+        assert database.sharded
+
+
+def _table(name: str) -> str:
+    """The statement that creates a table, as migrations have it."""
+    sql = "".join(migration.sql for migration in load_migrations())
+    found = re.search(rf"CREATE TABLE {name} \(.*?\n\);", sql, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
 async def test_servers_connect_to_the_coordinator_only(database_url: str) -> None:
     """Where notifications and the numbers of turns come from."""
     url = database_url
@@ -95,6 +143,9 @@ async def test_servers_connect_to_the_coordinator_only(database_url: str) -> Non
         with pytest.raises(DatabaseUnsuitable, match="coordinator"):
             async with _connected(cluster.on_worker(url)):
                 pass
+        for command in (migrate, status):
+            with pytest.raises(DatabaseUnsuitable, match="coordinator"):
+                await command(cluster.on_worker(url))
     else:
         async with _connected(url) as database:
             assert not database.sharded

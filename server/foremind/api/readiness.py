@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError
+from foremind.domain.errors import ForemindError, StorageUnavailable
+from foremind.domain.health import OK, degraded
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.supervision import Supervisor
@@ -23,10 +24,11 @@ _log = structlog.get_logger("foremind.api")
 class Readiness:
     """Checks everything that a message needs; answers within seconds.
 
-    `database` is ok if it accepts writes, `background` if no background loop keeps failing,
-    `server` unless it is draining, `announcements` while other processes are heard, and
-    `embedding_server`, where one is configured, while it is used. The endpoint needs no token, so
-    expensive checks run at most once a second; the others are always current.
+    `database` is ok if it accepts writes, `background` if no background loop keeps failing
+    (degraded, if that is for a node of a sharded database only), `server` unless it is draining,
+    `announcements` while other processes are heard, and `embedding_server`, where one is
+    configured, while it is used. The endpoint needs no token, so expensive checks run at most once
+    a second; the others are always current.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class Readiness:
             now = self._clock.monotonic()
             if self._cached is None or now - self._cached[0] >= _CACHE_S:
                 self._cached = now, await self._run_checks()
+            checks = self._cached[1]
             return {
-                **self._cached[1],
-                "background": self._background(),
+                **checks,
+                "background": self._background(database_is_ok=checks["database"] == OK),
                 **self.embedder.health(),
                 **self._announcements(),
-                "server": "draining" if self._draining() else "ok",
+                "server": "draining" if self._draining() else OK,
             }
 
     async def _run_checks(self) -> dict[str, str]:
@@ -71,21 +74,27 @@ class Readiness:
         )
         return {"model": model, "database": database, "migrations": migrations}
 
-    def _background(self) -> str:
-        troubles = self._supervisor.problems()
-        return "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items()) or "ok"
+    def _background(self, *, database_is_ok: bool) -> str:
+        problems = self._supervisor.problems()
+        if not problems:
+            return OK
+        described = "; ".join(f"{name}: {found.description}" for name, found in problems.items())
+        codes = {found.code for found in problems.values()}
+        # Players whose relationships are on other nodes go on talking, if this server stays.
+        one_node = self.database.sharded and database_is_ok and codes == {StorageUnavailable.code}
+        return degraded(f"a node of the database is away: {described}") if one_node else described
 
     async def _model(self) -> str:
         await self.embedder.embed_query("ready", Priority.PAUSE)
-        return "ok"
+        return OK
 
     async def _database(self) -> str:
-        return await self._probe.outcome() or "ok"
+        return await self._probe.outcome() or OK
 
     async def _migrations(self) -> str:
         applied = {row["number"] for row in await self.database.rows("applied_migrations")}
         missing = [migration for migration in load_migrations() if migration.number not in applied]
-        return f"{len(missing)} pending: run foremind db migrate" if missing else "ok"
+        return f"{len(missing)} pending: run foremind db migrate" if missing else OK
 
     async def _outcome(self, check: Awaitable[str]) -> str:
         try:

@@ -26,7 +26,7 @@ _POLL_INTERVAL_S = 1.0  # of all relationships; those that this process changes 
 # Left to the process that serves a relationship, if there are others: two that try to schedule the
 # same steps wait for each other, and repeat work that one would do once for several messages.
 _OVERDUE = timedelta(seconds=2)
-_MAX_NAMED = 1000  # relationships waiting for a visit; beyond that, polls find them
+_MAX_NAMED = 1000  # relationships waiting for a visit; a poll finds others, a few at a time
 _MAX_VISITS = 8  # at once; milliseconds each
 _MAX_DUE_LANES = 8  # named by one poll
 _RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
@@ -39,7 +39,8 @@ class Dispatcher:
 
     Relationships are visited when this process has changed them, and when a lane of theirs has
     ended. A poll of all of them, once a second, finds what time has made due and what other
-    processes left; and what a limit held back, as soon as a lane ends.
+    processes left; and what a limit held back, as soon as a lane ends. Visits wait for no poll: one
+    fails while any node of a sharded database is away.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Dispatcher:
         self._has_peers = has_peers
         self.lanes = RunningLanes()
         self._wakeup = asyncio.Event()
+        self._started = False
         self._named: dict[int, None] = {}  # in the order of their visits
         self._visiting: set[int] = set()
         self._visits = TaskSet()
@@ -76,13 +78,18 @@ class Dispatcher:
     def name(self, relationship_id: int) -> None:
         """Have a relationship visited soon: there may be something to do."""
         if len(self._named) < _MAX_NAMED:
-            self._named[relationship_id] = None
+            self._named.setdefault(relationship_id)
+            self._begin_visits()
         else:
-            self._poll_now = True
-        self._wakeup.set()
+            self._ask_for_poll()
 
-    async def dispatch(self) -> None:
-        """Poll if it is time to, and begin the visits of those that were named."""
+    def start(self) -> None:
+        """Begin to visit what is named, and what was before."""
+        self._started = True
+        self._begin_visits()
+
+    async def poll_if_due(self) -> None:
+        """Name relationships with something to do, if it is time to look for them."""
         self._wakeup.clear()
         if self._poll_now or self._clock.monotonic() >= self._poll_at:
             self._poll_now = False  # before: it may be asked for again meanwhile
@@ -91,16 +98,9 @@ class Dispatcher:
             except ForemindError:
                 self._poll_now = True
                 raise
-        for relationship_id in list(self._named):
-            if len(self._visiting) >= _MAX_VISITS:
-                return
-            if relationship_id not in self._visiting:  # otherwise once more, afterwards
-                del self._named[relationship_id]
-                self._visiting.add(relationship_id)
-                self._visits.begin(self._visit(relationship_id), "curation-visit")
 
     async def wait(self) -> None:
-        """Wait until there may be something to do."""
+        """Wait until it may be time to poll."""
         timer = self._clock.call_at(self._poll_at, self._wakeup.set)
         try:
             await self._wakeup.wait()
@@ -109,6 +109,7 @@ class Dispatcher:
 
     async def stop(self, ingest_s: float) -> None:
         """Start nothing more, and cancel what runs; turns being ingested get some seconds."""
+        self._started = False
         await self._visits.stop()
         ingest = [lane.task for lane in self.lanes if lane.lane == "ingest" and lane.task]
         if ingest:
@@ -127,10 +128,24 @@ class Dispatcher:
         if (limits := self.lanes.claim_limits()) is not None:
             due = await self._step_store.claimable_lanes(now, due_by, limits, _MAX_DUE_LANES)
             found, more = found + due, more or len(due) == _MAX_DUE_LANES
-        for relationship_id in found:
-            self._named.setdefault(relationship_id)
         self._more_left = more
+        self._named |= dict.fromkeys(found)
+        self._begin_visits()
         self._poll_at = self._clock.monotonic() + _POLL_INTERVAL_S
+
+    def _ask_for_poll(self) -> None:
+        self._poll_now = True
+        self._wakeup.set()
+
+    def _begin_visits(self) -> None:
+        """Begin the visits of those named, as many as may run."""
+        for relationship_id in list(self._named) if self._started else []:
+            if len(self._visiting) >= _MAX_VISITS:
+                return
+            if relationship_id not in self._visiting:  # otherwise once more, afterwards
+                del self._named[relationship_id]
+                self._visiting.add(relationship_id)
+                self._visits.begin(self._visit(relationship_id), "curation-visit")
 
     async def _visit(self, relationship_id: int) -> None:
         """Visit a relationship; waits while it is locked."""
@@ -139,12 +154,12 @@ class Dispatcher:
             due = await self._step_store.claimable_lanes_of(relationship_id, self._clock.now())
             started = [await self._start(lane) for lane in due]
             if self._more_left and (scheduled or any(started)):
-                self._poll_now = True
+                self._ask_for_poll()
         except ForemindError as error:  # the next poll finds it
             _log.warning("curation.stopped", relationship_id=relationship_id, reason=error.code)
         finally:
             self._visiting.discard(relationship_id)
-            self._wakeup.set()
+            self._begin_visits()
 
     async def _schedule_pending(self, relationship_id: int) -> bool:
         """Schedule the steps that new activity calls for; return False if there was none."""
@@ -195,5 +210,6 @@ class Dispatcher:
             self.lanes.discard(lane)
         with contextlib.suppress(ForemindError):  # the lease expires instead
             await self._step_store.release_claim(lane.relationship_id, lane.lane, self._holder)
-        self._poll_now |= held_others_back or self._more_left
+        if held_others_back or self._more_left:
+            self._ask_for_poll()
         self.name(lane.relationship_id)

@@ -188,9 +188,10 @@ class BackgroundWorker:
         return True
 
     async def _run(self, loop: SupervisedLoop) -> None:
+        self._dispatcher.start()
         while True:
             await self._renew_leases()
-            await self._dispatcher.dispatch()
+            await self._dispatcher.poll_if_due()
             await self._wake_idle()
             loop.report_progress()
             await self._dispatcher.wait()

@@ -38,7 +38,8 @@ def migrate() -> None:
 def status() -> None:
     """List applied and pending migrations; exit with code 1 if any are pending.
 
-    Of a Citus database, also list its nodes and tables, with shards and sizes.
+    Of a Citus database, also list its nodes and tables, with shards and sizes; the code is 1, too,
+    if some tables are distributed and others not yet.
     """
     settings = load_settings()
     applied, pending = run(_status(settings))
@@ -49,7 +50,8 @@ def status() -> None:
     shards = run(_with_url(settings, shard_map))
     if shards is not None:
         print("\n".join(_described(shards)))
-    raise typer.Exit(1 if pending else 0)
+    undistributed = shards is not None and shards.tables and shards.missing
+    raise typer.Exit(1 if pending or undistributed else 0)
 
 
 @app.command()
@@ -102,6 +104,7 @@ def _described(shards: ShardMap) -> list[str]:
         if table.kind != "distributed":
             how = "a copy on every node"
         lines.append(f"table {table.name}: {how}, {table.bytes:,} bytes")
+    lines += [f"table {name}: not distributed" for name in shards.missing]
     return lines
 
 

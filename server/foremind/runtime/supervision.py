@@ -10,7 +10,7 @@ All asyncio tasks of the server are created here, in one of three ways:
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
 import structlog
@@ -28,6 +28,13 @@ _Result = TypeVar("_Result")
 _owned: "WeakSet[asyncio.Task[Any]]" = WeakSet()
 
 _log = structlog.get_logger("foremind.runtime.supervision")
+
+
+class LoopProblem(NamedTuple):
+    """What is wrong with a loop; `code` is that of the error that it keeps failing with, if any."""
+
+    description: str
+    code: str | None
 
 
 class SupervisedLoop:
@@ -101,15 +108,16 @@ class SupervisedLoop:
         await asyncio.wait({self.task}, timeout=seconds)
         await self.stop()
 
-    def problem(self) -> str | None:
+    def problem(self) -> LoopProblem | None:
         """Return what has been wrong for longer than the grace period, else None."""
         now = self._clock.monotonic()
         if self._failing_since is not None and now - self._failing_since >= _GRACE_S:
-            return f"{self._reason} for {now - self._failing_since:.0f} s"
+            duration = now - self._failing_since
+            return LoopProblem(f"{self._reason} for {duration:.0f} s", self._reason)
         if self._max_silence_s is not None and now - self._reported_at > self._max_silence_s:
-            return f"no heartbeat for {now - self._reported_at:.0f} s"
+            return LoopProblem(f"no heartbeat for {now - self._reported_at:.0f} s", None)
         if self.task.done() and not self._stopping:
-            return "ended"
+            return LoopProblem("ended", None)
         return None
 
     async def _keep_running(self) -> None:
@@ -202,7 +210,7 @@ class Supervisor:
 
         return self.start(name, work)
 
-    def problems(self) -> dict[str, str]:
+    def problems(self) -> dict[str, LoopProblem]:
         """Return the problems of unhealthy loops by name."""
         problems = {name: loop.problem() for name, loop in self._loops.items()}
         return {name: problem for name, problem in problems.items() if problem is not None}

@@ -6,7 +6,12 @@ from typing import Any
 from foremind.domain.errors import DatabaseUnsuitable
 from foremind.storage.migrations import connected
 from foremind.storage.named_queries import load_queries
-from foremind.storage.sharding import OWNED_TABLES, OWNER_TABLE, REFERENCE_TABLES
+from foremind.storage.sharding import (
+    OWNED_TABLES,
+    OWNER_TABLE,
+    REFERENCE_TABLES,
+    undistributed_tables,
+)
 
 _TIMEOUT_S = 24 * 3600.0  # spreading a filled database copies every row
 
@@ -36,10 +41,11 @@ class ShardedTable:
 
 @dataclass(frozen=True, slots=True)
 class ShardMap:
-    """Where the tables of a Citus database are."""
+    """Where the tables of a Citus database are; `missing` ones are yet to be distributed."""
 
     nodes: list[ShardNode]
     tables: list[ShardedTable]
+    missing: list[str]
 
 
 async def distribute(url: str, shards: int) -> list[str]:
@@ -55,8 +61,7 @@ async def distribute(url: str, shards: int) -> list[str]:
     queries = load_queries()
     async with connected(url) as connection:
         await _check(connection)
-        rows = await connection.fetch(queries["tables_to_distribute"])
-        missing = {row["name"] for row in rows}
+        missing = set(await undistributed_tables(connection))
         async with connection.transaction():
             await connection.execute(queries["prepare_distribution"])
             return await _spread(connection, missing, shards)
@@ -71,7 +76,9 @@ async def shard_map(url: str) -> ShardMap | None:
         nodes = await connection.fetch(queries["shard_nodes"])
         tables = await connection.fetch(queries["shard_tables"])
         return ShardMap(
-            [ShardNode(**row) for row in nodes], [ShardedTable(**row) for row in tables]
+            [ShardNode(**row) for row in nodes],
+            [ShardedTable(**row) for row in tables],
+            await undistributed_tables(connection),
         )
 
 

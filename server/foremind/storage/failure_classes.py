@@ -89,6 +89,7 @@ _LOST_NODE = re.compile(
     "server closed the connection unexpectedly|connection not open|no connection to the server"
     "|could not (?:send data to|receive data from) server|could not commit transaction for shard"
     "|could not commit transaction on any active node|failure on connection marked as essential"
+    "|SSL SYSCALL error|SSL error:|SSL connection has been closed"
 )
 
 

@@ -10,6 +10,7 @@ import asyncpg
 from foremind.domain.errors import DatabaseUnsuitable
 from foremind.runtime.assets import asset
 from foremind.storage.named_queries import load_queries
+from foremind.storage.sharding import check_node
 
 MIN_POSTGRES = 18
 MIN_PGVECTOR = (0, 7)  # the first with halfvec
@@ -65,16 +66,20 @@ async def migrate(url: str) -> list[Migration]:
     """Run all pending migrations in one transaction, and return them.
 
     Raises:
-        DatabaseUnsuitable: the server cannot be reached, or it or its pgvector is too old.
+        DatabaseUnsuitable: the server cannot be reached, it or its pgvector is too old, or it is a
+            worker of a sharded database.
     """
     queries = load_queries()
     async with connected(url) as connection:
         await _check_server(connection)
+        await check_node(connection)
         if await connection.fetchval(queries["has_migrations_table"]) and not pending(
             load_migrations(), await _applied(connection)
         ):
             return []  # so a login without rights to change the schema works
         async with connection.transaction():
+            if await connection.fetchval(queries["has_citus"]):
+                await connection.execute(queries["prepare_distribution"])
             await connection.execute(queries["lock_migrations"])
             await connection.execute(queries["create_migrations_table"])
             to_run = pending(load_migrations(), await _applied(connection))
@@ -85,8 +90,13 @@ async def migrate(url: str) -> list[Migration]:
 
 
 async def status(url: str) -> tuple[list[Migration], list[Migration]]:
-    """Return the applied and the pending migrations, changing nothing."""
+    """Return the applied and the pending migrations, changing nothing.
+
+    Raises:
+        DatabaseUnsuitable: the database cannot be reached, or this is a worker of a sharded one.
+    """
     async with connected(url) as connection:
+        await check_node(connection)
         exists = await connection.fetchval(load_queries()["has_migrations_table"])
         applied = await _applied(connection) if exists else {}
         to_run = pending(load_migrations(), applied)

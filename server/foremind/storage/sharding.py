@@ -61,7 +61,23 @@ async def is_sharded(connection: Any) -> bool:
     """Return whether the tables of a connection's database are distributed.
 
     Raises:
-        DatabaseUnsuitable: they are, and this node is not the coordinator.
+        DatabaseUnsuitable: they are, but not all, or this node is not the coordinator.
+    """
+    if not await check_node(connection):
+        return False
+    if missing := await undistributed_tables(connection):
+        raise DatabaseUnsuitable(
+            f"These tables are on the coordinator only: {', '.join(missing)}. Stop all servers, "
+            "then run: foremind db distribute"
+        )
+    return True
+
+
+async def check_node(connection: Any) -> bool:
+    """Check that a node of a sharded database is its coordinator; False if it is not sharded.
+
+    Raises:
+        DatabaseUnsuitable: it is a worker.
     """
     queries = load_queries()
     if not await connection.fetchval(queries["has_citus"]):
@@ -74,3 +90,10 @@ async def is_sharded(connection: Any) -> bool:
             "coordinator: notifications and the order of ids depend on one node."
         )
     return True
+
+
+async def undistributed_tables(connection: Any) -> list[str]:
+    """Return the tables of a Citus database that are to be distributed, and are not yet."""
+    rows = await connection.fetch(load_queries()["tables_to_distribute"])
+    known = (OWNER_TABLE, *OWNED_TABLES, *REFERENCE_TABLES)
+    return sorted({row["name"] for row in rows} & set(known))

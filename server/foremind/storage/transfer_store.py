@@ -90,17 +90,18 @@ class TransferStore:
             Conflict: the relationship is not empty.
             TooLarge: the records exceed the limit of a relationship.
         """
+        await self._check_empty(user_id, companion_id)
+        # Not in the transaction: a sharded database lets only one at a time write users.
+        user = await find_or_create_user(
+            self._database, user_id, export.user_name, export.time_zone, export.language
+        )
+        id_ = relationship_id_of(user.id, companion_id)
         async with self._database.transaction() as connection:
-            user = await find_or_create_user(
-                connection, user_id, export.user_name, export.time_zone, export.language
-            )
-            id_ = relationship_id_of(user.id, companion_id)
             await connection.execute("ensure_relationship", id_, user.id, companion_id)
             await connection.scope_to(id_)
             transaction = await RelationshipTransaction.lock(connection, id_)
-            has_data = await connection.row("has_data", id_)
-            if has_data is None or has_data[0]:
-                raise Conflict("companion: expected one with whom nothing was said yet")
+            if await connection.row("data_of_relationship", id_) is not None:
+                raise _not_empty()
             writer = _ExportWriter(transaction, user.id, self._fingerprint, now)
             await writer.sessions(export)
             await writer.turns(export, made)
@@ -110,6 +111,23 @@ class TransferStore:
             await writer.expired(made)  # last: records cannot be derived from expired turns
             await transaction.finish()
             return id_
+
+    async def _check_empty(self, user_id: str, companion_id: int) -> None:
+        """Check, before anything of an import is stored, that a relationship is empty or new.
+
+        Raises:
+            Conflict: it is not.
+        """
+        row = await self._database.row("find_user", user_id)
+        if row is None:
+            return
+        id_ = relationship_id_of(row["id"], companion_id)
+        if await self._database.for_relationship(id_).row("data_of_relationship", id_) is not None:
+            raise _not_empty()
+
+
+def _not_empty() -> Conflict:
+    return Conflict("companion: expected one with whom nothing was said yet")
 
 
 class _ExportWriter:

@@ -97,7 +97,7 @@ async def test_a_long_failure_is_reported_until_there_is_progress() -> None:
         assert supervisor.problems() == {}
         await world.clock.advance(20.0)
         assert supervisor.problems().keys() == {"work"}
-        assert supervisor.problems()["work"].startswith("storage_unavailable for ")
+        assert supervisor.problems()["work"].code == "storage_unavailable"
         is_down = False
         await world.clock.advance(10.0)
         assert supervisor.problems() == {}
@@ -131,7 +131,7 @@ async def test_a_loop_that_hangs_is_reported() -> None:
         await world.clock.advance(29.0)
         assert supervisor.problems() == {}
         await world.clock.advance(2.0)
-        assert supervisor.problems() == {"hangs": "no heartbeat for 31 s"}
+        assert supervisor.problems() == {"hangs": ("no heartbeat for 31 s", None)}
 
 
 async def test_a_periodic_job_survives_failures() -> None:

@@ -107,6 +107,9 @@ def test_a_defect_keeps_its_own_type(raised: type[Exception]) -> None:
         ("server closed the connection unexpectedly", "retryable"),
         ("could not receive data from server: Connection reset by peer", "retryable"),
         ("failure on connection marked as essential: 10.0.0.7:5432", "retryable"),
+        ("SSL SYSCALL error: EOF detected", "retryable"),
+        ("SSL connection has been closed unexpectedly", "retryable"),
+        ("SSL error: unexpected eof while reading", "retryable"),
         ("unexpected node type in target list", "defect"),
     ],
 )
