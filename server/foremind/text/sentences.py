@@ -2,7 +2,7 @@
 
 import re
 
-from foremind.text.tokenization import UNSPACED_RUN, words_of
+from foremind.text.tokenization import unspaced_chars, words_of
 
 # Trailing white space stays with its sentence, so that joined sentences are the text again. A day
 # ("On 20 May 2026:") is a part of its own, since it applies to all that follows.
@@ -69,8 +69,7 @@ def _key(sentence: str) -> int:
 
 def _is_long_unspaced(words: list[str]) -> bool:
     """Return whether a sentence of few words is long in a script that does not separate them."""
-    chars = sum(len(run) for word in words for run in UNSPACED_RUN.findall(word))
-    return chars >= _MIN_UNSPACED_CHARS
+    return sum(map(unspaced_chars, words)) >= _MIN_UNSPACED_CHARS
 
 
 def sentence_keys_in(text: str) -> frozenset[int]:

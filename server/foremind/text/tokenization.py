@@ -77,6 +77,11 @@ def words_of(text: str) -> list[str]:
     return [word for chunk in _chunks(text) for word in _words_of(_normalized(chunk))]
 
 
+def unspaced_chars(text: str) -> int:
+    """Count the characters of scripts whose words are not separated."""
+    return sum(map(len, UNSPACED_RUN.findall(text)))
+
+
 def _chunks(text: str) -> Iterator[str]:
     """Split a text before white space, or anywhere if there is none near the end of a chunk."""
     start = 0

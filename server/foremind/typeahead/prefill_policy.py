@@ -8,13 +8,16 @@ word, is read to its end.
 from typing import Literal
 
 from foremind.domain.prefetch import Trigger
+from foremind.text.tokenization import unspaced_chars
 
 #: The prompt up to the draft and with it, or up to the last message, which does not depend on it.
 PrefillPart = Literal["all", "beginning"]
 
 MAX_PREFILLS = 64  #: per message
 MAX_SETTLED_PREFILLS = 48  #: of these, before any pause: a message of about as many words
-_MIN_WORDS = 3  # in a draft that is settled but no sentence: fewer recall something else than more
+# In a draft that is settled but no sentence: fewer recall something else than more.
+_MIN_WORDS = 3
+_MIN_UNSPACED_CHARS = 6  # likewise, where no spaces separate words: "昨日、川で魚を"
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 
@@ -27,9 +30,13 @@ def part_to_prefill(draft: str, trigger: Trigger, prefills: int) -> PrefillPart 
     """
     if prefills >= (MAX_PREFILLS if trigger == "pause" else MAX_SETTLED_PREFILLS):
         return None
-    if trigger == "pause" or ends_sentence(draft) or len(draft.split()) >= _MIN_WORDS:
+    if trigger == "pause" or ends_sentence(draft) or _has_several_words(draft):
         return "all"
     return None if prefills else "beginning"
+
+
+def _has_several_words(draft: str) -> bool:
+    return len(draft.split()) >= _MIN_WORDS or unspaced_chars(draft) >= _MIN_UNSPACED_CHARS
 
 
 def ends_sentence(draft: str) -> bool:

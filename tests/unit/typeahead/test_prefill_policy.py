@@ -1,5 +1,6 @@
 """How much of a draft's prompt the model prefills before Enter."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,15 @@ def test_from_the_third_word_on_every_draft_that_settles_is_read_to_its_end() ->
     """However little was typed since the last."""
     for prefills, draft in enumerate(("I won a", "I won a prize", "I won a prize!")):
         assert part_to_prefill(draft, "eager", prefills) == "all"
+
+
+@pytest.mark.parametrize(
+    "draft", ["昨日、川で魚を", "我昨天在河边钓鱼", "어제강에서낚시", "เมื่อวานฉันไป"]
+)
+def test_a_long_draft_without_spaces_is_read_to_its_end_whenever_it_settles(draft: str) -> None:
+    """As one of several words is; its beginning is not."""
+    assert part_to_prefill(draft, "eager", 1) == "all"
+    assert part_to_prefill(draft[:3], "eager", 1) is None
 
 
 def test_a_short_draft_is_read_at_its_end() -> None:
