@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
+import asyncpg
 import httpx2
 import psutil
 import pytest
@@ -19,18 +20,24 @@ from loadtests.cluster.topology import WorkerCluster, own_port, workers_of
 
 from foremind.domain.settings.settings import Settings
 from foremind_client import Conversation, Identity
+from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import free_port
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, eventually, eventually_async
 
 KILLS = 4
 
 
 @asynccontextmanager
-async def cluster(settings: Settings, workers: int) -> AsyncIterator[WorkerCluster]:
+async def cluster(
+    settings: Settings, workers: int, llm_url: str = ""
+) -> AsyncIterator[WorkerCluster]:
     """Run workers on this test's database."""
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
-    async with WorkerCluster(workers, url, settings.data_dir) as running:
+    running = WorkerCluster(workers, url, settings.data_dir)
+    running.environment["FOREMIND_LLM_URL"] = llm_url
+    async with running:
         yield running
 
 
@@ -57,6 +64,85 @@ async def test_kills_under_traffic_lose_and_double_nothing(
 def _all_go_on(players: list[Player], since: dict[Player, int]) -> bool:
     """Return whether every player had a message accepted since."""
     return all(len(player.accepted) > since[player] for player in players)
+
+
+TEXT = "I promise to bring the golden lantern"
+
+
+TURN: dict[str, object] = {"id": "m1", "companion": "wren", "user": "ana", "text": TEXT}
+CHAT: dict[str, object] = {
+    "model": "wren",
+    "user": "ana",
+    "messages": [{"role": "user", "content": TEXT}],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "streaming"),
+    [
+        ("/v1/turns", TURN, {}),
+        ("/v1/chat/completions", CHAT, {}),
+        ("/v1/chat/completions", CHAT, {"stream": True}),
+    ],
+)
+async def test_a_request_whose_gateway_is_killed_is_repeated_and_stored_once(
+    settings: Settings,
+    database_url: str,
+    path: str,
+    body: dict[str, object],
+    streaming: dict[str, object],
+) -> None:
+    """Between the stored message and its reply; another gateway answers the same request."""
+    script = Script(
+        reply=lambda _: ["Of ", "course."],
+        background=background_answer,
+        hold_before=asyncio.Event(),
+        hold_after=1 if streaming else None,
+    )
+    async with (
+        scripted_model(script) as model,
+        cluster(settings, 2, model.url) as running,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{running.port}", timeout=PATIENCE) as http,
+    ):
+        await running.wait_until_whole()
+        asking = asyncio.create_task(http.post(path, json=body | streaming))
+        await eventually(lambda: bool(script.player_requests) or asking.done())
+        _client_of(running, model.url).kill()
+        with pytest.raises(httpx2.TransportError):
+            await asking
+        assert script.hold_before is not None
+        script.hold_before.set()
+
+        async def answered() -> bool:
+            try:
+                return (await http.post(path, json=body)).status_code == 200
+            except httpx2.TransportError:  # its connection was accepted for the killed one
+                return False
+
+        await eventually_async(answered)
+        raw = await asyncpg.connect(database_url)
+        try:
+            rows = await raw.fetch("SELECT speaker, status, content FROM turns ORDER BY id")
+        finally:
+            await raw.close()
+    assert [tuple(row) for row in rows] == [
+        ("user", "completed", TEXT),
+        ("companion", "completed", "Of course."),
+    ]
+
+
+def _client_of(running: WorkerCluster, url: str) -> psutil.Process:
+    """Return the worker that is connected to a server."""
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    (worker,) = [
+        worker
+        for worker in workers_of(running.process)
+        if any(
+            connection.raddr and connection.raddr.port == port
+            for connection in worker.net_connections("tcp")
+        )
+    ]
+    return worker
 
 
 async def test_every_worker_serves_and_is_found(settings: Settings) -> None:
