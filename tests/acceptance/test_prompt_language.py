@@ -13,6 +13,7 @@ from foremind.text.languages.prompt_words import date_in, day_in, prompt_words
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
+from tests.acceptance.test_mcp import call, client_of
 from tests.acceptance.test_message_path import send_and_wait
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 
@@ -141,6 +142,32 @@ async def test_what_is_recalled_is_introduced_in_the_language(
         asked = {"user": "ana", "draft": "Heißt mein Hund Bello?"}
         preview = await http.get(f"{base}/{relationship['id']}/context", params=asked)
     assert line in preview.json()["messages"][-1]["content"]
+
+
+async def test_clients_are_told_ages_in_the_language_of_the_prompt(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """Over the socket, in a turn over HTTP, and by a memory tool."""
+    clock = ManualClock()
+    server = await start(llm_url=model.url, clock=clock, mcp=True)
+    await _remember_dog(server, clock, days=21)
+    client = await _open(server, "ana")
+    await client.send("Wie heißt mein Hund?")
+    (memory,) = (await client.expect_all("context.ready", "response.done"))["context.ready"][
+        "memories"
+    ]
+    assert memory["age"] == "vor 3 Wochen"
+    turn = {"companion": "wren", "user": "ana", "id": "m1", "text": "Mein Hund, wie heißt der?"}
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        ages = {"de": "vor 3 Wochen", "ja": "3 週間前", "en": "three weeks ago"}
+        for language, age in ages.items():
+            asked = turn | {"id": language, "language": language}
+            answer = await http.post(f"http://127.0.0.1:{server.port}/v1/turns", json=asked)
+            assert answer.json()["memories"][0]["age"] == age
+    await _open(server, "ana", language="fr")
+    async with client_of(server) as tools:
+        recalled = await call(tools, "recall", query="Wie heißt mein Hund?", user="ana")
+    assert recalled["memories"][0]["age"] == "il y a 3 semaines"
 
 
 async def test_two_windows_in_two_languages_do_not_share_their_lines(

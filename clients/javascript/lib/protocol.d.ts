@@ -176,7 +176,7 @@ export interface ContextReady {
 /**
  * A recalled memory as clients see it; `score` and `relevance` are those of `Recalled`.
  *
- * `age` is how long ago it was said, in words.
+ * `age` is how long ago it was said, in words of the language of the prompt.
  */
 export interface MemoryView {
   id: string;

@@ -169,7 +169,8 @@ async def _recall(
     if "memories" in prepared.missing:
         raise StorageUnavailable("The memories could not be searched in time; try again.")
     now = local_now(services.relationships, resolved)
-    return {"memories": [memory_view(memory, now) for memory in prepared.memories]}
+    language = prepared.cache_key.language
+    return {"memories": [memory_view(memory, now, language) for memory in prepared.memories]}
 
 
 async def _remember(

@@ -195,7 +195,7 @@ class LoreView(msgspec.Struct, frozen=True):
 class MemoryView(msgspec.Struct, frozen=True):
     """A recalled memory as clients see it; `score` and `relevance` are those of `Recalled`.
 
-    `age` is how long ago it was said, in words.
+    `age` is how long ago it was said, in words of the language of the prompt.
     """
 
     id: str

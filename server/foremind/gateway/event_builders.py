@@ -102,7 +102,8 @@ def context_ready(
         with_memories: whether the client may read memories, and the names of lore.
     """
     timings = context.timings
-    memories = [memory_view(memory, now) for memory in context.memories]
+    language = context.cache_key.language
+    memories = [memory_view(memory, now, language) for memory in context.memories]
     return ContextReady(
         draft=draft,
         trigger=trigger,

@@ -128,6 +128,11 @@ class Session:
         return self._session_policy.time_zone
 
     @property
+    def prompt_language(self) -> str:
+        """The language of the session's prompts, and of the ages of memories."""
+        return self._session_policy.prompt_language
+
+    @property
     def busy(self) -> bool:
         """True while a message is unanswered."""
         return self._pipeline.busy

@@ -153,13 +153,14 @@ class TurnOutcome:
         assert self._turn is not None
         prompt = self._turn.reply.prompt
         now = self._services.runtime.clock.now().astimezone(self._session.time_zone)
+        language = self._session.prompt_language
         contents = [message["content"] for message in prompt.messages()]
         return TurnBegun(
             turn_id=int(accepted.turn_id),
             duplicate=accepted.duplicate and not self._regenerates,
             context=accepted.context,
             remembered=accepted.remembered,
-            memories=[memory_view(memory, now) for memory in prompt.memories],
+            memories=[memory_view(memory, now, language) for memory in prompt.memories],
             lore=lore_views(prompt.lore),
             prompt_tokens=await self._tokens(*contents),
             response_id=response_id,
