@@ -1,8 +1,10 @@
 -- name: erasure_state
--- Reads the versions by which later changes are noticed, without a lock.
+-- Reads the versions by which later changes are noticed, and the player's language; without a lock.
 SELECT relationship.erasures, relationship.memory_version, relationship.layers_version,
-    (SELECT coalesce(max(id), 0) FROM turns WHERE relationship_id = $1) AS last_turn
-FROM relationships AS relationship WHERE relationship.id = $1;
+    (SELECT coalesce(max(id), 0) FROM turns WHERE relationship_id = $1) AS last_turn,
+    coalesce(account.language, 'en') AS language
+FROM relationships AS relationship JOIN users AS account ON account.id = relationship.user_id
+WHERE relationship.id = $1;
 
 -- name: transcript_texts
 -- Reads a batch of turns that have a text or a memory, with memory and vector.

@@ -7,9 +7,16 @@ import pytest
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind_client import Client
-from tests.conftest import PATIENCE, RunningServer, StartServer
+from tests.conftest import (
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    eventually_async,
+    owner_of,
+)
 
 _UNSURE = "Zephyrine Halberd Quintana"  # names, which are of any language
+_LIGHTHOUSES = "Zephyrine Leuchttürme Quintana"  # "leuchtturm" in German, "leuchttürm" otherwise
 _OTHERS = sorted(LANGUAGES.keys() - {ENGLISH})
 # The only reason that is given in other languages than English alone.
 _READ_AS_OTHER = "statement"
@@ -31,10 +38,18 @@ async def _reasons_after_opening(
     return await _reasons(client, text)
 
 
-async def _post(server: RunningServer, **fields: Any) -> httpx2.Response:
-    turn = {"companion": "wren", "user": "ana", "text": "Hello"} | fields
+async def _post(server: RunningServer, path: str = "turns", **fields: Any) -> httpx2.Response:
+    turn = {"companion": "wren", "user": "ana"} | fields
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        return await http.post(f"http://127.0.0.1:{server.port}/v1/turns", json=turn)
+        return await http.post(f"http://127.0.0.1:{server.port}/v1/{path}", json=turn)
+
+
+async def _terms(server: RunningServer) -> set[str]:
+    """Return what all memories are found by, once every turn is ingested."""
+    owner = owner_of(server.app.core)
+    waiting = "SELECT count(*) = 0 FROM curation_steps WHERE step = 'ingest'"
+    await eventually_async(lambda: owner.fetchval(waiting))
+    return {row["term"] for row in await owner.fetch("SELECT DISTINCT term FROM memory_terms")}
 
 
 async def test_an_unsure_text_is_in_the_stated_language(start: StartServer) -> None:
@@ -66,7 +81,7 @@ async def test_only_the_first_subtag_counts_and_it_holds_until_another_is_said(
 ) -> None:
     """Over both doors; it is exported with what else is known of the user."""
     server = await start()
-    assert (await _post(server, id="m1", language="pt-BR")).status_code == 200
+    assert (await _post(server, id="m1", text="Hello", language="pt-BR")).status_code == 200
     assert _READ_AS_OTHER in await _reasons_after_opening(server, "ana", _UNSURE)
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         response = await http.get(
@@ -74,10 +89,70 @@ async def test_only_the_first_subtag_counts_and_it_holds_until_another_is_said(
         )
     assert response.json()["language"] == "pt"
     assert response.json()["relationships"][0]["language"] == "pt"
-    assert (await _post(server, id="m2", language="EN")).status_code == 200
+    assert (await _post(server, id="m2", text="Hello", language="EN")).status_code == 200
     assert _READ_AS_OTHER not in await _reasons_after_opening(
         server, "ana", "Ottoline Parsifal Merriweather"
     )
+
+
+async def test_an_edited_message_is_in_the_language_that_it_tells(start: StartServer) -> None:
+    """As a message is, whatever the one that it replaces was in; an unsure one in the stated."""
+    server = await start()
+    client = await server.connect()
+    await client.open_session("wren", user_id="ana", name="ana", language="ja")
+    await client.send("Good morning", "m1")
+    await client.expect_all("response.done", "memory.stored")
+    for text, message_id, as_other in (
+        ("Ich arbeite als Krankenschwester in Leipzig", "m2", True),
+        ("I promise to call my boat Zephyrine", "m3", False),
+        (_UNSURE, "m4", True),
+    ):
+        await client.edit(f"m{int(message_id[1]) - 1}", text, message_id)
+        stored = (await client.expect_all("response.done", "memory.stored"))["memory.stored"]
+        assert stored["message_id"] == message_id
+        assert (_READ_AS_OTHER in {reason["name"] for reason in stored["reasons"]}) == as_other
+
+
+async def test_an_edit_and_another_reply_may_state_the_language(start: StartServer) -> None:
+    """As a turn may; it is stored as if it had been stated with the message."""
+    server = await start()
+    assert (await _post(server, id="m1", text=_LIGHTHOUSES)).status_code == 200
+    assert "leuchttürm" in await _terms(server)  # an unsure text is English
+    assert "leuchtturm" not in await _terms(server)
+    edited = {"id": "m2", "message_id": "m1", "text": _LIGHTHOUSES, "language": "de"}
+    assert (await _post(server, "turns/edit", **edited)).status_code == 200
+    assert "leuchtturm" in await _terms(server)
+    again = {"id": "g1", "message_id": "m2", "language": "fr-CA"}
+    assert (await _post(server, "turns/regenerate", **again)).status_code == 200
+    assert await owner_of(server.app.core).fetchval("SELECT language FROM users") == "fr"
+    for path, body in (("turns/edit", edited | {"id": "m3"}), ("turns/regenerate", again)):
+        refused = await _post(server, path, **body | {"language": "de_DE"})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "language")
+
+
+async def test_what_is_corrected_or_indexed_anew_stays_in_the_stated_language(
+    start: StartServer,
+) -> None:
+    """A correction as a message is, and the memories beside a message that is forgotten."""
+    server = await start()
+    client = await server.connect()
+    await client.open_session("wren", user_id="ana", name="ana", language="de")
+    base = f"http://127.0.0.1:{server.port}/v1/relationships"
+    async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
+        await client.send(_UNSURE, "m1")
+        kept = (await client.expect_all("response.done", "memory.stored"))["memory.stored"]
+        (relationship,) = (await http.get(base)).json()
+        memory = f"{base}/{relationship['id']}/memories/{kept['memory_id']}"
+        corrected = await http.patch(memory, json={"content": _LIGHTHOUSES})
+        assert corrected.is_success
+        assert "leuchtturm" in await _terms(server)
+        await client.send("Halberd Merriweather Ottoline", "m2")
+        beside = (await client.expect_all("response.done", "memory.stored"))["memory.stored"]
+        assert beside["stored"]
+        forgotten = await http.delete(f"{base}/{relationship['id']}/memories/{beside['memory_id']}")
+        assert forgotten.is_success
+        assert "merriweath" not in str(await _terms(server))
+        assert "leuchtturm" in await _terms(server)
 
 
 @pytest.mark.parametrize("tag", ["", "d", "de_DE", "deutsch!", "дe", "de-", "de-" + "a" * 40])
@@ -89,7 +164,7 @@ async def test_what_is_no_tag_is_refused_with_what_was_expected(
     client = await server.connect()
     error = (await client.open_session("wren", user_id="ana", language=tag))["error"]
     assert (error["param"], error["retryable"]) == ("language", False)
-    answer = await _post(server, id="m1", language=tag)
+    answer = await _post(server, id="m1", text="Hello", language=tag)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "language"
     if tag:

@@ -163,13 +163,21 @@ class _TurnEndpoints:
             body.text,
             body.settings,
             body.remember,
+            language=body.language,
             replaces=body.message_id,
         )
         return await self._answer(request, principal, asked)
 
     async def regenerate_reply(self, request: Request) -> Response:
         principal, body = await self._read(request, RegenerateBody)
-        asked = TurnRequest(body.companion, body.id, "", body.settings, regenerates=body.message_id)
+        asked = TurnRequest(
+            body.companion,
+            body.id,
+            "",
+            body.settings,
+            language=body.language,
+            regenerates=body.message_id,
+        )
         return await self._answer(request, principal, asked)
 
     async def choose_reply(self, request: Request) -> Response:

@@ -56,6 +56,7 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     user: str | None = None
     name: PlayerName | None = None
+    language: str | None = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
 
@@ -63,8 +64,8 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request for another reply to the last message, whose id is `message_id`.
 
-    `id` is the client's for this request: the same one again makes no further reply. `user`, `name`
-    and `settings` are as in a new message.
+    `id` is the client's for this request: the same one again makes no further reply. `user`,
+    `name`, `language` and `settings` are as in a new message.
     """
 
     id: MessageId
@@ -72,6 +73,7 @@ class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     companion: Slug
     user: str | None = None
     name: PlayerName | None = None
+    language: str | None = None
     settings: dict[str, msgspec.Raw] | None = None
 
 

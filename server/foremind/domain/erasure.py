@@ -46,9 +46,13 @@ class RecordText:
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """The versions of a relationship at the time it was read."""
+    """The versions of a relationship at the time it was read.
+
+    `language` is the player's, English if it is unknown.
+    """
 
     erasures: int
     memory_version: int
     layers_version: int
     last_turn: int
+    language: str

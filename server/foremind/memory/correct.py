@@ -75,9 +75,11 @@ class Corrector:
             erased,
         ):
             await transaction.correct_memory(memory_id, corrected, content, vector)
-            await transaction.replace_facts(memory_id, facts_in(content))
+            language = transaction.seen.language
+            await transaction.replace_facts(memory_id, facts_in(content, language))
             turn = ExchangeTurn(0, "user", content, vector, memory_id)
-            await transaction.reembed_memories({memory_id: standalone_text(turn, vector)})
+            text = standalone_text(turn, vector, language)
+            await transaction.reembed_memories({memory_id: text})
             now = self._clock.now()
             steps = ErasureSteps(
                 transaction,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache, partial
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.memory import MemoryText
@@ -26,6 +27,7 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_reader import ErasureReader
 from foremind.storage.erasure_store import ErasureTransaction
+from foremind.text.tokenization import count_terms
 
 _OPTIMISTIC_ATTEMPTS = 3  # without holding the relationship's lock
 _MAX_EMBEDDED = 50  # turns that have no vector yet; beyond these, only terms are compared
@@ -284,7 +286,8 @@ class ErasureSteps:
             known = await self._transaction.load_window_turns(
                 {turn for window in batch.values() for turn in window}
             )
-            texts = await asyncio.to_thread(_contextual_texts, batch, known, names)
+            language = self._transaction.seen.language
+            texts = await asyncio.to_thread(_contextual_texts, batch, known, names, language)
             await self._transaction.reembed_memories(texts)
             self._counts.reembedded |= texts.keys()
 
@@ -311,14 +314,22 @@ def _window(session: list[int], position: int) -> list[int]:
 
 
 def _contextual_texts(
-    windows: Mapping[int, list[int]], known: Mapping[int, ExchangeTurn], names: Names
+    windows: Mapping[int, list[int]],
+    known: Mapping[int, ExchangeTurn],
+    names: Names,
+    language: str,
 ) -> dict[int, MemoryText]:
-    """Return new texts by memory id, given the window around each turn."""
+    """Return new texts by memory id, given the window around each turn.
+
+    Args:
+        language: the player's, in which a text is that does not tell.
+    """
+    count = cache(partial(count_terms, fallback=language))  # each turn is part of several windows
     texts: dict[int, MemoryText] = {}
     for turn_id, window in windows.items():
         turn = known.get(turn_id)
         if turn is None or turn.memory_id is None or turn.vector is None:
             continue
         neighbours = [known[neighbour] for neighbour in window if neighbour in known]
-        texts[turn.memory_id] = contextual_text(neighbours, neighbours.index(turn), names)
+        texts[turn.memory_id] = contextual_text(neighbours, neighbours.index(turn), names, count)
     return texts
