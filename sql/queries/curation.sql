@@ -205,7 +205,7 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 
 -- name: relationship_state
 -- Reads the participants, settings and cursors of a relationship.
-SELECT relationship.id, account.name AS user_name, account.time_zone,
+SELECT relationship.id, account.name AS user_name, account.time_zone, account.language,
     companion.name AS companion_name,
     companion.settings AS companion_settings, relationship.settings, relationship.operator_settings,
     relationship.stated_turn_id, relationship.profiled_turn_id, relationship.noted_turn_id,

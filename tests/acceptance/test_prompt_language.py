@@ -15,6 +15,7 @@ from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.test_mcp import call, client_of
 from tests.acceptance.test_message_path import send_and_wait
+from tests.acceptance.world import world
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 
 
@@ -183,3 +184,35 @@ async def test_two_windows_in_two_languages_do_not_share_their_lines(
         await send_and_wait(windows[language], "Wie heißt mein Hund?")
         prompt = _prompts(model)[-1][-1]["content"]
         assert {code for code, words in said.items() if words in prompt} == {language}
+
+
+@pytest.mark.parametrize("model_writes", [False, True])
+async def test_what_records_say_besides_what_was_said_is_in_the_language(
+    start: StartServer, model_writes: bool
+) -> None:
+    """Labels and dates of the core memory, the recap, topics, usage patterns; and their prompts."""
+    async with world(start, model=model_writes) as w:
+        for text in ("I live in Porto", "I sail my boat to Madeira", "My boat is called Mira"):
+            day = day_in("de", w.clock.now())
+            await w.talk(text, "We decided to paint the boat", language="de")
+            await w.next_day()
+        if w.model is not None:
+            requests = w.model.script.background_requests
+            prompts = [request["messages"][1]["content"] for request in requests]
+            known = next(prompt for prompt in reversed(prompts) if "Known:" in prompt)
+            assert "Wohnort (" in known and "letztes Mal (" in known
+            return
+        (core_memory,) = await w.records("hot")
+        lines = core_memory["content"].splitlines()
+        assert any(line.startswith("Wohnort (") and line.endswith(": Porto") for line in lines)
+        assert any(line.startswith(f"letztes Mal ({day}): Ihr habt über ") for line in lines)
+        (recap,) = await w.records("opening")
+        assert recap["content"].startswith("Ihr habt über ")
+        (boat,) = await w.records("topics", "boat")
+        assert f"Am {day}:" in boat["content"]
+        await w.clock.leap(7 * 86_400)
+        await w.talk("Good morning", language="de")  # usage patterns are inferred weekly
+        await w.next_day()
+        profile = await w.lines("profile")
+        assert '- "Wohnort": "Porto" (gesagt am ' in profile
+        assert '- anscheinend: "Tageszeit": "kommt meist ' in profile

@@ -41,10 +41,12 @@ class World:
         self.relationship = 0
         self.events: list[Any] = []
 
-    async def talk(self, *texts: str, user: str = "ana") -> Client:
+    async def talk(self, *texts: str, user: str = "ana", language: str | None = None) -> Client:
         """Send messages over one connection, waiting for each reply and ingest; keep the events."""
         client = await self.server.connect()
-        opened = await client.open_session("wren", user_id=user, name=user.title())
+        opened = await client.open_session(
+            "wren", user_id=user, name=user.title(), language=language
+        )
         if user == "ana":
             self.relationship = int(opened["relationship_id"])
         for text in texts:

@@ -9,11 +9,11 @@ import pytest
 from foremind.text.languages.language_files import (
     InvalidLanguageFile,
     Language,
-    LineWords,
     PromptWords,
     Script,
     parse_language,
 )
+from foremind.text.languages.prompt_templates import RECORD_LABELS, LineWords, RecordWords
 from tests.conftest import ROOT
 
 SECTION = (
@@ -29,6 +29,11 @@ def test_the_table_has_every_field() -> None:
     assert of_prompts == [field.name for field in fields(PromptWords)]
     of_lines = re.findall(r"^\| `prompt\.lines\.(\w+)` \|", SECTION, re.M)
     assert of_lines == [*LineWords.__struct_fields__]
+    of_records = re.findall(r"^\| `prompt\.records\.(\w+)` \|", SECTION, re.M)
+    assert of_records == [*RecordWords.__struct_fields__]
+    assert {*re.findall(r"`([\w -]+)`", SECTION.partition("The table `prompt.labels`")[2])} >= (
+        RECORD_LABELS
+    )
     (row,) = re.findall(r"^\| `script` \| (.*) \|$", SECTION, re.M)
     assert {*re.findall(r"`(\w+)`", row)} == {*get_args(Script)}
 

@@ -21,13 +21,13 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import ActiveLore
 from foremind.lore.lorebook import Lorebook
 from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.prompt_language import prompt_language
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import lore_for
 from foremind.typeahead.draft_text import normalise
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
-from foremind.typeahead.prompt_language import prompt_language
 
 
 async def preview_context(

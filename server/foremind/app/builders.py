@@ -60,6 +60,7 @@ def build_background_worker(
     runner = StepRunner(
         curation_store,
         components.stores.records,
+        components.stores.turns,
         components.embedder,
         chat_models,
         build_retention_enforcer(components),

@@ -8,8 +8,8 @@ from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
 from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.record import NewRecord, Record, is_manual, of_layer, open_questions
-from foremind.llm.prompt.record_format import day_in_words
 from foremind.llm.prompt.sections import profile_order
+from foremind.text.languages.prompt_words import day_in, label_in
 from foremind.text.tokenization import terms_of
 
 _MAX_WORDS = 500
@@ -24,7 +24,8 @@ async def update_core_memory(context: CurationContext) -> None:
     if not context.policy.on("hot"):
         return
     for attempt in range(_ATTEMPTS):
-        sources = core_memory_sources(context.records, context.now.tzinfo)
+        language = await context.language()
+        sources = core_memory_sources(context.records, context.now.tzinfo, language)
         present = context.records_of("hot")[-1:]
         if not sources:
             return
@@ -71,11 +72,12 @@ async def _last_manual_text(context: CurationContext, present: Record) -> str:
     return manual[-1] if manual else ""
 
 
-def core_memory_sources(records: Sequence[Record], zone: tzinfo | None) -> list[str]:
+def core_memory_sources(records: Sequence[Record], zone: tzinfo | None, language: str) -> list[str]:
     """Return the lines that the core memory is made of, the most important first.
 
     Args:
         zone: time zone of their dates.
+        language: of their labels and dates.
     """
 
     def newest(candidates: Sequence[Record], count: int) -> list[Record]:
@@ -83,9 +85,9 @@ def core_memory_sources(records: Sequence[Record], zone: tzinfo | None) -> list[
 
     def line(label: str, record: Record) -> str:
         # Manual edits hold until they are changed, so they have no date.
-        day = day_in_words(record.updated_at.astimezone(zone))
+        day = day_in(language, record.updated_at.astimezone(zone))
         when = "" if is_manual(record.made_by) else f" ({day})"
-        return f"{label}{when}: {record.content}"
+        return f"{label_in(language, label)}{when}: {record.content}"
 
     of = partial(of_layer, records)
     profile = sorted(of("profile"), key=profile_order)[:_MAX_PROFILE_ENTRIES]

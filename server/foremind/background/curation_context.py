@@ -18,9 +18,11 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import MadeBy, Record, RecordLayer, of_layer
 from foremind.domain.relationship import RelationshipState, TranscriptTurn
 from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
 from foremind.storage.record_changes import RecordChanges, digest_of
 from foremind.storage.record_store import RecordStore
+from foremind.storage.turn_store import TurnStore
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
@@ -42,6 +44,7 @@ class CurationContext:
     policy: LayerPolicy
     model: BackgroundModel
     store: RecordStore
+    turns: TurnStore
     embedder: EmbeddingService
     metrics: Metrics
     now: datetime
@@ -49,6 +52,7 @@ class CurationContext:
     loaded_at: datetime | None = field(default=None, init=False)
     attempts: int = field(default=0, init=False)
     fell_back: bool = field(default=False, init=False)
+    _language: str | None = field(default=None, init=False)
 
     @property
     def made_by(self) -> MadeBy:
@@ -98,6 +102,15 @@ class CurationContext:
         self.fell_back = True
         self.count_by_rules(task)
         _log.info("answer.unusable", relationship_id=self.relationship.id, work=task)
+
+    async def language(self) -> str:
+        """Return the language of what rules write: that which the next prompts will be in."""
+        if self._language is None:
+            relationship = self.relationship
+            self._language = await prompt_language(
+                self.turns, relationship.language, relationship.id, None
+            )
+        return self._language
 
     async def embed(self, text: str) -> npt.NDArray[np.float32]:
         """Return the unit vector of a record's text, float32 [dimension]."""

@@ -38,6 +38,7 @@ from foremind.domain.record import (
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.runtime.offload import run_or_offload
+from foremind.text.languages.prompt_words import heading_in, record_words
 from foremind.text.tokenization import terms_of, words_of
 
 MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
@@ -108,10 +109,11 @@ async def _extract_episodes(
     utterances = context.utterances(turns)
     sources = EpisodeSources(tuple(turn.id for turn in turns))
     names = (context.relationship.user_name, context.relationship.companion_name)
+    language = await context.language()
     if context.model.server is None:
         context.count_by_rules("episodes")
         return await run_or_offload(
-            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
+            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known, language)
         ), sources
     topics = _records_naming_topics(context.records)
     prompt = episodes_prompt(
@@ -129,7 +131,7 @@ async def _extract_episodes(
         answer = EpisodesAnswer()
     if not (answer.episodes and answer.left_at):  # small models leave out requested fields
         by_rules = await run_or_offload(
-            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known)
+            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known, language)
         )
         answer = EpisodesAnswer(
             answer.episodes or by_rules.episodes,
@@ -218,14 +220,19 @@ def _reused_topics(
 
 
 def episodes_by_rules(
-    utterances: Sequence[Utterance], names: tuple[str, str], known: Sequence[Record]
+    utterances: Sequence[Utterance],
+    names: tuple[str, str],
+    known: Sequence[Record],
+    language: str,
 ) -> EpisodesAnswer:
     """Return one episode made of the highest-scoring sentences, without a language model.
 
     Args:
         names: of the user and the companion.
         known: open questions, some of which these utterances may settle.
+        language: of the words around what was said.
     """
+    words = record_words(language)
     topics = topics_of(utterances, 3)
     best = top_sentences(utterances, 4)
     summary = " ".join(
@@ -233,21 +240,21 @@ def episodes_by_rules(
     )
     unsettled = [sentence.text for sentence in left_open(utterances, 3)]
     episode = EpisodeAnswer(
-        topic=", ".join(topics) or "a chat",
+        topic=", ".join(topics) or words.a_chat,
         summary=(
             summary or " ".join(with_full_stop(utterance.text) for utterance in utterances[:2])
         )[:2000]
-        or "nothing much",
+        or words.nothing_much,
         references=list(references_of((utterance.text for utterance in utterances), names)),
         questions=list(questions_of(utterances, 3)),
         conclusions=list(conclusions_of(utterances, 2)),
         open_questions=unsettled,
     )
-    spoke = f"You spoke of {', '.join(topics)}. " if topics else ""
+    spoke = f"{words.spoke_of.format(topics=', '.join(topics))} " if topics else ""
     last = " ".join(
         f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best[-2:]
     )
-    still_open = f" Left open: {unsettled[-1]}" if unsettled else ""
+    still_open = f" {heading_in(language, 'left open')}: {unsettled[-1]}" if unsettled else ""
     settled = [
         number
         for number, question in enumerate(known, 1)
@@ -257,9 +264,8 @@ def episodes_by_rules(
             if utterance.by_user
         )
     ]
-    return EpisodesAnswer(
-        [episode], f"{spoke}{last}{still_open}".strip()[:2000] or "Nothing much.", settled
-    )
+    left_at = f"{spoke}{last}{still_open}".strip()[:2000] or words.nothing_much
+    return EpisodesAnswer([episode], left_at, settled)
 
 
 def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:

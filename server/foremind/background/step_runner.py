@@ -42,6 +42,7 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.curation_store import MAX_TURNS, CurationStore
 from foremind.storage.record_store import RecordStore
+from foremind.storage.turn_store import TurnStore
 
 _READ_LIMIT = 200  # turns loaded by a step that handles a few at a time
 
@@ -53,6 +54,7 @@ class StepRunner:
         self,
         curation_store: CurationStore,
         records: RecordStore,
+        turns: TurnStore,
         embedder: EmbeddingService,
         chat_models: ChatModels,
         retention_enforcer: RetentionEnforcer,
@@ -61,6 +63,7 @@ class StepRunner:
     ) -> None:
         self._store = curation_store
         self._records = records
+        self._turns = turns
         self._embedder = embedder
         self._chat_models = chat_models
         self._retention_enforcer = retention_enforcer
@@ -115,6 +118,7 @@ class StepRunner:
                 self._metrics,
             ),
             store=self._records,
+            turns=self._turns,
             embedder=self._embedder,
             metrics=self._metrics,
             now=self._clock.now().astimezone(ZoneInfo(relationship.time_zone)),

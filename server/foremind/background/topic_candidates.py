@@ -12,7 +12,8 @@ from itertools import combinations
 
 from foremind.background.extractive_summary import Utterance, top_sentences, topic_key, topics_of
 from foremind.domain.record import Record, is_manual, of_layer
-from foremind.llm.prompt.record_format import day_in_words
+from foremind.text.languages.language_files import LANGUAGES
+from foremind.text.languages.prompt_words import day_in, heading_in, record_words
 from foremind.text.tokenization import terms_of
 
 _MIN_OCCURRENCES = 3  # sessions or days with the topic, unless there is a conclusion on it
@@ -24,7 +25,7 @@ _SENTENCES = 4
 _MAX_READ_BY_RULES = 40  # episodes that rules read for a paragraph, and sentences they rank
 _MAX_CHARS = 2000  # of a paragraph by rules
 _MAX_LINE_CHARS = 700  # of one source line of a paragraph
-_NO_TOPICS = frozenset({"", topic_key("a chat")})
+_NO_TOPICS = frozenset({"", *(topic_key(record_words(code).a_chat) for code in LANGUAGES)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +238,18 @@ def _episode_line(episode: Record, question_statuses: Mapping[str, str]) -> str:
 
 
 def paragraph_by_rules(
-    candidate: TopicCandidate, question_statuses: Mapping[str, str], zone: tzinfo | None
+    candidate: TopicCandidate,
+    question_statuses: Mapping[str, str],
+    zone: tzinfo | None,
+    language: str,
 ) -> str:
-    """Return the highest-scoring sentences on a topic by day, then where it stands."""
+    """Return the highest-scoring sentences on a topic by day, then where it stands.
+
+    Args:
+        question_statuses: by the text of the question.
+        language: of the days and labels.
+    """
+    on_day = record_words(language).on_day
     words = set(candidate.key.split())
     sources = [*candidate.episodes[-_MAX_READ_BY_RULES:], *candidate.notes]
     texts = [
@@ -253,12 +263,12 @@ def paragraph_by_rules(
     for sentence in about:
         if sentence in best:
             at = sentence.utterance.said_at
-            day = f"On {day_in_words(at)}:" if at is not None else ""
+            day = on_day.format(date=day_in(language, at)) if at is not None else ""
             paragraph += [*([day] if day not in paragraph else []), sentence.text]
     written = "\n".join(paragraph)
     for label, text in _latest_results(candidate, words, question_statuses):
         if text not in written:
-            paragraph.append(f"{label}: {text}")
+            paragraph.append(f"{heading_in(language, label)}: {text}")
     return "\n".join(paragraph)[:_MAX_CHARS] or sources[-1].content
 
 
@@ -275,7 +285,7 @@ def _latest_results(
         for question in episode.details.open_questions
         if question_statuses.get(question) != "settled"
     ]
-    for label, texts in (("Settled", conclusions), ("Left open", still_open)):
+    for label, texts in (("settled", conclusions), ("left open", still_open)):
         about = [text for text in texts if words & set(terms_of(text))]
         if about:
             yield label, about[-1]

@@ -92,4 +92,6 @@ async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tup
         else:
             return answer.text, last_episode
     last_episode = max((episode.id for episode in candidate.episodes), default=0)
-    return paragraph_by_rules(candidate, statuses, context.now.tzinfo), last_episode
+    language = await context.language()
+    paragraph = paragraph_by_rules(candidate, statuses, context.now.tzinfo, language)
+    return paragraph, last_episode

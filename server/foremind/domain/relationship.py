@@ -90,6 +90,7 @@ class RelationshipState:
     user_name: str
     companion_name: str
     time_zone: str
+    language: str | None
     companion_settings: CompanionSettings
     settings: RelationshipSettings
     stated_turn_id: int

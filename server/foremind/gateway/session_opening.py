@@ -17,9 +17,9 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.retrieval.prompt_language import prompt_language
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.time_ago import load_ages
-from foremind.typeahead.prompt_language import prompt_language
 
 
 async def open_session(

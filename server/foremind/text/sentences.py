@@ -2,19 +2,24 @@
 
 import re
 
+from foremind.text.languages.prompt_words import STOPPED_DAYS, is_day_heading
 from foremind.text.tokenization import unspaced_chars, words_of
 
 # Trailing white space stays with its sentence, so that joined sentences are the text again. A day
-# ("On 20 May 2026:") is a part of its own, since it applies to all that follows.
-_END = re.compile(r"(?<=[.!?…;|])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*")
+# ("On 20 May 2026:") is a part of its own, since it applies to all that follows; none ends within
+# one ("20. Mai 2026").
+_END = re.compile(
+    rf"(?P<within>{STOPPED_DAYS})|"
+    r"(?<=[.!?…;|])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*"
+)
 # Labels in front of a quotation: "Ana: ", "home (20 May 2026): ".
+_LABEL_WORD = r"[\w'’\u0e31-\u0e4e-]{1,40}"  # some vowels of Thai are no letters
 _LABEL = re.compile(
-    r"(?:[\w'’-]{1,40}(?:,? [\w'’-]{1,40}){0,3}(?: \([^()]{1,40}\))?: +){1,3}(?=\S)"
+    rf"(?:{_LABEL_WORD}(?:,? {_LABEL_WORD}){{0,3}}(?: \([^()]{{1,40}}\))?: +){{1,3}}(?=\S)"
 )
 _MIN_WORDS = 3  # shorter sentences may occur twice: "Oh yes!"
 _MIN_UNSPACED_CHARS = 8  # likewise, where no spaces separate words: "はい、そうです"
-_INTRODUCES = re.compile(r":\s*$")  # "On 20 May 2026:" belongs to what follows
-_DAY = re.compile(r"On \d{1,2} \w{3,9} \d{4}:\s*$")
+_INTRODUCES = re.compile(r"[:：]\s*$")  # "On 20 May 2026:" belongs to what follows
 _IN_FULL = {"i'm": ("i", "am"), "i've": ("i", "have")}
 _MAX_SENTENCES = 400  # of one text; the rest of it counts as one sentence
 _MAX_CHARS = 20_000  # of one text that are compared
@@ -25,7 +30,7 @@ def sentences_in(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for match in _END.finditer(text):
-        if match.end() > start and text[start : match.end()].strip():
+        if match["within"] is None and match.end() > start and text[start : match.end()].strip():
             sentences.append(text[start : match.end()])
             start = match.end()
             if len(sentences) == _MAX_SENTENCES:
@@ -51,7 +56,7 @@ def key_of_words(words: str) -> int:
 
 def is_day(sentence: str) -> bool:
     """Return whether a sentence only says on which day the next ones were said."""
-    return _DAY.match(sentence) is not None
+    return is_day_heading(sentence.rstrip())
 
 
 def _key(sentence: str) -> int:

@@ -1,4 +1,4 @@
-"""How long ago something was, in words. Pure."""
+"""How long ago something was, and how long something lasts, in words. Pure."""
 
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -47,6 +47,12 @@ def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
     if days < 730:
         return _ago(round(days / 30.44), "month", language)
     return _ago(round(days / 365.25), "year", language)
+
+
+def minutes_in_words(minutes: int, language: str) -> str:
+    """Return "30 minutes", with the plurals of the language, by the Unicode CLDR."""
+    locale = locale_of(with_words(language)) or ENGLISH
+    return format_timedelta(minutes * _SECONDS["minute"], "minute", _NO_LARGER_UNIT, locale=locale)
 
 
 def load_ages(language: str) -> None:

@@ -44,9 +44,9 @@ def usage(day: int) -> SessionUsage:
 
 def test_usage_patterns_need_three_sessions() -> None:
     """Length, time of day in the user's time zone, questions, topics."""
-    assert usage_patterns_of([usage(1), usage(2)], [], "UTC") == {}
+    assert usage_patterns_of([usage(1), usage(2)], [], "UTC", "en") == {}
     patterns = usage_patterns_of(
-        [usage(1), usage(2), usage(3)], [episode(1, "garden")], "Europe/Lisbon"
+        [usage(1), usage(2), usage(3)], [episode(1, "garden")], "Europe/Lisbon", "en"
     )
     assert patterns == {
         "session length": "usually about 30 minutes",
@@ -55,4 +55,13 @@ def test_usage_patterns_need_three_sessions() -> None:
         "favourite topics": "most often garden",
     }
     sessions = [usage(1), usage(2), usage(3)]
-    assert usage_patterns_of(sessions, [], "Asia/Tokyo")["time of day"] == "usually comes at night"
+    in_tokyo = usage_patterns_of(sessions, [], "Asia/Tokyo", "en")
+    assert in_tokyo["time of day"] == "usually comes at night"
+    assert usage_patterns_of(sessions, [episode(1, "Garten")], "UTC", "de") == {
+        "session length": "meist etwa 30 Minuten",
+        "time of day": "kommt meist abends",
+        "follow-up habit": "stellt in 25 % der Nachrichten eine Frage",
+        "favourite topics": "am häufigsten Garten",
+    }
+    (length, *_) = usage_patterns_of([usage(n) for n in range(3)], [], "UTC", "pl").values()
+    assert length == "zwykle mniej więcej 30 minut"

@@ -66,7 +66,8 @@ def test_a_topic_needs_three_sessions_or_a_conclusion() -> None:
     assert qualifying(*twice) == {}
     assert list(qualifying(*twice, episode(3, "Garden"))) == ["garden"]
     assert list(qualifying(episode(1, "garden", concluded="We decided to water the garden")))
-    assert qualifying(*(episode(number, "a chat") for number in range(9))) == {}
+    for no_topic in ("a chat", "ein Gespräch", "雑談"):
+        assert qualifying(*(episode(number, no_topic) for number in range(9))) == {}
 
 
 def test_names_of_one_topic_are_merged() -> None:
@@ -112,7 +113,7 @@ def test_notes_and_pinned_texts_may_lead_to_a_topic(layer: RecordLayer) -> None:
     assert contents == [note.content for note in notes]
     with_episodes = qualifying(notes[0], episode(4, "telescope"), episode(5, "telescope"))
     assert with_episodes["telescop"].occurrences == 3
-    assert "Mended" in paragraph_by_rules(found["telescop"], {}, UTC)
+    assert "Mended" in paragraph_by_rules(found["telescop"], {}, UTC, "en")
 
 
 def test_mentions_in_episodes_count_for_rules() -> None:
@@ -169,8 +170,12 @@ def test_a_paragraph_is_made_of_dates_conclusions_and_open_questions() -> None:
         "22 They spoke of the violin. Concluded: I'll buy the old violin",
         "23 They spoke of the violin. Left open: Who tunes the violin?",
     ]
-    written = paragraph_by_rules(candidate, settled, UTC)
+    written = paragraph_by_rules(candidate, settled, UTC, "en")
     assert "On 21 May 2026:" in written
     assert "Settled: I'll buy the old violin" in written
     assert "Left open: Who tunes the violin?" in written
     assert "Which" not in written
+    in_german = paragraph_by_rules(candidate, settled, UTC, "de")
+    assert "Am 21. Mai 2026:" in in_german
+    assert "Geklärt: I'll buy the old violin" in in_german
+    assert "Offen geblieben: Who tunes the violin?" in in_german

@@ -13,7 +13,7 @@ from foremind.domain.memory import Recalled
 from foremind.domain.record import Record, is_manual
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.languages.prompt_words import day_in, prompt_words
+from foremind.text.languages.prompt_words import day_in, label_in, prompt_words
 from foremind.text.sentences import key_of_words, sentences_in
 from foremind.text.statements.wordings import in_first_person
 from foremind.text.time_ago import age_in_words
@@ -22,8 +22,11 @@ from foremind.text.time_ago import age_in_words
 WEAK = 0.30
 
 
-def labelled(label: str) -> str:
-    """Return a label of plain words unchanged, and anything else quoted."""
+def labelled(label: str, language: str = ENGLISH) -> str:
+    """Return a label of Foremind's own in a language, other plain words unchanged, else quoted."""
+    own = label_in(language, label)
+    if own != label:
+        return own
     return label if label.replace(" ", "").replace("_", "").isalnum() else quoted(label)
 
 
@@ -76,14 +79,14 @@ def question_line(
 def note_line(record: Record, user_name: str, language: str = ENGLISH) -> QuotedLine:
     """Return a note as one line."""
     if is_manual(record.made_by):
-        return line((f"- {labelled(record.kind)}: ", record.content), is_manual=True)
+        return line((f"- {labelled(record.kind, language)}: ", record.content), is_manual=True)
     day = day_in_words(record.updated_at)
     states = {
         key_of_words(words): day
         for sentence in sentences_in(record.content)
         for words in in_first_person(sentence, user_name)
     }
-    before = f"- {labelled(record.kind)}, {day_in(language, record.updated_at)}: "
+    before = f"- {labelled(record.kind, language)}, {day_in(language, record.updated_at)}: "
     return line((before, record.content), day=day, states=states)
 
 

@@ -15,14 +15,14 @@ from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.record_format import day_in_words, note_line
 from foremind.llm.prompt.token_counter import CountTokens
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.languages.prompt_words import day_in, prompt_words
+from foremind.text.languages.prompt_words import day_in, english_day, label_in, prompt_words
 from foremind.text.sentences import key_of_words, sentence_keys
 from foremind.text.statements.wordings import wordings
 
 _MAX_PROFILE_TOKENS = 1000  # in addition to manual entries
 _MAX_NOTES = 100
 # The label of a line of the core memory, with its day: "home (20 May 2026): ".
-_DATED_LABEL = re.compile(r"[^:()]{1,80}(?: \((?P<day>\d{1,2} \w{3,9} \d{4})\))?: ")
+_DATED_LABEL = re.compile(r"[^:()]{1,80}(?: \((?P<day>[^()]{1,40})\))?: ")
 _OTHER_SPEAKER = re.compile(r": | \d{4}")  # or another day
 
 
@@ -178,7 +178,7 @@ def _only_day(text: str) -> str | None:
     label = _DATED_LABEL.match(text)
     if _OTHER_SPEAKER.search(text, 0 if label is None else label.end()):
         return None
-    return "" if label is None else label["day"] or ""
+    return "" if label is None or label["day"] is None else english_day(label["day"])
 
 
 def state_section(state: SessionState, count: CountTokens, language: str = ENGLISH) -> Section:
@@ -207,12 +207,15 @@ def profile_order(record: Record) -> tuple[int, float]:
 
 def _profile_line(record: Record, language: str) -> QuotedLine:
     words = prompt_words(language).lines
-    states = dict.fromkeys(sentence_keys([f"{record.title}: {record.content}"]), "")
-    if record.kind == "inferred":
-        before = f"- {words.seems}: {quoted(record.title)}: "
-        return line((before, record.content), sentences=False, states=states)
     manual = is_manual(record.made_by)
-    title = f"{quoted(record.title)}: " if record.title else ""
+    shown = record.title if manual else label_in(language, record.title)
+    # The core memory may be older than the player's language.
+    titles = dict.fromkeys((record.title, shown))
+    states = dict.fromkeys(sentence_keys([f"{title}: {record.content}" for title in titles]), "")
+    if record.kind == "inferred":
+        before = f"- {words.seems}: {quoted(shown)}: "
+        return line((before, record.content), sentences=False, states=states)
+    title = f"{quoted(shown)}: " if shown else ""
     day = day_in_words(record.updated_at)
     said_on = words.said_on.format(date=day_in(language, record.updated_at))
     after = "" if manual else f" {said_on}"

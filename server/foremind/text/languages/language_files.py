@@ -8,12 +8,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from string import Formatter
 from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 import Stemmer
+
+from foremind.text.languages.prompt_templates import (
+    LABELS,
+    LineWords,
+    RecordWords,
+    unfilled,
+)
 
 Script = Literal["latin", "cyrillic", "kana", "han", "hangul", "thai"]
 
@@ -27,36 +33,6 @@ class InvalidLanguageFile(ValueError):
     """A language's file cannot be used; the message names the file, the field and what it is."""
 
 
-class LineWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the lines of a prompt say besides what they quote: templates, with `_PLACES` to fill.
-
-    `when` in them is filled by `dated`; `topic` and `name` are quoted.
-    """
-
-    date: str
-    just_now: str
-    yesterday: str
-    dated: str
-    user_said: str
-    companion_said: str
-    no_longer_so: str
-    weak_match: str
-    episode: str
-    settled: str
-    topic: str
-    topic_met: str
-    others: str
-    question: str
-    question_again: str
-    saved: str
-    saved_by_game: str
-    seems: str
-    said_on: str
-    recap: str
-    task: str
-    document: str
-
-
 class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     """The table `prompt` as it is written."""
 
@@ -66,28 +42,8 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     weekdays: str
     months: str
     lines: LineWords
-
-
-#: The places of templates, sorted; other words have none.
-_PLACES: Mapping[str, list[str]] = {
-    "player": ["name"],
-    "today": ["day", "month", "weekday", "year"],
-    "lines.date": ["day", "month", "year"],
-    "lines.dated": ["age", "date"],
-    "lines.user_said": ["name", "when"],
-    "lines.companion_said": ["when"],
-    "lines.episode": ["topic", "when"],
-    "lines.topic": ["topic", "when"],
-    "lines.topic_met": ["count", "topic", "when"],
-    "lines.others": ["count"],
-    "lines.question": ["name", "when"],
-    "lines.question_again": ["count", "name", "when"],
-    "lines.saved": ["when"],
-    "lines.saved_by_game": ["when"],
-    "lines.said_on": ["date"],
-    "lines.recap": ["date"],
-    "lines.document": ["title"],
-}
+    records: RecordWords = RecordWords()
+    labels: dict[str, str] = {}
 
 
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,6 +72,8 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
 class PromptWords:
     """What a prompt says besides what was said: `player` has a place for the `{name}`, `today` for
     `{weekday}`, `{day}`, `{month}` and `{year}`; the first weekday is Monday.
+
+    `records` and `labels` may lack some words.
     """
 
     player: str
@@ -124,6 +82,8 @@ class PromptWords:
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
     lines: LineWords
+    records: RecordWords
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,22 +176,22 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             )
     texts = {"player": file.player, "today": file.today}
     texts |= {f"lines.{field}": text for field, text in msgspec.structs.asdict(file.lines).items()}
+    written = msgspec.structs.asdict(file.records).items()
+    texts |= {f"records.{field}": text for field, text in written if text}
     for field, text in texts.items():
-        places = _PLACES.get(field, [])
-        if _places_in(text) != places:
-            expected = ", ".join(f"{{{place}}}" for place in places) or "nothing in braces"
+        expected = unfilled(field, text)
+        if expected is not None:
+            raise InvalidLanguageFile(f"{name}: prompt.{field}: expected {expected}")
+    for label in file.labels:
+        if label not in LABELS:
             raise InvalidLanguageFile(
-                f"{name}: prompt.{field}: expected {expected}{', each once' if places else ''}"
+                f"{name}: prompt.labels: expected some of {', '.join(sorted(LABELS))}, "
+                f"not {label!r}"
             )
-    return PromptWords(file.player, file.rules, file.today, weekdays, months, file.lines)
-
-
-def _places_in(text: str) -> list[str] | None:
-    """Return the names of the places that `str.format` fills, sorted; None for a single brace."""
-    try:
-        return sorted(place for _, place, _, _ in Formatter().parse(text) if place is not None)
-    except ValueError:
-        return None
+    labels = MappingProxyType(file.labels)
+    return PromptWords(
+        file.player, file.rules, file.today, weekdays, months, file.lines, file.records, labels
+    )
 
 
 def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:

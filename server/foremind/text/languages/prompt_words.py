@@ -1,13 +1,18 @@
 """The words of a prompt that are Foremind's own, in the player's language. Pure."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
+from string import Formatter
 
+import msgspec
 from babel import Locale, UnknownLocaleError
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, PromptWords
+from foremind.text.languages.prompt_templates import RecordWords
 
 _ANOTHER = next(code for code in LANGUAGES if code != ENGLISH)
 
@@ -26,6 +31,29 @@ def with_words(language: str) -> str:
     return language if prompt_words(language) is not prompt_words(ENGLISH) else ENGLISH
 
 
+@lru_cache(64)
+def record_words(language: str) -> RecordWords:
+    """Return the words of records in a language; each that its file lacks in English."""
+    own = msgspec.structs.asdict(prompt_words(language).records)
+    return msgspec.structs.replace(
+        prompt_words(ENGLISH).records, **{field: text for field, text in own.items() if text}
+    )
+
+
+def label_in(language: str, label: str) -> str:
+    """Return one of Foremind's own labels, given in English, in a language.
+
+    Unchanged if it has no word for it, or the label is not Foremind's own.
+    """
+    return prompt_words(language).labels.get(label, label)
+
+
+def heading_in(language: str, label: str) -> str:
+    """Return a label as it begins a sentence."""
+    word = label_in(language, label)
+    return f"{word[0].upper()}{word[1:]}"
+
+
 def date_in(language: str, day: datetime) -> str:
     """Return "Today is Wednesday, 20 May 2026." in a language."""
     words = prompt_words(language)
@@ -41,6 +69,59 @@ def day_in(language: str, day: datetime) -> str:
     """Return "20 May 2026" in a language."""
     words = prompt_words(language)
     return words.lines.date.format(day=day.day, month=words.months[day.month - 1], year=day.year)
+
+
+def english_day(text: str) -> str | None:
+    """Return a day that is written as `day_in` does in some language, in English; else None."""
+    for months, pattern in _DAYS:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            month = _MONTHS[months.index(match["month"])]
+            return f"{int(match['day'])} {month} {match['year']}"
+    return None
+
+
+def is_day_heading(text: str) -> bool:
+    """Return whether a text only says on which day what follows was said, in some language."""
+    return _DAY_HEADING.fullmatch(text) is not None
+
+
+def _pattern(template: str, places: Mapping[str, str]) -> str:
+    """Return a pattern of a filled template, given those of its places."""
+    return "".join(
+        re.escape(literal) + (places[place] if place is not None else "")
+        for literal, place, _, _ in Formatter().parse(template)
+    )
+
+
+def _date_pattern(language: str, *, named: bool) -> str:
+    words = prompt_words(language)
+    places = {
+        "day": r"\d{1,2}",
+        "month": "|".join(re.escape(month) for month in sorted(words.months, key=len)[::-1]),
+        "year": r"\d{4}",
+    }
+    begin = {place: f"(?P<{place}>" if named else "(?:" for place in places}
+    filled = {place: f"{begin[place]}{pattern})" for place, pattern in places.items()}
+    return _pattern(words.lines.date, filled)
+
+
+_MONTHS = prompt_words(ENGLISH).months
+_DAYS = [
+    (prompt_words(code).months, re.compile(_date_pattern(code, named=True))) for code in LANGUAGES
+]
+#: A pattern of the days that have in them what ends sentences: "20. Mai 2026".
+STOPPED_DAYS = "|".join(
+    _date_pattern(code, named=False)
+    for code in LANGUAGES
+    if re.search(r"[.!?…;|]\s", prompt_words(code).lines.date)
+)
+_DAY_HEADING = re.compile(
+    "|".join(
+        _pattern(record_words(code).on_day, {"date": _date_pattern(code, named=False)})
+        for code in LANGUAGES
+    )
+)
 
 
 def locale_of(language: str) -> Locale | None:

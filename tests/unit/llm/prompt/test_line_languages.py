@@ -103,6 +103,23 @@ def test_lines_of_every_prompt_are_in_german() -> None:
     assert state.lines == ('- die laufende Aufgabe: "Fisch fangen"',)
 
 
+def test_labels_of_foremind_are_in_german_and_those_of_others_as_they_are() -> None:
+    """Slots, kinds of notes and usage patterns; not what somebody else named, or wrote by hand."""
+    usage = replace(_record("profile"), kind="inferred", title="time of day")
+    home = replace(_record("profile"), title="home")
+    boat = replace(_record("profile"), title="boat", content="Zephyrine")
+    mine = replace(_record("profile", "user"), title="home", content="Braga")
+    sections = standing_sections([home, boat, mine, usage], estimate_tokens, "Ana", "de")
+    assert sections["profile"].lines == (
+        '- "home": "Braga"',
+        f'- "Wohnort": "{SAID}" (gesagt am 29. April 2026)',
+        '- "boat": "Zephyrine" (gesagt am 29. April 2026)',
+        f'- anscheinend: "Tageszeit": "{SAID}"',
+    )
+    goal = replace(_record("scratchpad"), kind="goal")
+    assert note_line(goal, "Ana", "de").text() == f'- Ziel, 29. April 2026: "{SAID}"'
+
+
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 def test_what_repeats_is_found_in_every_language(language: str) -> None:
     """Lines are compared by their days, which are not the days that are shown."""

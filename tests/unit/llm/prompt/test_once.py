@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from foremind.background.core_memory import core_memory_sources
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, MadeBy, Record, RecordLayer
 from foremind.domain.settings.setting_definitions import LayerName
@@ -13,6 +14,8 @@ from foremind.llm.prompt.record_format import memory_lines, topic_line
 from foremind.llm.prompt.sections import Section, section, standing_sections
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.text.languages.language_files import LANGUAGES
+from foremind.text.languages.prompt_words import day_in, record_words
 from foremind.text.sentences import sentence_keys_in
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -37,10 +40,14 @@ def memory(
 
 
 def shown(
-    records: Sequence[Record], *memories: Recalled, said: str = "", topic: str = ""
+    records: Sequence[Record],
+    *memories: Recalled,
+    said: str = "",
+    topic: str = "",
+    language: str = "en",
 ) -> dict[LayerName, list[str]]:
     """Return the lines of each layer in a prompt with room for everything."""
-    standing = standing_sections(records, estimate_tokens, "Ana")
+    standing = standing_sections(records, estimate_tokens, "Ana", language)
     recalled: list[Section] = [
         section("memories", memory_lines(memories, "Ana", NOW), estimate_tokens),
         section(
@@ -165,3 +172,28 @@ def test_a_day_of_which_nothing_is_left_is_not_shown() -> None:
         [], topic=topic, said="I moved to Porto. I miss my cat. I like the flat."
     )["topics"]  # fmt: skip
     assert line.endswith('"On 3 May 2026: Ana: I found a flat."')
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_the_core_memory_does_not_repeat_the_profile_in_any_language(language: str) -> None:
+    """Its labels and dates are those of when it was written; prompts may be in another by now."""
+    profile = [
+        record("profile", "Porto", "home"),
+        record("profile", "creating art", "likes"),
+    ]
+    for written_in in (language, "en"):
+        lines = core_memory_sources(profile, UTC, written_in)
+        assert all(day_in(written_in, NOW) in text for text in lines)
+        core_memory = record("hot", "\n".join(lines))
+        prompt = shown([*profile, core_memory], language=language)
+        assert prompt["profile"] and not prompt["hot"]
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_a_day_of_which_nothing_is_left_is_left_out_in_every_language(language: str) -> None:
+    """As in English."""
+    day = record_words(language).on_day.format(date=day_in(language, NOW))
+    paragraph = f"{day}\nMira keeps bees in Porto.\n{day}\nShe sells honey at the market."
+    lines = shown([], topic=paragraph, said="Mira keeps bees in Porto.")["topics"]
+    assert lines[0].count(day) == 1
+    assert "bees" not in lines[0] and "honey" in lines[0]

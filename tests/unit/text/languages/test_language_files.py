@@ -8,9 +8,9 @@ import pytest
 from foremind.text.languages.language_files import (
     LANGUAGES,
     InvalidLanguageFile,
-    LineWords,
     parse_language,
 )
+from foremind.text.languages.prompt_templates import LABELS, LineWords, RecordWords
 
 _COMPLETE = """
 code = "xx"
@@ -100,8 +100,16 @@ _LINES = dict.fromkeys(LineWords.__struct_fields__, "x") | {
 }
 
 
-def _with_prompt(changed: Mapping[str, str] = {}, lines: Mapping[str, str] = {}) -> str:
-    tables = {"prompt": {**_WORDS, **changed}, "prompt.lines": {**_LINES, **lines}}
+def _with_prompt(
+    changed: Mapping[str, str] = {},
+    lines: Mapping[str, str] = {},
+    others: Mapping[str, Mapping[str, str]] = {},
+) -> str:
+    tables: dict[str, Mapping[str, str]] = {
+        "prompt": {**_WORDS, **changed},
+        "prompt.lines": {**_LINES, **lines},
+        **{f"prompt.{table}": words for table, words in others.items()},
+    }
     return _COMPLETE + "".join(
         f"[{table}]\n" + "".join(f'{key} = "{words[key]}"\n' for key in words)
         for table, words in tables.items()
@@ -152,4 +160,32 @@ def test_unusable_words_of_lines_are_named(changed: dict[str, str], message: str
     """Also where a brace would have been a place."""
     with pytest.raises(InvalidLanguageFile) as raised:
         parse_language("xx.toml", _with_prompt(lines=changed))
+    assert str(raised.value) == f"xx.toml: {message}"
+
+
+def test_words_of_records_and_labels_may_be_left_out() -> None:
+    """Each of them, and all."""
+    some = {"records": {"on_day": "Dies {date}:"}, "labels": {"home": "Domus"}}
+    for others, on_day, labels in (({}, "", {}), (some, "Dies {date}:", {"home": "Domus"})):
+        prompt = parse_language("xx.toml", _with_prompt(others=others)).prompt
+        assert prompt is not None
+        assert (prompt.records, prompt.labels) == (RecordWords(on_day=on_day), labels)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"records": {"on_day": "Dies"}}, "prompt.records.on_day: expected {date}, each once"),
+        (
+            {"labels": {"hoem": "Domus"}},
+            f"prompt.labels: expected some of {', '.join(sorted(LABELS))}, not 'hoem'",
+        ),
+    ],
+)
+def test_unusable_words_of_records_are_named(
+    others: dict[str, dict[str, str]], message: str
+) -> None:
+    """As those of lines are."""
+    with pytest.raises(InvalidLanguageFile) as raised:
+        parse_language("xx.toml", _with_prompt(others=others))
     assert str(raised.value) == f"xx.toml: {message}"

@@ -5,7 +5,19 @@ from datetime import UTC, datetime
 import pytest
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
-from foremind.text.languages.prompt_words import date_in, language_of_messages, prompt_words
+from foremind.text.languages.prompt_templates import LABELS
+from foremind.text.languages.prompt_words import (
+    date_in,
+    day_in,
+    english_day,
+    heading_in,
+    is_day_heading,
+    label_in,
+    language_of_messages,
+    prompt_words,
+    record_words,
+)
+from foremind.text.sentences import sentence_keys
 
 DAY = datetime(2026, 5, 20, 12, tzinfo=UTC)  # a Wednesday
 
@@ -55,6 +67,58 @@ def test_no_language_borrows_words_of_english() -> None:
             if getattr(lines, field) == getattr(english, field)
         }
         assert borrowed <= {"date"}, language
+
+
+def test_every_language_has_all_words_of_records_and_all_labels() -> None:
+    """But English, whose labels are those that records are stored with."""
+    english = record_words(ENGLISH)
+    assert all(getattr(english, field) for field in english.__struct_fields__)
+    for language in LANGUAGES.keys() - {ENGLISH}:
+        words = record_words(language)
+        borrowed = {
+            field
+            for field in words.__struct_fields__
+            if getattr(words, field) == getattr(english, field)
+        }
+        assert not borrowed, language
+        assert set(prompt_words(language).labels) == LABELS, language
+
+
+def test_labels_are_in_the_language_if_they_are_of_foremind() -> None:
+    """In English where there is no file; a heading begins with a capital letter."""
+    assert [label_in(language, "home") for language in ("de", "ja", "en", "sv")] == [
+        "Wohnort", "住まい", "home", "home",
+    ]  # fmt: skip
+    assert label_in("de", "boat") == "boat"
+    assert [heading_in(language, "left open") for language in ("de", "en")] == [
+        "Offen geblieben", "Left open",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_every_label_is_told_from_what_it_labels(language: str) -> None:
+    """With a date and without, so that what it labels is found elsewhere in a prompt."""
+    for label in LABELS:
+        shown = label_in(language, label)
+        dated = f"{shown} ({day_in(language, DAY)}): "
+        short = sentence_keys([f"{shown}: Porto", f"{dated}Porto"])
+        assert short[0] == short[1] != 0, label
+        long = sentence_keys(
+            ["Mira keeps bees", f"{shown}: Mira keeps bees", f"{dated}Mira keeps bees"]
+        )
+        assert len(set(long)) == 1, label
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_days_are_recognised_in_every_language(language: str) -> None:
+    """By themselves, and as what begins the sentences of a day."""
+    for month in range(1, 13):
+        day = DAY.replace(month=month, day=7)
+        written = day_in(language, day)
+        assert english_day(written) == day_in(ENGLISH, day)
+        heading = record_words(language).on_day.format(date=written)
+        assert is_day_heading(heading) and not is_day_heading(f"{heading} x")
+    assert english_day("Scout") is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The language of a session's prompts."""
+"""The language of a session's prompts, and of what rules write into records."""
 
 from uuid import UUID
 
