@@ -60,7 +60,7 @@ SELECT step.relationship_id
 FROM curation_steps AS step
 LEFT JOIN curation_claims AS claim
     ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $1
-WHERE step.due_at <= $7 AND step.lane <> 'ingest'
+WHERE step.due_at <= $7 AND step.lane <> 'ingest' AND step.step = ANY ($8::text[])
     AND step.place <> ALL ($2::text[])
     AND NOT ($3 AND step.place <> '')
     AND NOT EXISTS (
@@ -80,13 +80,14 @@ WHERE step.lane = 'ingest' AND step.due_at <= $2 AND claim.relationship_id IS NU
 ORDER BY step.due_at LIMIT $3;
 
 -- name: claimable_lanes_of
--- Lists the lanes of a relationship with steps that are due, unless a worker has claimed them.
-SELECT DISTINCT ON (step.lane) step.relationship_id, step.lane, step.place, step.companion_id
+-- Lists the lanes of a relationship with steps that are due, by place, unless one is claimed.
+SELECT DISTINCT ON (step.lane, step.place) step.relationship_id, step.lane, step.place, step.companion_id
 FROM curation_steps AS step
 LEFT JOIN curation_claims AS claim
     ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $2
-WHERE step.relationship_id = $1 AND step.due_at <= $2 AND claim.relationship_id IS NULL
-ORDER BY step.lane, step.due_at;
+WHERE step.relationship_id = $1 AND step.due_at <= $2 AND step.step = ANY ($3::text[])
+    AND claim.relationship_id IS NULL
+ORDER BY step.lane, step.place;
 
 -- name: claim_lane
 -- Claims a lane of one relationship, unless another worker holds it or it is being deleted.
@@ -103,6 +104,10 @@ RETURNING relationship_id;
 UPDATE curation_claims
 SET until = CASE WHEN lane = 'ingest' THEN $3::timestamptz ELSE $2::timestamptz END
 WHERE holder = $1 RETURNING relationship_id, lane;
+
+-- name: renew_claim
+-- Extends a worker's claim on a lane.
+UPDATE curation_claims SET until = $4 WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
 
 -- name: release_claim
 -- Releases a worker's claim on a lane.

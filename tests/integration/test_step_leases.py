@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 from foremind.app.core import Core
 from foremind.background.retry_policy import HELD_FOR
+from foremind.background.step_definitions import STEPS_BY_NAME
 from foremind.domain.companion import CompanionFile
 from foremind.domain.step import ClaimableLane, ClaimLimits, ScheduledStep, StepState
 from foremind.storage.curation_store import CurationStore
@@ -23,7 +24,7 @@ class LeaseBench:
 
     def __init__(self, built: Core) -> None:
         self.built = built
-        self.store = StepStore(built.database, HELD_FOR)
+        self.store = StepStore(built.database, HELD_FOR, STEPS_BY_NAME)
 
     async def relationship(self, user: str = "ana", companion: str = "wren") -> int:
         """Create a relationship with changes that need background work."""
@@ -52,7 +53,7 @@ class LeaseBench:
 
     async def claimable(self, limits: ClaimLimits, now: datetime = NOW) -> list[int]:
         """Return the relationships with lanes that may start."""
-        return await self.store.claimable_lanes(now, now, limits, 8)
+        return (await self.store.claimable_lanes(now, now, limits, 8)).ids
 
     async def state(self, relationship: int, step: str = "notes") -> StepState:
         """Return the state of a step."""
@@ -115,6 +116,17 @@ async def test_changes_during_a_step_schedule_it_once_more(built: Core) -> None:
     assert (await bench.state(relationship)).due_at == NOW
     await bench.store.finish(relationship, await bench.state(relationship), None, NOW)
     assert (await bench.state(relationship)).due_at is None
+
+
+async def test_a_step_of_a_newer_version_is_left_to_it(built: Core) -> None:
+    """In a cluster that is being updated; a lane with nothing else to do is not claimed."""
+    bench = LeaseBench(built)
+    await bench.relationship()
+    await bench.schedule(ScheduledStep("unheard of", "rules", ""))
+    assert await bench.claim() is None
+    await bench.relationship()
+    await bench.schedule(STATED)
+    assert await bench.claim() is not None
 
 
 async def test_a_model_server_without_free_slots_blocks_no_other_steps(built: Core) -> None:

@@ -23,6 +23,13 @@ NO_MODEL = {"llm_url": ""}
 _POISON = """
 ALTER TABLE turns ADD CONSTRAINT refuse CHECK (content NOT LIKE '%poison%' OR embedding IS NULL)
 """
+# Later connections wait for no lock.
+_IMPATIENT = """
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET lock_timeout = 50', current_database());
+END $$
+"""
+_UNTIL = "SELECT until FROM curation_claims WHERE relationship_id = $1 AND lane = 'model'"
 _ANTIDOTE = "ALTER TABLE turns DROP CONSTRAINT refuse"
 
 
@@ -214,15 +221,19 @@ async def test_what_a_gateway_stored_itself_is_ingested_at_once(bench: Bench) ->
     assert bench.clock.now() == stored_at
 
 
+@pytest.mark.parametrize("named", [True, False])
 async def test_turns_that_a_limit_held_back_follow_as_soon_as_others_are_ingested(
-    bench: Bench,
+    bench: Bench, named: bool
 ) -> None:
-    """Not only at the next poll."""
+    """Not only at the next poll, which leaves to other gateways what is new."""
+    worker = bench.another(has_peers=named)
     sessions = [await bench.open_session(f"user{number}", **NO_MODEL) for number in range(20)]
     for session in sessions:
         await store(bench, session, "I promise to be early")
     began_at = bench.clock.now()
-    async with bench.worker:
+    async with worker:
+        for session in sessions if named else []:
+            worker.wake(session.relationship_id)
         for session in sessions:
             await ingested_in(bench, session)
     assert bench.clock.now() == began_at
@@ -308,6 +319,58 @@ async def test_ratings_take_no_more_places_at_a_model_than_other_steps(bench: Be
     assert len(asked) == 2 * len(sessions)
     scores = await owner_of(bench.built).fetch("SELECT significance FROM memories")
     assert {row["significance"] for row in scores} == {1.0}
+
+
+async def test_a_relationship_with_much_to_do_lets_others_have_their_turn(bench: Bench) -> None:
+    """Who waits for a place at a full model goes before another batch of those that had one.
+
+    Of six companions four have their turns rated first, in batches of 32.
+    """
+    ingested_all = asyncio.Event()
+    bench.script.background = rated_ten
+    bench.script.hold_for = lambda _: ingested_all
+    rated = {"significance": SignificanceRules(model=True), "consolidate": False}
+    sessions = [await bench.open_session("ana", f"wren{number}", **rated) for number in range(6)]
+    for number, session in enumerate(sessions):
+        await store(bench, session, *(f"I promise {n} lanterns of {number}" for n in range(70)))
+    async with bench.worker:
+        await eventually(lambda: ingested(bench) == 6 * 70)
+        ingested_all.set()
+        await bench.wait_until_idle()
+    asked = [
+        chat["messages"][1]["content"] for chat in bench.script.background_requests if rates(chat)
+    ]
+    assert len(asked) == 6 * 70
+    first = [
+        next(index for index, content in enumerate(asked) if f"lanterns of {number}" in content)
+        for number in range(6)
+    ]
+    assert max(first) < 5 * 32
+
+
+async def test_leases_are_renewed_one_by_one_where_all_at_once_cannot_be(bench: Bench) -> None:
+    """As on the nodes that a sharded database still has; here beside a claim that is locked."""
+    never = asyncio.Event()
+    bench.script.hold_for = lambda _: never
+    locked, other = [await bench.open_session(name) for name in ("ana", "bob")]
+    owner = owner_of(bench.built)
+    await owner.execute(_IMPATIENT)
+    await bench.built.database.pool.expire_connections()
+    async with bench.worker:
+        await bench.say(locked, "My goal is to learn Greek")
+        await bench.say(other, "My goal is to learn Greek")
+        await eventually(lambda: len(bench.script.background_requests) == 2)
+        began_at = bench.clock.now()
+
+        async def renewed() -> bool:
+            until = await owner.fetchval(_UNTIL, other.relationship_id)
+            return bool(until > began_at + timedelta(minutes=2))
+
+        async with owner.acquire() as raw, raw.transaction():
+            await raw.execute(_UNTIL + " FOR UPDATE", locked.relationship_id)
+            await bench.until(renewed)
+        never.set()
+        await bench.wait_until_idle()
 
 
 async def test_a_rating_that_fails_is_retried_and_stops_no_other(bench: Bench) -> None:

@@ -25,7 +25,7 @@ class Readiness:
     """Checks everything that a message needs; answers within seconds.
 
     `database` is ok if it accepts writes, `background` if no background loop keeps failing
-    (degraded, if that is for a node of a sharded database only), `server` unless it is draining,
+    (degraded, if it is only for a part of a sharded database), `server` unless it is draining,
     `announcements` while other processes are heard, and `embedding_server`, where one is
     configured, while it is used. The endpoint needs no token, so expensive checks run at most once
     a second; the others are always current.
@@ -82,7 +82,11 @@ class Readiness:
         codes = {found.code for found in problems.values()}
         # Players whose relationships are on other nodes go on talking, if this server stays.
         one_node = self.database.sharded and database_is_ok and codes == {StorageUnavailable.code}
-        return degraded(f"a node of the database is away: {described}") if one_node else described
+        return (
+            degraded(f"part of the database does not answer: {described}")
+            if one_node
+            else described
+        )
 
     async def _model(self) -> str:
         await self.embedder.embed_query("ready", Priority.PAUSE)

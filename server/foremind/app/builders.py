@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from foremind.app.core import Core
 from foremind.background.retry_policy import HELD_FOR
+from foremind.background.step_definitions import STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
 from foremind.background.turn_steps import TurnSteps
 from foremind.background.worker import BackgroundWorker
@@ -70,7 +71,7 @@ def build_background_worker(
     rater = ImportanceRater(chat_models, components.stores.memories, components.ingester)
     return BackgroundWorker(
         curation_store,
-        StepStore(components.database, HELD_FOR),
+        StepStore(components.database, HELD_FOR, STEPS_BY_NAME),
         runner,
         TurnSteps(components.ingester, rater),
         components.runtime,

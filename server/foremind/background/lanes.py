@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.step_definitions import LANES, StepName
@@ -41,6 +42,36 @@ class RunningLane:
         return server is not None and self.task is not None and server.slots.is_queued(self.task)
 
 
+class Limit(NamedTuple):
+    """What is limited: turns ingested, or lanes on all models, at a place, of a companion there."""
+
+    kind: Literal["ingest", "models", "place", "companion"]
+    place: str = RULES_PLACE
+    companion_id: int | None = None
+
+
+def limits_on(lane: RunningLane | ClaimableLane) -> list[Limit]:
+    """Return the limits that a lane counts towards. Pure."""
+    if lane.lane == "ingest":
+        return [Limit("ingest")]
+    place = lane.place or RULES_PLACE
+    at_place = Limit("place", place)
+    if place == RULES_PLACE:
+        return [at_place]
+    return [at_place, Limit("companion", place, lane.companion_id), Limit("models")]
+
+
+def _most(limit: Limit) -> int:
+    """Return how many lanes a limit allows."""
+    if limit.kind == "ingest":
+        return _MAX_INGEST_LANES
+    if limit.kind == "companion":
+        return _MAX_LANES_PER_COMPANION
+    if limit.kind == "models":
+        return _MAX_MODEL_LANES
+    return _MAX_RULES_LANES if limit.place == RULES_PLACE else MAX_LANES_PER_MODEL
+
+
 class RunningLanes:
     """The lanes that one worker runs, or is about to claim; bounded by the concurrency limits."""
 
@@ -57,9 +88,8 @@ class RunningLanes:
         return lane
 
     def discard(self, lane: RunningLane) -> None:
-        """Remove a lane, unless it was lost and has been claimed again since."""
-        if self._lanes.get((lane.relationship_id, lane.lane)) is lane:
-            del self._lanes[lane.relationship_id, lane.lane]
+        """Remove a lane."""
+        del self._lanes[lane.relationship_id, lane.lane]
 
     def __contains__(self, key: tuple[int, Lane]) -> bool:
         return key in self._lanes
@@ -82,22 +112,13 @@ class RunningLanes:
             if key not in renewed and self._lanes.get(key) is lane
         ]
 
-    def may_start(self, due: ClaimableLane) -> bool:
-        """Return whether a lane is not running yet, and no limit forbids it."""
-        running = (due.relationship_id, due.lane) in self._lanes
-        return not running and not self.is_at_limit(due.lane, due.place, due.companion_id)
+    def first_reached(self, limits: Iterable[Limit]) -> Limit | None:
+        """Return the first of these limits that is reached, None if none is."""
+        return next((limit for limit in limits if self._is_reached(limit)), None)
 
-    def is_at_limit(self, lane: Lane, place: str | None, companion_id: int | None) -> bool:
-        """Return whether a limit forbids one more lane of a kind, at a place."""
-        if lane == "ingest":
-            return self.free_ingest_lanes() <= 0
-        limits = self.claim_limits()
-        return (
-            limits is None
-            or place in limits.full
-            or (limits.models_full and place != RULES_PLACE)
-            or (place, companion_id) in limits.full_of
-        )
+    def _is_reached(self, limit: Limit) -> bool:
+        running = sum(limit in limits_on(lane) for lane in self)
+        return running >= _most(limit)
 
     def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
         """Return a relationship's steps that wait in this process for a model server slot."""

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Self
 from uuid import uuid4
@@ -87,7 +87,7 @@ class BackgroundWorker:
 
     def wake(self, relationship_id: int) -> None:
         """Have a relationship looked at: there may be something to do, such as a turn to ingest."""
-        self._dispatcher.name(relationship_id)
+        self._dispatcher.visit_soon(relationship_id)
 
     async def schedule_now(self, relationship_id: int) -> None:
         """Schedule a check of a relationship as soon as possible."""
@@ -202,7 +202,13 @@ class BackgroundWorker:
         if self._renewed_at is not None and moment - self._renewed_at < _RENEW_INTERVAL_S:
             return
         before = self._lanes.claimed()
-        renewed = await self._step_store.renew(self._lease_holder, now + LEASE, now + INGEST_LEASE)
+        try:
+            renewed = await self._step_store.renew(
+                self._lease_holder, now + LEASE, now + INGEST_LEASE
+            )
+        except ForemindError:  # perhaps one node of a sharded database is away
+            await self._renew_each(before.values())
+            raise
         self._renewed_at = moment
         for lane in self._lanes.lost(before, renewed):
             if lane.task is not None:
@@ -211,14 +217,27 @@ class BackgroundWorker:
             if key not in self._lanes:  # releasing it had failed
                 await self._step_store.release_claim(*key, self._lease_holder)
 
+    async def _renew_each(self, lanes: Iterable[RunningLane]) -> None:
+        """Renew leases one by one, where that is possible."""
+        for lane in lanes:
+            until = self._clock.now() + (INGEST_LEASE if lane.lane == "ingest" else LEASE)
+            with contextlib.suppress(ForemindError):
+                await self._step_store.renew_one(
+                    lane.relationship_id, lane.lane, self._lease_holder, until
+                )
+
     async def _wake_idle(self) -> None:
-        """Now and then, schedule idle relationships where retention applies, and held steps."""
+        """Schedule idle relationships where retention applies, and held steps.
+
+        Every ten seconds, or at once if there are more.
+        """
         now, moment = self._clock.now(), self._clock.monotonic()
         if self._woke_idle_at is not None and moment - self._woke_idle_at < _WAKE_INTERVAL_S:
             return
         everywhere = bool(self._settings.retention_days)
-        await self._curation_store.schedule_retention(
+        idle = await self._curation_store.schedule_retention(
             now, now - _DAY, _WAKE_BATCH, applies_to_all=everywhere
         )
-        await self._step_store.retry_held(now, now - _DAY, _WAKE_BATCH)
-        self._woke_idle_at = moment
+        held = await self._step_store.retry_held(now, now - _DAY, _WAKE_BATCH)
+        if max(idle, held) < _WAKE_BATCH:
+            self._woke_idle_at = moment

@@ -39,17 +39,19 @@ class CurationStore:
 
     async def schedule_retention(
         self, now: datetime, since: datetime, limit: int, *, applies_to_all: bool
-    ) -> None:
-        """Schedule idle relationships to which retention applies, at most `limit` per call.
+    ) -> int:
+        """Schedule idle relationships to which retention applies; return how many were looked at.
 
         Args:
             since: relationships checked later than this are skipped.
+            limit: of relationships looked at.
             applies_to_all: retention applies to all of them; otherwise only to those for which the
                 companion or the relationship sets it.
         """
         rows = await self._database.rows("relationships_to_check", since, applies_to_all, limit)
         for row in rows:
             await self._database.execute("schedule_retention", row["id"], now, row["applies"])
+        return len(rows)
 
     async def unkept_turns(self, relationship_id: int) -> list[int]:
         """Return the ids of turns in closed sessions that were not to be kept."""

@@ -1,7 +1,8 @@
 """The schedule of background steps: due, claimed, failed, or held after repeated failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from foremind.domain.step import (
@@ -17,15 +18,31 @@ from foremind.storage.companion_store import relationship_settings, settings_fro
 from foremind.storage.database import Database
 
 _MAX_TURNS_BEHIND = 1000  # counted per cursor
+_MAX_ROWS = 64  # due steps read by a poll: a relationship may have several
 _MAX_WAITING = 10_000  # steps counted per kind, for the metrics
+
+
+class FoundRelationships(NamedTuple):
+    """Relationships with something to do, and whether there may be more."""
+
+    ids: list[int]
+    more: bool
 
 
 class StepStore:
     """Schedules steps, and lets one worker at a time claim a lane of a relationship."""
 
-    def __init__(self, database: Database, held_for: timedelta) -> None:
-        """Args: held_for: how long after being held a step may be retried."""
+    def __init__(
+        self, database: Database, held_for: timedelta, known_steps: Collection[str]
+    ) -> None:
+        """Set up without doing anything.
+
+        Args:
+            held_for: how long after being held a step may be retried.
+            known_steps: those that can be run; a newer version may have scheduled others.
+        """
         self._database = database
+        self._known_steps = list(known_steps)
         self._held_for = held_for
 
     async def pending_relationships(self, due_by: datetime, limit: int) -> list[int]:
@@ -48,13 +65,16 @@ class StepStore:
         )
 
     async def schedule_pending(
-        self, look: PendingRelationship, steps: Sequence[ScheduledStep], now: datetime
+        self, pending: PendingRelationship, steps: Sequence[ScheduledStep], now: datetime
     ) -> None:
         """Schedule steps of such a relationship, unless another worker did."""
         async with self._database.transaction() as connection:
-            if await connection.row("claim_pending_relationship", look.id, look.due_at) is not None:
+            if (
+                await connection.row("claim_pending_relationship", pending.id, pending.due_at)
+                is not None
+            ):
                 await connection.execute(
-                    "schedule_steps", look.id, now, *_columns(steps), self._held_for
+                    "schedule_steps", pending.id, now, *_columns(steps), self._held_for
                 )
 
     async def schedule(
@@ -69,13 +89,15 @@ class StepStore:
         """Make failed and held steps of a relationship due now."""
         await self._database.execute("retry_failed_steps", relationship_id, now)
 
-    async def retry_held(self, now: datetime, since: datetime, limit: int) -> None:
-        """Make steps due that were held before a time, at most `limit`.
+    async def retry_held(self, now: datetime, since: datetime, limit: int) -> int:
+        """Make steps due that were held before a time, at most `limit`; return how many.
 
         They are held again if they fail.
         """
-        for row in await self._database.rows("held_steps", since, limit):
+        held = await self._database.rows("held_steps", since, limit)
+        for row in held:
             await self._database.execute("retry_held_step", *row, now, since)
+        return len(held)
 
     async def set_place(self, relationship_id: int, lane: Lane, place: str) -> None:
         """Set the model server that the steps of a lane use."""
@@ -83,11 +105,10 @@ class StepStore:
 
     async def claimable_lanes(
         self, now: datetime, due_by: datetime, limits: ClaimLimits, limit: int
-    ) -> list[int]:
+    ) -> FoundRelationships:
         """Return the relationships of the steps that have been due the longest and may start.
 
-        A relationship is repeated for each of its steps. Turns that wait to be ingested do not
-        count.
+        Turns that wait to be ingested do not count.
         """
         rows = await self._database.rows(
             "claimable_lanes",
@@ -96,19 +117,24 @@ class StepStore:
             limits.models_full,
             [place for place, _ in limits.full_of],
             [companion for _, companion in limits.full_of],
-            limit,
+            _MAX_ROWS,
             due_by,
+            self._known_steps,
         )
-        return [row["relationship_id"] for row in rows]
+        return _found(rows, limit)
 
-    async def claimable_ingest(self, now: datetime, due_by: datetime, limit: int) -> list[int]:
-        """Return the relationships of the turns that have waited the longest, once for each."""
-        rows = await self._database.rows("claimable_ingest", now, due_by, limit)
-        return [row["relationship_id"] for row in rows]
+    async def claimable_ingest(
+        self, now: datetime, due_by: datetime, limit: int
+    ) -> FoundRelationships:
+        """Return the relationships of the turns that have waited the longest to be ingested."""
+        rows = await self._database.rows("claimable_ingest", now, due_by, _MAX_ROWS)
+        return _found(rows, limit)
 
     async def claimable_lanes_of(self, relationship_id: int, now: datetime) -> list[ClaimableLane]:
-        """Return the lanes of a relationship that are due and not claimed."""
-        rows = await self._database.rows("claimable_lanes_of", relationship_id, now)
+        """Return the lanes of a relationship that are due and not claimed, once for each place."""
+        rows = await self._database.rows(
+            "claimable_lanes_of", relationship_id, now, self._known_steps
+        )
         return [ClaimableLane(**dict(row)) for row in rows]
 
     async def claim(
@@ -132,6 +158,12 @@ class StepStore:
         """Extend all claims of a worker; return the lanes it still holds."""
         rows = await self._database.rows("renew_claims", holder, until, ingest_until)
         return {(row["relationship_id"], row["lane"]) for row in rows}
+
+    async def renew_one(
+        self, relationship_id: int, lane: Lane, holder: UUID, until: datetime
+    ) -> None:
+        """Extend a worker's claim on a lane."""
+        await self._database.execute("renew_claim", relationship_id, lane, holder, until)
 
     async def release_claim(self, relationship_id: int, lane: Lane, holder: UUID) -> None:
         """Release the claim on a lane."""
@@ -218,6 +250,11 @@ class StepStore:
         return [
             WaitingSteps(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows
         ]
+
+
+def _found(rows: Sequence[Any], limit: int) -> FoundRelationships:
+    ids = list(dict.fromkeys(row["relationship_id"] for row in rows))
+    return FoundRelationships(ids[:limit], len(ids) > limit or len(rows) == _MAX_ROWS)
 
 
 def _columns(steps: Sequence[ScheduledStep]) -> tuple[list[str], list[str], list[str]]:

@@ -25,7 +25,8 @@ from foremind.domain.export_file import (
 from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import relationship_id_of
-from foremind.storage.database import Database
+from foremind.domain.user import User
+from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.export_reader import read_export
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.relationship_transaction import RelationshipTransaction
@@ -82,6 +83,8 @@ class TransferStore:
     ) -> int:
         """Restore an export as a user's relationship with a companion; return its id.
 
+        Of an import that fails nothing remains; in a sharded database, the user may.
+
         Args:
             own: the relationship's settings, limited to what the importing user may set.
             actor: the importing user, for the audit trail.
@@ -90,13 +93,12 @@ class TransferStore:
             Conflict: the relationship is not empty.
             TooLarge: the records exceed the limit of a relationship.
         """
-        await self._check_empty(user_id, companion_id)
-        # Not in the transaction: a sharded database lets only one at a time write users.
-        user = await find_or_create_user(
-            self._database, user_id, export.user_name, export.time_zone, export.language
-        )
-        id_ = relationship_id_of(user.id, companion_id)
+        if self._database.sharded:  # which lets only one transaction at a time write users
+            await self._check_empty(user_id, companion_id)
+            await _find_or_create_user(self._database, user_id, export)
         async with self._database.transaction() as connection:
+            user = await _find_or_create_user(connection, user_id, export)
+            id_ = relationship_id_of(user.id, companion_id)
             await connection.execute("ensure_relationship", id_, user.id, companion_id)
             await connection.scope_to(id_)
             transaction = await RelationshipTransaction.lock(connection, id_)
@@ -124,6 +126,14 @@ class TransferStore:
         id_ = relationship_id_of(row["id"], companion_id)
         if await self._database.for_relationship(id_).row("data_of_relationship", id_) is not None:
             raise _not_empty()
+
+
+async def _find_or_create_user(
+    connection: Database | DatabaseConnection, user_id: str, export: Export
+) -> User:
+    return await find_or_create_user(
+        connection, user_id, export.user_name, export.time_zone, export.language
+    )
 
 
 def _not_empty() -> Conflict:
