@@ -10,7 +10,9 @@ import sys
 import msgspec
 
 from foremind.domain.settings.settings import load_settings
+from foremind.retrieval.calibration.calibrate import embedding_with
 from foremind.retrieval.calibration.classifier_training import (
+    embed_corpus,
     held_out_accuracy,
     read_corpus,
     train,
@@ -25,9 +27,9 @@ def main() -> None:
     settings = load_settings()
     name = sys.argv[1] if len(sys.argv) > 1 else settings.embedding_model
     manifest = find_model(name, settings.models_dir)
-    encoder = prepare_model(manifest, settings.models_dir, print).encoder()
+    model = prepare_model(manifest, settings.models_dir, print)
     corpus = read_corpus()
-    vectors = encoder.encode([manifest.passage_prefix + line.text for line in corpus])
+    vectors = embed_corpus(corpus, *embedding_with(model))
     classifiers = train(corpus, vectors, manifest.name)
     classifiers_path(manifest.name).write_bytes(msgspec.json.encode(classifiers) + b"\n")
     for judged, share in held_out_accuracy(corpus, vectors, classifiers).items():

@@ -5,16 +5,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from foremind.domain.errors import InvalidFile
 from foremind.retrieval import classifiers as classifiers_module
+from foremind.retrieval.calibration.calibrate import calibrate
 from foremind.retrieval.calibration.classifier_training import (
+    CATEGORIES,
+    CorpusVectors,
     held_out_accuracy,
     read_corpus,
     train,
 )
 from foremind.retrieval.classifiers import (
     ClassifierFile,
+    TextClassifiers,
     classifiers_path,
     features_of,
     load_classifiers,
@@ -30,7 +35,7 @@ def test_the_committed_classifiers_are_those_of_the_committed_corpus(
     corpus = read_corpus()
     assert len({example.text for example in corpus}) >= 1500
     vectors = model.encoder().encode([example.text for example in corpus])
-    made = train(corpus, vectors, model.manifest.name)
+    made = train(corpus, CorpusVectors(vectors, vectors), model.manifest.name)
     kept = msgspec.json.decode(
         classifiers_path(model.manifest.name).read_bytes(), type=ClassifierFile
     )
@@ -43,7 +48,7 @@ def test_the_committed_classifiers_are_those_of_the_committed_corpus(
             for file in (made, kept)
         )
         assert (first == second).mean() >= 0.99
-    held_out = held_out_accuracy(corpus, vectors, kept)
+    held_out = held_out_accuracy(corpus, CorpusVectors(vectors, vectors), kept)
     assert held_out["keep"] >= 0.88
     assert held_out["recall"] >= 0.94
 
@@ -61,6 +66,28 @@ def test_small_talk_stays_outside_the_gate(model: ConvertedEncoder) -> None:
     ]
     assert len(texts) > 500
     assert np.mean(let_through) <= 0.08
+
+
+def test_each_classifier_is_trained_on_the_vectors_it_is_used_with(
+    model: ConvertedEncoder,
+) -> None:
+    """Where queries have another prefix than passages: the recall gate judges queries."""
+    manifest = replace(model.manifest, query_prefix="query: ", passage_prefix="passage: ")
+    made = calibrate(ConvertedEncoder(manifest, model.folder))
+    assert made.measured.classifiers is not None
+    classifiers, encoder = TextClassifiers(made.measured.classifiers), model.encoder()
+    held_out = [line for line in read_corpus() if line.held_out]
+    used_with = {"keep": manifest.passage_prefix, "recall": manifest.query_prefix}
+    for name, prefix in used_with.items():
+        vectors = encoder.encode([prefix + line.text for line in held_out])
+        judged = [
+            getattr(classifiers.classify(line.text, vector), name) > 0
+            for line, vector in zip(held_out, vectors, strict=True)
+        ]
+        wanted = [getattr(CATEGORIES[line.category], name) for line in held_out]
+        accuracy = np.mean(np.equal(judged, wanted))
+        assert accuracy == pytest.approx(made.accuracy[name], abs=0.005)
+        assert accuracy >= 0.85
 
 
 def test_classifiers_of_another_shape_are_refused(

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from foremind.retrieval.calibration.classifier_training import (
+    embed_corpus,
     held_out_accuracy,
     read_corpus,
     train,
@@ -67,24 +68,31 @@ def needs_calibration(manifest: Manifest, models_dir: Path) -> bool:
 
 def calibrate(model: ConvertedEncoder) -> Calibration:
     """Measure a model's calibration, and store it unless its manifest has one."""
+    manifest = model.manifest
+    made = calibration_of(manifest, *embedding_with(model))
+    if not manifest.calibration:
+        write_measured(manifest, model.folder.parent, made.measured)
+    return made
+
+
+def embedding_with(model: ConvertedEncoder) -> tuple[Embed, Embed]:
+    """Return what embeds queries and what embeds passages; one function if the prefixes agree."""
     encoder, manifest = model.encoder(), model.manifest
 
     def prefixed(prefix: str) -> Embed:
         return lambda texts: encoder.encode([prefix + text for text in texts])
 
-    made = calibration_of(
-        manifest, prefixed(manifest.query_prefix), prefixed(manifest.passage_prefix)
-    )
-    if not manifest.calibration:
-        write_measured(manifest, model.folder.parent, made.measured)
-    return made
+    embed_passage = prefixed(manifest.passage_prefix)
+    if manifest.same_for_query_and_passage:
+        return embed_passage, embed_passage
+    return prefixed(manifest.query_prefix), embed_passage
 
 
 def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed) -> Calibration:
     """Measure cosines and train classifiers with these vectors."""
     cosines = measure_cosines(embed_query, embed_passage)
     corpus = read_corpus()
-    vectors = embed_passage([line.text for line in corpus])
+    vectors = embed_corpus(corpus, embed_query, embed_passage)
     classifiers = train(corpus, vectors, manifest.name)
     accuracy = held_out_accuracy(corpus, vectors, classifiers)
     useful = all(accuracy[name] >= least for name, least in _MIN_ACCURACY.items())

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from foremind.retrieval.calibration.cosines import Embed, Vectors
 from foremind.retrieval.classifiers import (
     ClassifierFile,
     LinearClassifier,
@@ -75,14 +76,36 @@ def read_corpus() -> list[CorpusLine]:
     ]
 
 
-def train(corpus: list[CorpusLine], vectors: npt.NDArray[np.float32], model: str) -> ClassifierFile:
+@dataclass(frozen=True, slots=True)
+class CorpusVectors:
+    """The vectors that each classifier is used with: what is kept is a passage, a draft a query."""
+
+    keep: Vectors
+    recall: Vectors
+
+
+def embed_corpus(
+    corpus: list[CorpusLine], embed_query: Embed, embed_passage: Embed
+) -> CorpusVectors:
+    """Embed every line of a corpus as the classifiers will see it."""
+    texts = [line.text for line in corpus]
+    passages = embed_passage(texts)
+    return CorpusVectors(
+        keep=passages,
+        recall=passages if embed_query is embed_passage else embed_query(texts),
+    )
+
+
+def train(corpus: list[CorpusLine], vectors: CorpusVectors, model: str) -> ClassifierFile:
     """Fit both classifiers on the lines that are not held out."""
-    features = _features(corpus, vectors)
     trained = np.array([not example.held_out for example in corpus])
     labels = [CATEGORIES[example.category] for example in corpus]
 
-    def fit(targets: list[bool], penalty: float, boundary: float) -> LinearClassifier:
-        weights = _fit(features[trained], np.array(targets, float)[trained], penalty)
+    def fit(
+        embedded: Vectors, targets: list[bool], penalty: float, boundary: float
+    ) -> LinearClassifier:
+        features = _features(corpus, embedded)[trained]
+        weights = _fit(features, np.array(targets, float)[trained], penalty)
         return LinearClassifier(
             weights=[round(float(weight), 4) for weight in weights[:-1]],
             bias=round(float(weights[-1]) - boundary, 4),
@@ -91,26 +114,31 @@ def train(corpus: list[CorpusLine], vectors: npt.NDArray[np.float32], model: str
     return ClassifierFile(
         model=model,
         shape=list(FEATURE_NAMES),
-        keep=fit([label.keep for label in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
-        recall=fit([label.recall for label in labels], _RECALL_PENALTY, _RECALL_BOUNDARY),
+        keep=fit(vectors.keep, [label.keep for label in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
+        recall=fit(
+            vectors.recall, [label.recall for label in labels], _RECALL_PENALTY, _RECALL_BOUNDARY
+        ),
     )
 
 
 def held_out_accuracy(
-    corpus: list[CorpusLine], vectors: npt.NDArray[np.float32], file: ClassifierFile
+    corpus: list[CorpusLine], vectors: CorpusVectors, file: ClassifierFile
 ) -> dict[str, float]:
     """Return the accuracy of each classifier on the held-out lines."""
-    features = _features(corpus, vectors)
     held_out = np.array([example.held_out for example in corpus])
     accuracy = {}
-    for name, classifier in (("keep", file.keep), ("recall", file.recall)):
+    for name, classifier, embedded in (
+        ("keep", file.keep, vectors.keep),
+        ("recall", file.recall, vectors.recall),
+    ):
         targets = np.array([getattr(CATEGORIES[example.category], name) for example in corpus])
+        features = _features(corpus, embedded)
         predicted = features @ np.array(classifier.weights) + classifier.bias > 0
         accuracy[name] = float((predicted == targets)[held_out].mean())
     return accuracy
 
 
-def _features(corpus: list[CorpusLine], vectors: npt.NDArray[np.float32]) -> Array:
+def _features(corpus: list[CorpusLine], vectors: Vectors) -> Array:
     rows = [
         features_of(example.text, vector) for example, vector in zip(corpus, vectors, strict=True)
     ]

@@ -75,6 +75,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     languages: tuple[str, ...] = ()
 
     @property
+    def same_for_query_and_passage(self) -> bool:
+        """Whether a text has one vector, as a query and as a passage."""
+        return self.query_prefix == self.passage_prefix
+
+    @property
     def fingerprint(self) -> str:
         """Identifies the vector space: only vectors with equal fingerprints are comparable."""
         vector_inputs = (

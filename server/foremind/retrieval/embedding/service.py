@@ -162,7 +162,7 @@ class EmbeddingService:
     @property
     def same_for_query_and_passage(self) -> bool:
         """Whether a query's vector may be stored as the passage's."""
-        return self.manifest.query_prefix == self.manifest.passage_prefix
+        return self.manifest.same_for_query_and_passage
 
     def _interrupt_eager(self) -> None:
         """Interrupt a speculative text, so that Enter does not wait for it."""
