@@ -17,7 +17,7 @@ from foremind.app.core import core
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import Settings
 from foremind.retrieval.calibration.calibrate import calibrated_model, needs_calibration
-from foremind.retrieval.calibration.cosines import Vectors, measure_cosines
+from foremind.retrieval.calibration.cosines import Embed, Vectors, measure_cosines
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind_eval.language_recall import LanguageSet, measure_languages
@@ -78,6 +78,7 @@ async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
     assert shipped.repetition is not None
     assert calibrated.manifest.repetition == pytest.approx(shipped.repetition, abs=0.03)
     assert calibrated.manifest.floor < 0.05
+    assert calibrated.manifest.passage_calibration == calibrated.manifest.calibration
     assert calibrated.manifest.fingerprint == manifest.fingerprint
     assert "Calibrating" not in await foremind(
         models, "models", "pull", "other", "--from", str(folder)
@@ -125,8 +126,23 @@ def test_a_model_with_bunched_cosines_gets_thresholds_among_them(model: Converte
         return np.float32(0.75**0.5) * common + np.float32(0.5) * vectors
 
     measured = measure_cosines(embed, embed)
-    assert 0.8 < measured.calibration["0.65"] <= measured.calibration["0.72"] < 0.88
-    assert measured.mistaken["0.65"] < 0.02
-    assert measured.found["0.72"] > 0.6
+    cosines = measured.of_query.cosines
+    assert 0.8 < cosines["0.65"] <= cosines["0.72"] < 0.88
+    assert measured.of_query.mistaken["0.65"] < 0.02
+    assert measured.of_query.found["0.72"] > 0.6
     assert 0.9 < measured.repetition < 0.98
     assert 0.7 < measured.floor < 0.8
+
+
+def test_what_is_stored_has_thresholds_of_its_own(model: ConvertedEncoder) -> None:
+    """Two passages are closer than a query and a passage that say the same."""
+    encoder = model.encoder()
+
+    def prefixed(prefix: str) -> Embed:
+        return lambda texts: encoder.encode([prefix + text for text in texts])
+
+    measured = measure_cosines(prefixed("query: "), prefixed("passage: "))
+    alike = measure_cosines(prefixed("passage: "), prefixed("passage: "))
+    assert measured.of_passages == alike.of_passages == alike.of_query
+    for published, cosine in measured.of_query.cosines.items():
+        assert measured.of_passages.cosines[published] >= cosine + 0.03

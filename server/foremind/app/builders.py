@@ -15,7 +15,7 @@ from foremind.memory.erasure_scope import SimilarityThresholds
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
-from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import StepStore
 
@@ -80,9 +80,9 @@ def build_background_worker(
 
 
 def _similarity_thresholds(components: Core) -> SimilarityThresholds:
-    """Return the cosines from which two texts count as being about the same."""
+    """Return the cosines from which two stored texts count as being about the same."""
     manifest = components.embedder.manifest
     return SimilarityThresholds(
-        calibrated_cosine(manifest, MIN_TOPIC_COSINE),
-        calibrated_cosine(manifest, MIN_EPISODE_COSINE),
+        calibrated_passage_cosine(manifest, MIN_TOPIC_COSINE),
+        calibrated_passage_cosine(manifest, MIN_EPISODE_COSINE),
     )

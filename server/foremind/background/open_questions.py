@@ -10,7 +10,7 @@ from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import topic_key
 from foremind.domain.record import Details, NewRecord, Record, is_manual
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE
-from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.tokenization import words_of
 
@@ -30,7 +30,7 @@ async def restore_open_questions(context: CurationContext, sessions: Collection[
 
     For example because of an erased session that asked one again, or settled it.
     """
-    min_similarity = calibrated_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
+    min_similarity = calibrated_passage_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
     missing: dict[str, NewRecord] = {}
     for episode in context.records_of("episodes"):
         for text in episode.details.open_questions if episode.session_id in sessions else ():
@@ -86,7 +86,7 @@ async def store_questions(
     questions: Sequence[NewRecord],
 ) -> None:
     """Add new questions; count repeated ones and add their sources."""
-    min_similarity = calibrated_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
+    min_similarity = calibrated_passage_cosine(context.embedder.manifest, MIN_EPISODE_COSINE)
     for question in questions:
         repeated = _most_similar(question, known, min_similarity)
         if repeated is None and not _is_dismissed(context, question):

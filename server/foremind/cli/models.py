@@ -91,11 +91,12 @@ def _calibrate(manifest: Manifest, models_dir: Path) -> None:
     say(f"Calibrating {manifest.name} on labelled texts ...")
     made = calibrate(model)
     cosines = made.cosines
-    for published, threshold in cosines.calibration.items():
+    for published, threshold in cosines.of_query.cosines.items():
         say(
             f"  {published} of other models is {threshold:.3f} of this one, which finds "
-            f"{cosines.found[published]:.0%} of the same and "
-            f"{cosines.mistaken[published]:.1%} of the others."
+            f"{cosines.of_query.found[published]:.0%} of the same and "
+            f"{cosines.of_query.mistaken[published]:.1%} of the others; "
+            f"{cosines.of_passages.cosines[published]:.3f} between stored texts."
         )
     say(f"  Texts may say the same from {cosines.repetition:.3f}; {cosines.floor:.3f} counts as 0.")
     judged = ", ".join(f"{share:.1%} ({name})" for name, share in made.accuracy.items())

@@ -5,11 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from foremind.domain.record import NO_DETAILS, Record
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.layer_recall import RecordIndex, references_in, topic_weight
-from foremind.retrieval.similarity_calibration import calibrated_cosine
+from foremind.retrieval.similarity_calibration import (
+    calibrated_cosine,
+    calibrated_passage_cosine,
+)
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -101,3 +105,14 @@ def test_published_thresholds_are_converted_to_the_models_scale() -> None:
     assert calibrated_cosine(plain, 0.72) > 1.0
     assert calibrated_cosine(scaled, 0.7) == pytest.approx(0.3)
     assert (calibrated_cosine(scaled, 0.5), calibrated_cosine(scaled, 0.9)) == (0.2, 0.4)
+
+
+def test_two_passages_have_thresholds_of_their_own() -> None:
+    """Those of a query and a passage, unless the model has others."""
+    plain = Manifest("m", "x", 2, 10, "mean", "onnx", {}, ())
+    asked = structs.replace(plain, calibration={"0.6": 0.2, "0.8": 0.4})
+    both = structs.replace(asked, passage_calibration={"0.6": 0.5, "0.8": 0.9})
+    assert calibrated_passage_cosine(plain, 0.72) > 1.0
+    assert calibrated_passage_cosine(asked, 0.7) == pytest.approx(0.3)
+    assert calibrated_passage_cosine(both, 0.7) == pytest.approx(0.7)
+    assert calibrated_cosine(both, 0.7) == pytest.approx(0.3)

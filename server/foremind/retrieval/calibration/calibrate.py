@@ -12,7 +12,12 @@ from foremind.retrieval.calibration.classifier_training import (
     train,
 )
 from foremind.retrieval.calibration.cosines import Embed, MeasuredCosines, measure_cosines
-from foremind.retrieval.calibration.measured_file import Measured, read_measured, write_measured
+from foremind.retrieval.calibration.measured_file import (
+    METHOD,
+    Measured,
+    read_measured,
+    write_measured,
+)
 from foremind.retrieval.classifiers import TextClassifiers, load_classifiers
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.manifest import Manifest
@@ -55,6 +60,7 @@ def calibrated_model(manifest: Manifest, models_dir: Path) -> CalibratedModel:
     calibrated = replace(
         manifest,
         calibration=measured.calibration,
+        passage_calibration=measured.passage_calibration,
         repetition=measured.repetition,
         floor=measured.floor,
     )
@@ -98,7 +104,9 @@ def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed)
     useful = all(accuracy[name] >= least for name, least in _MIN_ACCURACY.items())
     measured = Measured(
         fingerprint=manifest.fingerprint,
-        calibration=cosines.calibration,
+        method=METHOD,
+        calibration=cosines.of_query.cosines,
+        passage_calibration=cosines.of_passages.cosines,
         repetition=cosines.repetition,
         floor=cosines.floor,
         classifiers=classifiers if useful else None,

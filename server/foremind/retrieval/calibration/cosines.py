@@ -28,47 +28,64 @@ _UNRELATED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredCosines:
-    """What a model's cosines mean; the fields are those of its manifest.
-
-    `found` and `mistaken` are, by published cosine, the shares of the pairs about the same matter
-    and of the others that reach the threshold.
+class MeasuredThresholds:
+    """By published cosine: this model's, and the shares of the pairs about the same matter and of
+    the others that reach it.
     """
 
-    calibration: dict[str, float]
-    repetition: float
-    floor: float
+    cosines: dict[str, float]
     found: dict[str, float]
     mistaken: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosines:
+    """What a model's cosines mean: those of a query and a passage, and those of two passages."""
+
+    of_query: MeasuredThresholds
+    of_passages: MeasuredThresholds
+    repetition: float
+    floor: float
 
 
 def measure_cosines(embed_query: Embed, embed_passage: Embed) -> MeasuredCosines:
     """Measure a model's cosines on the pairs that ship with the server."""
     labelled = tomllib.loads(_PAIRS.read_text("utf-8"))
     matters, statements = labelled["matter"], labelled["statement"]
-    records = embed_passage([pair["record"] for pair in matters])
-    same = embed_query([pair["same"] for pair in matters])
-    near = embed_query([pair["near"] for pair in matters])
+    records, same, near = ([pair[part] for pair in matters] for part in ("record", "same", "near"))
+    stored, asked = embed_passage(records), embed_query(same)
+    return MeasuredCosines(
+        of_query=_thresholds(stored, asked, embed_query(near)),
+        of_passages=_thresholds(stored, embed_passage(same), embed_passage(near)),
+        repetition=_repetition(embed_passage, statements),
+        floor=_floor(float(_unrelated(stored, asked).mean())),
+    )
+
+
+def _thresholds(records: Vectors, same: Vectors, near: Vectors) -> MeasuredThresholds:
+    """Measure with what says the same as each record, and with what only resembles it."""
     positives = np.einsum("ij,ij->i", records, same)
-    off_diagonal = ~np.eye(len(matters), dtype=bool)
-    unrelated = (same @ records.T)[off_diagonal]
     negatives = np.concatenate(
-        [unrelated, (near @ records.T)[off_diagonal], np.einsum("ij,ij->i", records, near)]
+        [_unrelated(records, same), _unrelated(records, near), np.einsum("ij,ij->i", records, near)]
     )
     # A relationship has about 20 records of a layer: weight negatives as 20 for each positive.
     weight = 20 / (len(negatives) / len(positives))
     grid = np.arange(-1.0, 1.0, _STEP)
-    calibration = {}
+    cosines = {}
     for published, beta in _BETA.items():
         scores = [_f_score(positives, negatives, threshold, beta, weight) for threshold in grid]
-        calibration[published] = round(float(grid[int(np.argmax(scores))]), 3)
-    return MeasuredCosines(
-        calibration=calibration,
-        repetition=_repetition(embed_passage, statements),
-        floor=_floor(float(unrelated.mean())),
-        found={key: float(np.mean(positives >= value)) for key, value in calibration.items()},
-        mistaken={key: float(np.mean(negatives >= value)) for key, value in calibration.items()},
+        cosines[published] = round(float(grid[int(np.argmax(scores))]), 3)
+    return MeasuredThresholds(
+        cosines=cosines,
+        found={key: float(np.mean(positives >= value)) for key, value in cosines.items()},
+        mistaken={key: float(np.mean(negatives >= value)) for key, value in cosines.items()},
     )
+
+
+def _unrelated(records: Vectors, others: Vectors) -> Vectors:
+    """Return the cosines of each record with what belongs to another."""
+    cosines: Vectors = (others @ records.T)[~np.eye(len(records), dtype=bool)]
+    return cosines
 
 
 def _repetition(embed: Embed, statements: list[dict[str, str]]) -> float:

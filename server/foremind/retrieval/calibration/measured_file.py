@@ -9,6 +9,9 @@ from foremind.domain.errors import ModelUnusable
 from foremind.retrieval.classifiers import ClassifierFile, are_of
 from foremind.retrieval.embedding.manifest import Manifest
 
+# Incremented when something else is measured, or measured otherwise.
+METHOD = 2
+
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was measured with one vector space; the fields are those of a manifest.
@@ -17,10 +20,19 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     fingerprint: str
+    method: int
     calibration: dict[str, float]
+    passage_calibration: dict[str, float]
     repetition: float
     floor: float
     classifiers: ClassifierFile | None
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What every version of the file says: of which vectors it is, and how these were measured."""
+
+    fingerprint: str
+    method: int = 1
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +54,8 @@ def write_measured(manifest: Manifest, models_dir: Path, measured: Measured) -> 
 def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
     """Return the calibration of a model; None if there is none that fits.
 
-    It may be of other files, other prefixes, or another version of the text features.
+    It may be of other files, other prefixes, another version of the text features, or measured as
+    another version does.
 
     Raises:
         ModelUnusable: the file is not what was written.
@@ -52,13 +65,14 @@ def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
         stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
         if hashlib.sha256(stored.measured).hexdigest() != stored.sha256:
             raise _damaged(path, manifest)
+        origin = msgspec.json.decode(stored.measured, type=_Origin)
+        if (origin.fingerprint, origin.method) != (manifest.fingerprint, METHOD):
+            return None
         measured = msgspec.json.decode(stored.measured, type=Measured)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError):
         raise _damaged(path, manifest) from None
-    if measured.fingerprint != manifest.fingerprint:
-        return None
     if measured.classifiers is not None and not are_of(measured.classifiers, manifest):
         return None
     return measured

@@ -52,10 +52,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `files` maps each required file to its SHA-256. `pooling` is how token vectors are combined.
     The prefixes are prepended to queries and passages, as in the model's training. `calibration`
-    maps cosines published for other models to the equivalent cosines of this one. `repetition` is
-    the cosine from which one statement may repeat another; if it is not known, only the same words
-    do. `floor` is the cosine that counts as 0 in a score. `languages` are the codes of those whose
-    texts it embeds by meaning; if none is named, all.
+    maps cosines published for other models to the equivalent cosines of this one, between a query
+    and a passage; `passage_calibration` does so between two passages, and is the same if it is
+    empty. `repetition` is the cosine from which one statement may repeat another; if it is not
+    known, only the same words do. `floor` is the cosine that counts as 0 in a score. `languages`
+    are the codes of those whose texts it embeds by meaning; if none is named, all.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passage_prefix: str = ""
     checks: Checks = Checks()
     calibration: dict[str, float] = {}
+    passage_calibration: dict[str, float] = {}
     repetition: float | None = None
     floor: float = 0.0
     languages: tuple[str, ...] = ()
