@@ -16,6 +16,7 @@ from foremind.retrieval.calibration.measured_file import (
     METHOD,
     Measured,
     read_measured,
+    usable_classifiers,
     write_measured,
 )
 from foremind.retrieval.classifiers import TextClassifiers, load_classifiers
@@ -56,7 +57,8 @@ def calibrated_model(manifest: Manifest, models_dir: Path) -> CalibratedModel:
     measured = read_measured(manifest, models_dir)
     if measured is None:
         return CalibratedModel(manifest, shipped)
-    own = None if measured.classifiers is None else TextClassifiers(measured.classifiers)
+    file = usable_classifiers(measured, manifest)
+    own = None if file is None else TextClassifiers(file)
     calibrated = replace(
         manifest,
         calibration=measured.calibration,
@@ -68,8 +70,11 @@ def calibrated_model(manifest: Manifest, models_dir: Path) -> CalibratedModel:
 
 
 def needs_calibration(manifest: Manifest, models_dir: Path) -> bool:
-    """Return whether neither the manifest nor this machine has a calibration of the model."""
-    return not manifest.calibration and read_measured(manifest, models_dir) is None
+    """Return whether neither the manifest nor this machine has all of the model's calibration."""
+    if manifest.calibration:
+        return False
+    measured = read_measured(manifest, models_dir)
+    return measured is None or measured.classifiers != usable_classifiers(measured, manifest)
 
 
 def calibrate(model: ConvertedEncoder) -> Calibration:

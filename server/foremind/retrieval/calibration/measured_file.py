@@ -54,8 +54,7 @@ def write_measured(manifest: Manifest, models_dir: Path, measured: Measured) -> 
 def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
     """Return the calibration of a model; None if there is none that fits.
 
-    It may be of other files, other prefixes, another version of the text features, or measured as
-    another version does.
+    It may be of other files or other prefixes, or measured as another version does.
 
     Raises:
         ModelUnusable: the file is not what was written.
@@ -68,14 +67,17 @@ def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
         origin = msgspec.json.decode(stored.measured, type=_Origin)
         if (origin.fingerprint, origin.method) != (manifest.fingerprint, METHOD):
             return None
-        measured = msgspec.json.decode(stored.measured, type=Measured)
+        return msgspec.json.decode(stored.measured, type=Measured)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError):
         raise _damaged(path, manifest) from None
-    if measured.classifiers is not None and not are_of(measured.classifiers, manifest):
-        return None
-    return measured
+
+
+def usable_classifiers(measured: Measured, manifest: Manifest) -> ClassifierFile | None:
+    """Return the classifiers, unless they are of another version of the text features."""
+    file = measured.classifiers
+    return file if file is not None and are_of(file, manifest) else None
 
 
 def _path(manifest: Manifest, models_dir: Path) -> Path:
