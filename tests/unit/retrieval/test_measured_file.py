@@ -1,6 +1,7 @@
 """The file of what was measured for an embedding model."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,15 @@ def test_what_was_measured_is_read_again(tmp_path: Path) -> None:
         repetition=0.95,
         floor=0.7,
     )
+
+
+def test_several_processes_may_calibrate_at_once(tmp_path: Path) -> None:
+    """The last one's result stays, whole, and nothing else."""
+    with ThreadPoolExecutor(8) as threads:
+        written = [threads.submit(write_measured, MANIFEST, tmp_path, MEASURED) for _ in range(200)]
+        assert len({writing.result() for writing in written}) == 1
+    assert not needs_calibration(MANIFEST, tmp_path)
+    assert list(tmp_path.iterdir()) == [written[0].result()]
 
 
 def test_cosines_stay_valid_when_the_text_features_change(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
@@ -41,13 +42,20 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_measured(manifest: Manifest, models_dir: Path, measured: Measured) -> Path:
-    """Store a calibration, in place of the last one; return its path."""
+    """Store a calibration, in place of the last one; return its path. Several may do so at once.
+
+    Raises:
+        OSError: it cannot be stored; the last one is still there.
+    """
     content = msgspec.json.encode(measured)
     stored = _Stored(hashlib.sha256(content).hexdigest(), msgspec.Raw(content))
     path = _path(manifest, models_dir)
-    unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.encode(stored) + b"\n")
-    unfinished.replace(path)
+    unfinished = path.with_suffix(f".{uuid4().hex}.new")
+    try:
+        unfinished.write_bytes(msgspec.json.encode(stored) + b"\n")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return path
 
 
