@@ -16,7 +16,11 @@ from onnx import TensorProto, helper
 from foremind.app.core import core
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.calibration.calibrate import calibrated_model, needs_calibration
+from foremind.retrieval.calibration.calibrate import (
+    calibrated_model,
+    calibration_of,
+    needs_calibration,
+)
 from foremind.retrieval.calibration.cosines import Embed, Vectors, measure_cosines
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.model_registry import find_model
@@ -146,3 +150,16 @@ def test_what_is_stored_has_thresholds_of_its_own(model: ConvertedEncoder) -> No
     assert measured.of_passages == alike.of_passages == alike.of_query
     for published, cosine in measured.of_query.cosines.items():
         assert measured.of_passages.cosines[published] >= cosine + 0.03
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_vectors_without_numbers_are_refused(model: ConvertedEncoder, wrong: float) -> None:
+    """Every comparison with them is false, and the threshold would be one that all texts reach."""
+
+    def embed(texts: Sequence[str]) -> Vectors:
+        vectors = np.full((len(texts), model.manifest.dimension), 0.05, np.float32)
+        vectors[-1, 0] = wrong
+        return vectors
+
+    with pytest.raises(ModelUnusable, match="cannot be calibrated"):
+        calibration_of(model.manifest, embed, embed)

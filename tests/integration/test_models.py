@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from safetensors.numpy import load_file, save_file
 
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import ModelUnusable
@@ -184,6 +185,19 @@ def test_a_file_with_another_hash_is_never_used(random_folder: Path, tmp_path: P
         prepare_model(manifest, tmp_path / "m", print)
     assert "was not used" in said.value.message
     assert not list((tmp_path / "m").iterdir())
+
+
+def test_a_model_whose_vectors_are_no_numbers_is_refused(
+    random_folder: Path, tmp_path: Path
+) -> None:
+    """Its weights may have been damaged before they were hashed."""
+    folder = tmp_path / "no-numbers"
+    shutil.copytree(random_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.1.output.LayerNorm.bias"][:] = np.nan
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelUnusable, match="cosine nan"):
+        prepare_model(describe_folder("a/nan", folder, Prefixes()), tmp_path / "m", print)
 
 
 def test_a_converted_file_that_changed_is_never_used(random_folder: Path, tmp_path: Path) -> None:

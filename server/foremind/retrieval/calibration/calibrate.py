@@ -1,17 +1,20 @@
 """Calibrates a converted model, and says what a server knows of one. Blocking."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from msgspec.structs import replace
 
+from foremind.domain.errors import ModelUnusable
 from foremind.retrieval.calibration.classifier_training import (
     embed_corpus,
     held_out_accuracy,
     read_corpus,
     train,
 )
-from foremind.retrieval.calibration.cosines import Embed, MeasuredCosines, measure_cosines
+from foremind.retrieval.calibration.cosines import Embed, MeasuredCosines, Vectors, measure_cosines
 from foremind.retrieval.calibration.measured_file import (
     METHOD,
     Measured,
@@ -100,7 +103,14 @@ def embedding_with(model: ConvertedEncoder) -> tuple[Embed, Embed]:
 
 
 def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed) -> Calibration:
-    """Measure cosines and train classifiers with these vectors."""
+    """Measure cosines and train classifiers with these vectors.
+
+    Raises:
+        ModelUnusable: a vector has something else than numbers, with which nothing can be measured.
+    """
+    same = embed_query is embed_passage
+    embed_passage = _finite(embed_passage, manifest)
+    embed_query = embed_passage if same else _finite(embed_query, manifest)
     cosines = measure_cosines(embed_query, embed_passage)
     corpus = read_corpus()
     vectors = embed_corpus(corpus, embed_query, embed_passage)
@@ -117,3 +127,18 @@ def calibration_of(manifest: Manifest, embed_query: Embed, embed_passage: Embed)
         classifiers=classifiers if useful else None,
     )
     return Calibration(measured, cosines, accuracy)
+
+
+def _finite(embed: Embed, manifest: Manifest) -> Embed:
+    """Return what embeds likewise, and refuses vectors that would make every comparison false."""
+
+    def checked(texts: Sequence[str]) -> Vectors:
+        vectors = embed(texts)
+        if not np.isfinite(vectors).all():
+            raise ModelUnusable(
+                f"{manifest.name} cannot be calibrated: it gives vectors with something else than "
+                "numbers. Pull another model, or this one from another source."
+            )
+        return vectors
+
+    return checked

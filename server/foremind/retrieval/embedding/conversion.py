@@ -149,9 +149,12 @@ def check_model(model: ConvertedEncoder) -> dict[str, float]:
     fidelity = float(np.min(np.sum(vectors * reference.encode(texts), axis=1)))
     checks = model.manifest.checks
     near, far = (float(np.dot(*encoder.encode(pair))) for pair in (checks.near, checks.far))
-    if fidelity < MIN_COSINE:
-        raise ModelUnusable(f"int8 differs from fp32: cosine {fidelity:.3f} < {MIN_COSINE}")
-    if near <= far:
+    # Comparisons that hold: no comparison with NaN does.
+    if not fidelity >= MIN_COSINE:
+        raise ModelUnusable(
+            f"int8 differs from fp32: cosine {fidelity:.3f}, expected at least {MIN_COSINE}"
+        )
+    if not near > far:
         raise ModelUnusable(
             f"expected {checks.near} to be more similar than {checks.far}, "
             f"got cosines {near:.3f} and {far:.3f}"

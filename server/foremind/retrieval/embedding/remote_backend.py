@@ -134,7 +134,7 @@ class RemoteBackend:
             theirs = await self._client.embed(text, Priority.BACKGROUND, CancelFlag())
             ours = await self._local.embed(text, Priority.BACKGROUND, CancelFlag())
             cosine = float(np.dot(theirs, ours.vector))
-            if cosine < _MIN_COSINE:
+            if not cosine >= _MIN_COSINE:  # nor is NaN
                 raise ModelUnusable(
                     f"The vectors of {self._client.endpoint.url} are not those of the embedding "
                     f"model configured here: cosine {cosine:.2f}, expected at least {_MIN_COSINE}. "
