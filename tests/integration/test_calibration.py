@@ -22,7 +22,8 @@ from foremind.retrieval.calibration.calibrate import (
     needs_calibration,
 )
 from foremind.retrieval.calibration.cosines import Embed, Vectors, measure_cosines
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
+from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind_eval.language_recall import LanguageSet, measure_languages
 
@@ -94,13 +95,28 @@ async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
     with pytest.raises(ModelUnusable, match="foremind models calibrate other"):
         calibrated_model(manifest, models)
     file.unlink()
-    await _without_calibration(settings, models)
     assert "Calibrating other" in await foremind(models, "models", "calibrate", "other")
     assert calibrated_model(manifest, models).manifest.calibration
+    file.unlink()
+    other = settings.model_copy(update={"embedding_model": "other", "models_path": models})
+    said_at_starts: list[list[str]] = [[], []]
+    for said_at_start in said_at_starts:
+        async with core(other, say=said_at_start.append) as parts:
+            assert parts.classifiers is not None
+            assert parts.embedder.manifest == calibrated.manifest
+    first, second = (any("Calibrating other" in line for line in said) for said in said_at_starts)
+    assert (first, second) == (True, False)
 
 
-async def _without_calibration(settings: Settings, models: Path) -> None:
+async def test_a_model_that_cannot_be_calibrated_is_safe(
+    model: ConvertedEncoder, settings: Settings, tmp_path: Path
+) -> None:
     """What is stated is kept and found, small talk is not, and the operator is told."""
+    folder, models = tmp_path / "export", tmp_path / "models"
+    _export(model, folder)
+    # So long that the name of a temporary file is too long, like any in a folder of others.
+    name = "other" * 44
+    prepare_model(describe_folder(name, folder, Prefixes()), models, print)
     told = LanguageSet(
         language="en",
         facts={"dog": "I have a dog called Biscuit.", "job": "I work as a nurse in Porto."},
@@ -108,11 +124,14 @@ async def _without_calibration(settings: Settings, models: Path) -> None:
         fillers=["haha", "thanks"],
         other_words=[],
     )
-    said: list[str] = []
-    other = settings.model_copy(update={"embedding_model": "other", "models_path": models})
-    async with core(other, say=said.append) as parts:
+    lines: list[str] = []
+    other = settings.model_copy(update={"embedding_model": name, "models_path": models})
+    async with core(other, say=lines.append) as parts:
         assert parts.classifiers is None
-        assert any("foremind models calibrate other" in line for line in said)
+        said = "\n".join(lines)
+        assert "cannot be stored" in said
+        assert "older notes not at all, and erasing spares replies" in said
+        assert f"foremind models calibrate {name}" in said
         (report,) = await measure_languages(parts, [told], lambda _: None)
     assert (report.kept, report.fillers_kept, report.found_at_3) == (1.0, 0.0, 1.0)
 

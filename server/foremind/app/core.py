@@ -15,8 +15,8 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import Settings
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.calibration.calibrate import calibrated_model
+from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
@@ -87,13 +87,15 @@ async def core(
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         manifest = find_model(settings.embedding_model, settings.models_dir)
-        model = await asyncio.to_thread(prepare_model, manifest, settings.models_dir, say)
+        model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
         calibrated = calibrated_model(manifest, settings.models_dir)
         manifest, classifiers = calibrated.manifest, calibrated.classifiers
         if not manifest.calibration:
             say(
-                f"{manifest.name} is not calibrated: topics, episodes and questions are found by "
-                f"names only, not by meaning. Run: foremind models calibrate {manifest.name}"
+                f"{manifest.name} is not calibrated, so that no texts count as similar: topics, "
+                "episodes and questions are found by names only, older notes not at all, and "
+                "erasing spares replies that only mean the same. Run: foremind models calibrate "
+                f"{manifest.name}"
             )
         encoder = begin(asyncio.to_thread(model.encoder), "load-model")
         stack.push_async_callback(stop, encoder)

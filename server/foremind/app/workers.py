@@ -26,7 +26,7 @@ from foremind.domain.errors import Interrupted, SetupError
 from foremind.domain.settings.setting_syntax import PREFIX
 from foremind.domain.settings.settings import Settings, check_binding, is_loopback
 from foremind.gateway.transport.listener import bind
-from foremind.retrieval.embedding.conversion import prepare_model
+from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
@@ -169,7 +169,7 @@ async def serving_workers(
     check_files(settings)
     clock = clock or SystemClock()
     manifest = find_model(settings.embedding_model, settings.models_dir)
-    await asyncio.to_thread(prepare_model, manifest, settings.models_dir, say)
+    await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
     async with AsyncExitStack() as stack:
         shared = stack.enter_context(bind(settings.host, settings.port))
         supervisor = await stack.enter_async_context(Supervisor(clock, Metrics()))

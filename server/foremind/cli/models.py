@@ -11,7 +11,8 @@ from foremind.cli.evaluation_commands import add_evaluation_command
 from foremind.cli.running import say
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import load_settings
-from foremind.retrieval.calibration.calibrate import calibrate, needs_calibration
+from foremind.retrieval.calibration.calibrate import needs_calibration
+from foremind.retrieval.calibration.preparation import calibrate_aloud, ready_model
 from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest import FolderSource, Manifest
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
@@ -66,11 +67,12 @@ def pull(
         manifest = _describe_folder(name, folder, prefixes)
     else:
         manifest = _find_or_look_up(name, settings.models_dir, prefixes)
-    if not is_prepared(manifest, settings.models_dir):
-        prepare_model(manifest, settings.models_dir, say)
-        say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
-    if needs_calibration(manifest, settings.models_dir):
-        _calibrate(manifest, settings.models_dir)
+    if is_prepared(manifest, settings.models_dir) and not needs_calibration(
+        manifest, settings.models_dir
+    ):
+        return
+    ready_model(manifest, settings.models_dir, say)
+    say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
 
 
 @app.command("calibrate")
@@ -79,31 +81,16 @@ def calibrate_model(
 ) -> None:
     """Measure what a model's cosines mean, and train its classifiers, on texts that ship with it.
 
-    `foremind models pull` does the same, once. A running server uses it when it is restarted.
+    `foremind models pull` and `foremind serve` do the same, once. A running server uses it when it
+    is restarted.
     """
     settings = load_settings()
     manifest = find_model(name or settings.embedding_model, settings.models_dir)
-    _calibrate(manifest, settings.models_dir)
-
-
-def _calibrate(manifest: Manifest, models_dir: Path) -> None:
-    model = prepare_model(manifest, models_dir, say)
-    say(f"Calibrating {manifest.name} on labelled texts ...")
-    made = calibrate(model)
-    cosines = made.cosines
-    for published, threshold in cosines.of_query.cosines.items():
-        say(
-            f"  {published} of other models is {threshold:.3f} of this one, which finds "
-            f"{cosines.of_query.found[published]:.0%} of the same and "
-            f"{cosines.of_query.mistaken[published]:.1%} of the others; "
-            f"{cosines.of_passages.cosines[published]:.3f} between stored texts."
-        )
-    say(f"  Texts may say the same from {cosines.repetition:.3f}; {cosines.floor:.3f} counts as 0.")
-    judged = ", ".join(f"{share:.1%} ({name})" for name, share in made.accuracy.items())
-    used = "used" if made.measured.classifiers is not None else "too few, so that rules decide"
-    say(f"  Of held-out texts, classifiers judge {judged} correctly: {used}.")
-    if manifest.calibration:
-        say(f"{manifest.name} ships with a calibration, which is used instead.")
+    model = prepare_model(manifest, settings.models_dir, say)
+    try:
+        calibrate_aloud(model, say)
+    except OSError as error:
+        raise ModelUnusable(f"The calibration cannot be stored: {error}") from error
 
 
 def _describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
