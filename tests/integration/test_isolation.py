@@ -20,7 +20,7 @@ from foremind.storage.database import Database
 from foremind.storage.named_queries import load_queries
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.conftest import PATIENCE, CommitsOnly, RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, ROOT, CommitsOnly, RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 OPERATIONS = 3_000  # with an effort of 1
@@ -306,6 +306,8 @@ async def test_a_login_that_is_only_a_member_of_the_server_role_can_serve(
 
 
 def test_every_table_of_a_relationship_is_protected() -> None:
-    """The server checks the same list of tables at its start."""
+    """The server checks the same list of tables at its start, and SECURITY.md counts as many."""
     query = load_queries()["unprotected_tables"]
     assert set(re.findall(r"'(\w+)'", query)) == set(PROTECTED)
+    (stated,) = re.findall(r"\| (\d+) tables \|", (ROOT / "SECURITY.md").read_text("utf-8"))
+    assert int(stated) == len(PROTECTED)
